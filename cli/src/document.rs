@@ -1,10 +1,10 @@
-//! An object that a flag has: JSON in the argument, or a file of JSON or YAML.
+//! Parses a flag that holds an object: JSON in the argument, or a JSON or YAML file.
 
 use super::payload;
 use hookgate::config::JsonObject;
 
-/// Reads an object of JSON, or a file of JSON or YAML, whose path may have an `@` before it; none: an empty one. By hand and not by clap, which shows what it
-/// refuses: a value may be a secret.
+/// Parses a JSON object, or reads a JSON or YAML file whose path may begin with `@`. Without a text returns an empty
+/// object. Not a clap parser, because clap's errors show the value, which may be a secret.
 pub(super) fn parse(flag: &str, text: Option<&String>) -> Result<JsonObject, String> {
     let Some(text) = text else { return Ok(JsonObject::new()) };
     if text.trim_start().starts_with('{') {
@@ -20,7 +20,7 @@ pub(super) fn parse(flag: &str, text: Option<&String>) -> Result<JsonObject, Str
     }
     let place = |error: serde_saphyr::Error| {
         let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
-        format!("the file of {flag} is no YAML with one object{line}")
+        format!("the file of {flag} is not a YAML mapping{line}")
     };
     serde_saphyr::from_str(&file).map_err(place)
 }

@@ -11,7 +11,6 @@ use hookgate::{
     core::error::{Code, grpc_name},
 };
 
-/// A row of the table.
 #[derive(Serialize)]
 struct ErrorCodeRow {
     code: &'static str,
@@ -49,9 +48,9 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
         None => {
             let near = did_you_mean(&wanted, Code::ALL.iter().map(|code| code.as_str()));
             let remedy = near.unwrap_or_else(|| {
-                "`hookgate errors` lists them all, and any other code is a plugin's, of a block".into()
+                "`hookgate errors` lists all of them; any other code comes from a plugin that blocked".into()
             });
-            Exit::usage(format!("`{}` is no error code: {remedy}", output::printable(name)))
+            Exit::usage(format!("`{}` is not an error code: {remedy}", output::printable(name)))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keys that are made here: from the system's random numbers, and in files for their owner alone.
+//! Makes keys from the system's random numbers, and writes files that only their owner can read.
 
 use std::{
     fs::{File, OpenOptions},
@@ -7,28 +7,27 @@ use std::{
     path::Path,
 };
 
-/// Of a key, in bytes; the shared secret of an issuer has at least as many.
+/// Length of a key in bytes, the minimum for an issuer's shared secret.
 const KEY_BYTES: usize = 32;
 
-/// A secret that nobody else knows, as text.
+/// A random secret as text.
 ///
 /// # Errors
-/// One sentence, when the system has no random numbers.
+/// One sentence, if the system has no random numbers.
 pub(super) fn random() -> Result<String, String> {
     let mut bytes = [0; KEY_BYTES];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map(|()| hex::encode(bytes)).map_err(|error| format!("/dev/urandom can't be read: {error}"))
 }
 
-/// Writes a file that isn't there yet, with `mode` less what the umask takes away. Nothing of it is left behind where
-/// that fails.
+/// Creates a file with `mode`, reduced by the umask. Leaves nothing behind if that fails.
 ///
 /// # Errors
-/// What the system says; `AlreadyExists` for whatever has that name, a link that leads nowhere too.
+/// The system's error; `AlreadyExists` if the name is taken, even by a broken link.
 pub(super) fn create(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
-        // The first error is the one to tell of.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(path);
     })
 }

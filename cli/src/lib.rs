@@ -1,4 +1,4 @@
-//! The command line: what can be asked of the binary, and what its exit code means.
+//! The command line: its subcommands and exit codes.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -40,15 +40,15 @@ use hookgate::{
 };
 use output::Output;
 
-/// Time for what a process that fails says last to be written. Nothing waits for its end, and a reader may be slow.
+/// How long a failing process waits for its last words to be written, since a reader may be slow.
 pub const MAX_FAILURE_LOG_FLUSH: Duration = Duration::from_secs(2);
 
 /// Plugin gateway for AI agents.
 #[derive(Debug, Parser)]
 #[command(name = "hookgate", version, about, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
-                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 3 a block or a plugin's \
-                  cancel, 4 no decision, or a required plugin is missing.")]
+                  Exit codes: 0 ok, 1 failure, 2 invalid configuration or usage, 3 a block or a plugin's cancel, 4 \
+                  no decision, or a required plugin is missing.")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -58,191 +58,200 @@ pub struct Cli {
 enum Command {
     /// Runs the gateway until SIGTERM or Ctrl-C.
     ///
-    /// A changed file is taken into use by itself, and at once on SIGHUP. A second Ctrl-C ends it at once.
+    /// Reloads a changed file automatically, and at once on SIGHUP. A second Ctrl-C exits at once.
     #[command(group(ArgGroup::new("what").args(["config", "dev"]).required(true).multiple(true)))]
     #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
-                            Exit codes: 0 ended by a signal, 1 it can't listen, 2 bad configuration or usage, 4 a \
-                            required plugin is missing.")]
+                            Exit codes: 0 ended by a signal, 1 it can't listen, 2 invalid configuration or usage, 4 \
+                            a required plugin is missing.")]
     Serve {
-        /// The configuration, see docs/configuration.md; with --dev a small one is built in.
+        /// The configuration, see docs/configuration.md. Optional with --dev, which has a small one built in.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// For development: makes a key that ends with it, accepts every tenant, listens on loopback only, and prints a
-        /// token and a call to paste.
+        /// Development mode: listens on loopback only, accepts every tenant, signs with a throw-away key, and prints
+        /// a token and a call to paste.
         #[arg(long)]
         dev: bool,
     },
-    /// Writes a folder to start from: a commented configuration, a key for development, .gitignore.
+    /// Creates a starter folder: a commented configuration, a key for development, .gitignore.
     ///
-    /// Prints the next commands. Nothing that is there is overwritten: then nothing is written at all.
+    /// Prints the next commands. If one of the files already exists, nothing is written.
     #[command(after_help = "Example: hookgate init gateway\n\n\
-                            Exit codes: 0 written, 1 a file is there already or the folder can't be written.")]
+                            Exit codes: 0 written, 1 a file already exists or the folder can't be written.")]
     Init {
-        /// The folder, which is made if need be.
+        /// The folder, created if missing.
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
-    /// Runs a reference plugin, tries out a plugin of your own, and writes the plugins of a registry.
+    /// Runs reference plugins, tests your own, and manages the plugins of a registry.
     #[command(
         subcommand,
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
     )]
     Plugin(plugin::PluginCommand),
-    /// Shows and writes the tenants of a registry.
+    /// Manages the tenants of a registry.
     #[command(subcommand, after_help = "Example: hookgate tenant set acme --label plan=gold")]
     Tenant(registry::tenant::TenantCommand),
-    /// Shows and writes the bindings of a registry: which plugin runs for whom.
+    /// Manages the bindings of a registry: which plugin runs for which tenants.
     #[command(
         subcommand,
         after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe"
     )]
     Binding(registry::binding::BindingCommand),
-    /// Shows the revisions of a registry, and goes back to one.
+    /// Shows the revisions of a registry, and rolls back to one.
     #[command(subcommand, after_help = "Example: hookgate revision list")]
     Revision(registry::revision::RevisionCommand),
-    /// Writes the plugins, tenants and bindings of a file to a registry, in one revision, all or none of them.
+    /// Writes the plugins, tenants and bindings of a file to a registry, atomically in one revision.
     ///
-    /// Shows first what would change, and asks. What others write meanwhile is not overwritten. References in plugins'
-    /// config stay references; others are resolved here.
+    /// Shows what would change and asks for confirmation. Concurrent changes are never overwritten. References in a
+    /// plugin's config stay references; all others are resolved by this command.
     #[command(
         after_help = "Example: hookgate apply --file registry.yaml --prune --selector team=billing --reason 'release 7'\n\n\
-                            Exit codes: 0 written, or there is nothing to change, 1 refused, overtaken, or you said no, \
-                            2 wrong usage, or mistakes in the file or in what would come of it."
+                            Exit codes: 0 written or unchanged, 1 refused, changed by someone else meanwhile, or you \
+                            declined, 2 invalid usage, an invalid file, or an invalid result."
     )]
     Apply(Box<registry::apply::Apply>),
     /// Shows what `hookgate apply` would change.
     #[command(after_help = "Example: hookgate diff --file registry.yaml\n\n\
-                            Exit codes: 0 nothing, 1 something, 2 wrong usage, mistakes, or nobody can tell.")]
+                            Exit codes: 0 no difference, 1 differences, 2 invalid usage, an invalid file, or the \
+                            difference can't be computed.")]
     Diff(Box<registry::apply::ApplyArgs>),
-    /// Shows an agent's calls passing real plugins; needs no file and no service.
+    /// Runs an agent's calls through real plugins; needs no file and no service.
     ///
-    /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
-    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be.
+    /// Starts a gateway with two built-in plugins and two plugin processes, calls all four extension points for two
+    /// tenants over HTTP and gRPC, and compares every answer with the expected one.
     #[command(after_help = "Example: hookgate demo --keep\n\n\
-                            Exit codes: 0 every answer is as it should be, 1 one differs, or it can't start.")]
+                            Exit codes: 0 every answer is as expected, 1 an answer differs, or the demo can't \
+                            start.")]
     Demo {
-        /// Leaves it running until Ctrl-C, and prints how to call it.
+        /// Keeps the gateway running until Ctrl-C, and prints how to call it.
         #[arg(long)]
         keep: bool,
     },
     /// Checks and shows configurations.
     #[command(subcommand, after_help = "Example: hookgate config check hookgate.yaml")]
     Config(config::ConfigCommand),
-    /// Explains the error codes of answers: meaning, status, who failed, what to do.
+    /// Explains error codes: meaning, status, who failed, what to do.
     ///
-    /// The same table is docs/errors.md.
+    /// docs/errors.md contains the same table.
     #[command(after_help = "Example: hookgate errors PLUGIN_TIMEOUT\n\n\
                             Exit codes: 0 explained, 2 there is no such code.")]
     Errors {
-        /// The code; absent: all of them.
+        /// The code. Default: all codes.
         code: Option<String>,
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
-    /// Says why a call of a tenant runs what it runs: steps, conditions, time.
+    /// Explains which steps a tenant's call runs and why: bindings, conditions, time budget.
     ///
-    /// Out of a configuration, or out of a running gateway, which knows its plugins. Nobody is called, and no value of a
-    /// configuration is shown. What isn't said of the call it doesn't carry, and conditions on it count as met.
+    /// Reads a configuration, or asks a running gateway, which knows its plugins. No plugin is called, and no config
+    /// value is shown. Attributes that you don't give are absent from the call, and conditions on them count as
+    /// matched.
     #[command(
         after_help = "Example: hookgate explain --config hookgate.yaml --tenant acme --point before_tool_call \
                             --tool fs.read\n\n\
-                            Exit codes: 0 explained, 1 the gateway is out of reach or refuses, 2 the configuration or \
-                            the usage is wrong."
+                            Exit codes: 0 explained, 1 the gateway can't be reached or refuses, 2 invalid \
+                            configuration or usage."
     )]
     Explain(Box<explain::ExplainArgs>),
-    /// Shows what happened lately in a gateway's process, and with --follow what does: plugins that come and go, tables,
-    /// refused callers, and calls that did not simply continue.
+    /// Shows recent events of a gateway process, and with --follow new ones: plugins going up and down, new
+    /// snapshots, refused callers, and calls that did not simply continue.
     ///
-    /// The same as the lines of the log with an `event`, whatever `log.level` is. Of one process: with several replicas
-    /// it is the one that answers.
+    /// These are the log lines that have an `event`, regardless of `log.level`. They come from one process: with
+    /// several replicas, the one that answers.
     #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
-                            Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 shown, or ended by Ctrl-C, 1 the gateway can't be reached or refuses, 2 \
+                            invalid usage.")]
     Events(Box<events::EventsArgs>),
-    /// Shows how a running gateway is: whether it is ready, what is active, what isn't and why, and how its database stands.
+    /// Shows the state of a running gateway: readiness, the active revision, what is pending or rejected and why, and
+    /// its database.
     ///
-    /// Of one process: with several replicas it is the one that answers.
+    /// It describes one process: with several replicas, the one that answers.
     #[command(after_help = "Example: hookgate status --addr unix:///run/hookgate/admin.sock\n\n\
-                            Exit codes: 0 shown, ready or not, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 shown, ready or not, 1 the gateway can't be reached or refuses, 2 invalid \
+                            usage.")]
     Status(status::StatusArgs),
-    /// Has a running gateway read its configuration again, and waits for what comes of it.
+    /// Makes a running gateway reload its configuration, and waits for the result.
     ///
-    /// What SIGHUP does, with an answer. Of one process: with several replicas it is the one that answers.
+    /// Does the same as SIGHUP, and reports the result. It affects one process: with several replicas, the one that
+    /// answers.
     #[command(
         after_help = "Example: hookgate reload --addr unix:///run/hookgate/admin.sock --reason 'new key'\n\n\
-                            Exit codes: 0 it is active, 1 it is waiting for something, is rejected, or no gateway answers, 2 \
-                            wrong usage."
+                            Exit codes: 0 the configuration is active, 1 it is pending or rejected, or the gateway \
+                            can't be reached, 2 invalid usage."
     )]
     Reload(process_ops::Reload),
-    /// Looks at tokens, and makes them where the configuration holds a shared secret.
+    /// Inspects tokens, and makes them if the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::TokenCommand),
-    /// Asks a gateway what it makes of a token: tenant, operator, scopes, expiry, and the steps its calls pass.
+    /// Asks a gateway about a token: tenant, operator, scopes, expiry, and the steps of its calls.
     #[command(
         after_help = "Example: hookgate whoami --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
-                            Exit codes: 0 shown, 1 the token is refused or no gateway answers, 2 wrong usage."
+                            Exit codes: 0 shown, 1 the token is refused or the gateway can't be reached, 2 invalid \
+                            usage."
     )]
     Whoami {
-        /// Time for the answer; 1ms to 60s.
+        /// How long to wait for the answer; 1ms to 60s.
         #[arg(long, default_value = "15s", value_parser = client::patience)]
         timeout: Span,
-        /// The form of the answer; json is the answer as it came.
+        /// Output format; json prints the answer unchanged.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
         #[command(flatten)]
         gateway: client::DataPortArgs,
     },
-    /// Keeps gateways that are asked often by name: where they are, and where their tokens are.
+    /// Manages named gateway profiles: addresses, and where the tokens are.
     ///
-    /// In `hookgate/config.yaml` of XDG_CONFIG_HOME, else of ~/.config.
+    /// They are in `hookgate/config.yaml` under XDG_CONFIG_HOME, else under ~/.config.
     #[command(
         subcommand,
         after_help = "Example: hookgate profile set local --admin unix:///run/hookgate/admin.sock"
     )]
     Profile(profile::ProfileCommand),
-    /// Calls a gateway at one extension point, as an agent does, and shows the decision.
+    /// Calls a gateway at one extension point, as an agent would, and shows the decision.
     ///
-    /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
+    /// The payload comes from flags, or as a whole from a file or standard input. JSON is passed on byte for byte.
     #[command(
         after_help = "Example: hookgate call before_tool_call --tool fs.read --args '{\"path\": \"/etc/hosts\"}'\n\n\
-                            Exit codes: 0 continue, 2 wrong usage, 3 block, 4 no decision: an error, or no answer."
+                            Exit codes: 0 continue, 2 invalid usage, 3 block, 4 no decision: an error, or no \
+                            answer."
     )]
     Call(Box<call::CallArgs>),
-    /// Asks a gateway whether it is ready, for containers without a shell.
+    /// Checks whether a gateway is ready, for containers without a shell.
     ///
-    /// Prints nothing when it is. Waits for 3 s at most.
+    /// Prints nothing if it is. Waits at most 3 s.
     #[command(after_help = "Example: hookgate probe --addr 127.0.0.1:9090\n\n\
-                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer, 2 wrong usage.")]
+                            Exit codes: 0 ready (with --live: alive), 1 not ready or no answer, 2 invalid usage.")]
     Probe {
-        /// Its `server.ops_addr`.
+        /// The gateway's `server.ops_addr`.
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9090")]
         addr: String,
-        /// Asks /livez, whether the process answers at all, instead of /readyz.
+        /// Asks /livez (is the process alive) instead of /readyz.
         #[arg(long)]
         live: bool,
     },
-    /// Hands out the contract, for plugins and agents in languages without an SDK.
+    /// Exports the .proto files, for plugins and agents in languages without an SDK.
     #[command(subcommand, after_help = "Example: hookgate proto export proto")]
     Proto(proto::ProtoCommand),
-    /// Prints a script that completes this command line in a shell.
+    /// Prints a shell completion script.
     #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate\n\n\
-                            Exit codes: 0 printed, 2 wrong usage.")]
+                            Exit codes: 0 printed, 2 invalid usage.")]
     Completions {
-        /// Whose.
+        /// The shell.
         shell: Shell,
     },
     /// Writes a manual page for every subcommand.
     #[command(after_help = "Example: hookgate man /usr/local/share/man/man1\n\n\
                             Exit codes: 0 written, 1 the folder can't be written.")]
     Man {
-        /// The folder, which is made if need be.
+        /// The folder, created if missing.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
 }
 
 impl Cli {
-    /// Does what is asked.
+    /// Runs the command.
     pub async fn run(self) -> Exit {
         match self.command {
             Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
@@ -272,41 +281,42 @@ impl Cli {
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Exit {
     code: u8,
-    /// As it is printed.
+    /// Printed to standard error.
     message: Option<String>,
 }
 
 impl Exit {
-    /// 0: done.
+    /// 0: success.
     pub fn ok() -> Self {
         Exit { code: 0, message: None }
     }
 
-    /// 1: it could not be done.
+    /// 1: failure.
     pub fn failure(message: impl Into<String>) -> Self {
         Exit::with_message(1, message.into())
     }
 
-    /// 2: the configuration or the arguments are wrong.
+    /// 2: invalid configuration or arguments.
     pub fn usage(message: impl Into<String>) -> Self {
         Exit::with_message(2, message.into())
     }
 
-    /// 2: what is wrong with the configuration, each mistake behind its place in the file.
+    /// 2: mistakes in the configuration, each with its place in the file.
     pub fn problems(problems: &Problems) -> Self {
         Exit::listed(2, problems.to_string())
     }
 
-    /// `code`, and nothing to say: standard output has it all.
+    /// `code` without a message: standard output already has it all.
     fn already_reported(code: u8) -> Self {
         Exit { code, message: None }
     }
 
-    /// Several things that are wrong, each with where it is: the name before the first alone would set that apart.
+    /// Several problems, each with its place. Printed without the program's name, which would set the first one
+    /// apart.
     fn listed(code: u8, list: String) -> Self {
         Exit { code, message: Some(list) }
     }
@@ -316,18 +326,18 @@ impl Exit {
         Exit::with_message(4, message.into())
     }
 
-    /// A sentence, behind the name of who says it.
+    /// A sentence, printed after the program's name.
     fn with_message(code: u8, message: String) -> Self {
         Exit { code, message: Some(format!("hookgate: {message}")) }
     }
 
-    /// 4: nobody said yes or no.
+    /// 4: no decision.
     fn no_decision(message: impl Into<String>) -> Self {
         Exit::with_message(4, message.into())
     }
 
-    /// Prints what went wrong, behind what was logged, and gives back the exit code. Returns though nobody reads it, as
-    /// behind `2>&1 | head`: the exit code says it too.
+    /// Prints the error after the log lines and returns the exit code. Returns even if nobody reads the output, as in
+    /// `2>&1 | head`: the exit code tells it too.
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
             telemetry::say(&message);

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// SIGXFSZ, on every system that this is built for.
 const FILE_TOO_LARGE: i32 = 25;
 
-/// Has what was logged before a panic written.
+/// Flushes the log before a panic ends the process.
 struct FlushLog;
 
 impl Drop for FlushLog {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let exit = match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
             let exit = runtime.block_on(run());
-            // What still reads a file or asks for a name may hang for good, and nobody needs it any longer.
+            // A blocking file read or name lookup may hang forever, and its result is no longer needed.
             runtime.shutdown_background();
             exit
         }
@@ -42,8 +42,8 @@ async fn run() -> Exit {
     }
 }
 
-/// A write beyond the largest size that a file may have (RLIMIT_FSIZE) is an error of that write from here on, as on a full
-/// disk. Without a handler of the signal it would end the process. A handler stays, also when nobody listens.
+/// Makes a write beyond RLIMIT_FSIZE fail like a write to a full disk. Without a handler the signal would end the
+/// process; the handler stays installed even though nobody listens.
 fn survive_large_files() -> io::Result<()> {
     signal(SignalKind::from_raw(FILE_TOO_LARGE)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What goes to standard output: data and nothing else, as a table for people, as JSON or YAML for programs. No colour.
+//! Standard output: only data, as a table for people, or as JSON or YAML for programs. No colour.
 
 use std::io::{ErrorKind, Write};
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::Exit;
 
-/// The form of what is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// For people.
+    /// A table for people.
     #[default]
     Table,
     /// One JSON document.
@@ -19,7 +19,7 @@ pub(super) enum Output {
     Yaml,
 }
 
-/// Prints `value` in the form asked for, of which `table` is the one for people, and gives back `exit`.
+/// Prints `value` in the chosen format, with `table` as the one for people, and returns `exit`.
 pub(super) fn data(
     output: Output,
     value: &impl Serialize,
@@ -35,11 +35,11 @@ pub(super) fn data(
     };
     match text {
         Ok(text) => print(&text, exit),
-        Err(error) => Exit::failure(format!("the answer can't be written in this form: {error}")),
+        Err(error) => Exit::failure(format!("the answer can't be written in this format: {error}")),
     }
 }
 
-/// Writes `text` to standard output, and gives back `exit`. A reader that has seen enough is no failure.
+/// Writes `text` to standard output, and returns `exit`. A closed pipe is not a failure.
 pub(super) fn print(text: &str, exit: Exit) -> Exit {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -49,11 +49,10 @@ pub(super) fn print(text: &str, exit: Exit) -> Exit {
     }
 }
 
-/// Widest column, in characters: as long as a name may be. What is longer is cut short, but for the last column, which
-/// nothing stands behind.
+/// Widest column, in characters: the longest name. Longer values are cut, except in the last column.
 const MAX_COLUMN_WIDTH: usize = 256;
 
-/// Rows as columns; what a terminal would take for a command is blanked out.
+/// Aligns rows in columns; control characters are blanked out.
 pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
@@ -77,7 +76,7 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// `text`, with an ellipsis at its end where it is too wide for a column.
+/// `text`, cut with an ellipsis if it is too wide for a column.
 fn clipped(text: &str) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(MAX_COLUMN_WIDTH) {
         None => text.into(),
@@ -90,9 +89,9 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Says beside the data what it doesn't.
+/// Prints a note about the data to standard error.
 pub(super) fn note(what: &str) {
-    // Who reads the one may not read the other.
+    // The reader of one stream may not read the other.
     let _ = writeln!(std::io::stderr().lock(), "hookgate: {what}");
 }
 

@@ -1,4 +1,4 @@
-//! Colours, for a person at a terminal alone.
+//! Colours, only on a terminal.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// For standard output.
+    /// Colours for standard output.
     pub(super) fn for_stdout() -> Self {
         Paint { coloured: terminal::has_colours(&io::stdout()) }
     }

@@ -1,6 +1,6 @@
-//! What is said at an extension point, from the command line: the payload from flags, a file or standard input, and the
-//! context beside it. Made into the body of a request, its JSON byte for byte as it was written, and checked as the edge
-//! checks it, so that what was typed wrongly is told before anybody is called.
+//! Builds a call's request body from the command line: the payload from flags, a file or standard input, and the
+//! context. JSON is kept byte for byte. The gateway's own checks run here too, so that mistakes are reported before
+//! anything is called.
 
 use std::{io::Read, path::PathBuf};
 
@@ -20,10 +20,10 @@ use hookgate::{
     transcode::{self, ObjectWriter},
 };
 
-/// Most that is read of a payload, in bytes: the largest request that a gateway can be set to take.
+/// Largest payload, in bytes: the largest request that a gateway can be configured to accept.
 const MAX_PAYLOAD_BYTES: u64 = 16 << 20;
 
-/// Reads the name of a point, also with hyphens as paths have it.
+/// Parses the name of a point, also with hyphens as in paths.
 pub(super) fn points() -> impl TypedValueParser<Value = Point> {
     let hyphenated = |point| match point {
         Point::BeforeLlmRequest => "before-llm-request",
@@ -33,10 +33,10 @@ pub(super) fn points() -> impl TypedValueParser<Value = Point> {
     };
     let name = |point: Point| PossibleValue::new(point.as_str()).alias(hyphenated(point));
     PossibleValuesParser::new(Point::ALL.map(name))
-        .map(|name| Point::from_name(&name.replace('-', "_")).expect("it is one of those listed"))
+        .map(|name| Point::from_name(&name.replace('-', "_")).expect("it is one of the listed points"))
 }
 
-/// A payload. Which flags belong to which point stands in [`FLAGS`].
+/// A payload. [`FLAGS`] says which flags belong to which point.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Payload")]
 pub(super) struct Payload {
@@ -55,42 +55,42 @@ pub(super) struct Payload {
     /// `before_llm_request`: the tools offered, a JSON array.
     #[arg(long, value_name = "JSON")]
     tools: Option<String>,
-    /// Tool points: the tool's name.
+    /// Tool points: name of the tool.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Tool points: the arguments; at `before_tool_call` absent: {}.
+    /// Tool points: the arguments. Default at `before_tool_call`: {}.
     #[arg(long, value_name = "JSON")]
     args: Option<String>,
-    /// Tool points: the agent's id of the call.
+    /// Tool points: id of the call, chosen by the agent.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
-    /// `after_tool_result`: what the tool gave back.
+    /// `after_tool_result`: the tool's result.
     #[arg(long, value_name = "JSON")]
     result: Option<String>,
     /// `after_tool_result`: whether the tool succeeded.
     #[arg(long, value_name = "true|false")]
     success: Option<bool>,
-    /// `after_tool_result`: how long the tool took, in milliseconds.
+    /// `after_tool_result`: duration of the tool call, in milliseconds.
     #[arg(long, value_name = "MS")]
     duration_ms: Option<u64>,
     /// `before_response`: the answer.
     #[arg(long, value_name = "TEXT")]
     content: Option<String>,
-    /// `before_response`: how the model came to it.
+    /// `before_response`: the model's reasoning.
     #[arg(long, value_name = "TEXT")]
     reasoning: Option<String>,
-    /// All points: whatever else there is, a JSON object.
+    /// All points: additional data, a JSON object.
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 }
 
-/// A flag, the member that it sets, and where.
+/// A flag, the member that it sets, and the points that have it.
 struct PayloadFlag {
-    /// As clap names it: the field.
+    /// clap's id: the name of the field.
     id: &'static str,
     member: &'static str,
     points: &'static [Point],
-    /// Whether a payload made of flags can't be without it.
+    /// Whether a payload made of flags needs it.
     required: bool,
 }
 
@@ -136,7 +136,7 @@ impl Payload {
     /// The payload at `point`, as JSON text.
     ///
     /// # Errors
-    /// What was typed wrongly, in one sentence that shows where.
+    /// One sentence, which says where the input is invalid.
     pub(super) fn json(&self, point: Point) -> Result<Bytes, String> {
         let Some(path) = &self.payload else { return self.encode_flags(point) };
         let (shown, read) = if path.as_os_str() == "-" {
@@ -147,7 +147,7 @@ impl Payload {
         };
         let bytes = read.map_err(|error| format!("the payload can't be read from {shown}: {error}"))?;
         if bytes.trim_ascii().is_empty() {
-            return Err(format!("there is no payload in {shown}: give a JSON object"));
+            return Err(format!("{shown} is empty: give a JSON object"));
         }
         object(&format!("the payload in {shown}"), &bytes)?;
         Ok(bytes.trim_ascii().to_vec().into())
@@ -171,7 +171,7 @@ impl Payload {
         Ok(out.into())
     }
 
-    /// What was given, in the order of [`FLAGS`].
+    /// The given values, in the order of [`FLAGS`].
     fn values(&self, point: Point) -> [Option<FlagValue>; FLAGS.len()] {
         let text = |value: &Option<String>| value.clone().map(FlagValue::Text);
         let json = |value: &Option<String>| value.clone().map(FlagValue::Json);
@@ -195,12 +195,12 @@ impl Payload {
     }
 }
 
-/// What a flag was given.
+/// The value of a flag.
 enum FlagValue {
     Text(String),
-    /// As the caller wrote it; not looked at yet.
+    /// As the caller wrote it, not yet parsed.
     Json(String),
-    /// JSON that clap has read.
+    /// JSON that clap has parsed.
     Raw(String),
 }
 
@@ -237,22 +237,22 @@ fn put(
     Ok(())
 }
 
-/// Reads what may be a payload, or as long as one.
+/// Reads up to the size limit of a payload.
 pub(super) fn read(input: impl Read) -> std::io::Result<Vec<u8>> {
     read_limited::read(input, MAX_PAYLOAD_BYTES)?
         .ok_or_else(|| std::io::Error::other("it is larger than 16 MiB"))
 }
 
-/// What kind of JSON value `text`, called `name`, is.
+/// The kind of the JSON value `text`, which errors call `name`.
 ///
 /// # Errors
-/// Where it stops being JSON.
+/// One sentence, which says where the JSON is invalid.
 pub(super) fn scan(name: &str, text: &[u8]) -> Result<ValueKind, String> {
     json::scan(text, json::MAX_DEPTH).map_err(|flaw| {
         let (line, column) = flaw.position(text);
         let bare = text.iter().find(|byte| !byte.is_ascii_whitespace());
         let hint = match bare {
-            Some(first) if first.is_ascii_alphabetic() => "; a text stands in double quotes: '\"...\"'",
+            Some(first) if first.is_ascii_alphabetic() => "; put a text in double quotes: '\"...\"'",
             _ => "",
         };
         let message = printable(&flaw.message);
@@ -260,46 +260,46 @@ pub(super) fn scan(name: &str, text: &[u8]) -> Result<ValueKind, String> {
     })
 }
 
-/// Checks that `text`, called `name`, is a JSON object.
+/// Checks that `text`, which errors call `name`, is a JSON object.
 pub(super) fn object(name: &str, text: &[u8]) -> Result<(), String> {
     match scan(name, text)? {
         ValueKind::Object => Ok(()),
-        kind => Err(format!("{name} must be a JSON object, is {kind}")),
+        kind => Err(format!("{name} must be a JSON object, not {kind}")),
     }
 }
 
-/// What the agent says about its call.
+/// The context of the call.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Context")]
 pub(super) struct ContextArgs {
-    /// The conversation.
+    /// Id of the conversation.
     #[arg(long, value_name = "ID")]
     session_id: Option<String>,
-    /// The run of the agent.
+    /// Id of the agent's run.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
-    /// The run that started this one.
+    /// Id of the run that started this one.
     #[arg(long, value_name = "ID")]
     parent_run_id: Option<String>,
-    /// How deep the run is nested among runs.
+    /// Nesting depth of the run.
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
-    /// The agent.
+    /// Id of the agent.
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
-    /// The agent with its ancestors.
+    /// Path of the agent and its ancestors.
     #[arg(long, value_name = "PATH")]
     agent_path: Option<String>,
-    /// The project.
+    /// Id of the project.
     #[arg(long, value_name = "ID")]
     project_id: Option<String>,
-    /// The end user.
+    /// Id of the end user.
     #[arg(long, value_name = "ID")]
     user_id: Option<String>,
-    /// The provider of the model in use.
+    /// Provider of the model in use.
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
-    /// The model in use.
+    /// Name of the model in use.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// A label; may be repeated.
@@ -307,10 +307,10 @@ pub(super) struct ContextArgs {
     labels: Vec<(String, String)>,
 }
 
-/// Reads `--label`.
+/// Parses `--label`.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    let (key, value) = parts.ok_or("a label is written KEY=VALUE")?;
+    let (key, value) = parts.ok_or("a label must be KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -344,14 +344,14 @@ impl ContextArgs {
 pub(super) struct Request {
     /// Its payload, a JSON object.
     pub(super) payload: Bytes,
-    /// The whole of it.
+    /// The whole body.
     pub(super) body: Bytes,
 }
 
 /// The request at `point`.
 ///
 /// # Errors
-/// Everything that the edge would refuse in it, as one message.
+/// One message with everything that the gateway would refuse.
 pub(super) fn request(
     point: Point,
     payload: &Payload,
@@ -377,10 +377,10 @@ pub(super) fn request(
     Ok(Request { payload, body })
 }
 
-/// Reads the body of a request.
+/// Decodes the body of a request.
 ///
 /// # Errors
-/// What the edge would refuse in it.
+/// One message with everything that the gateway would refuse.
 pub(super) fn decode<P: ExtensionPoint>(body: &Bytes) -> Result<P::Request, String>
 where
     P::Request: transcode::HttpRequestMessage,
@@ -391,7 +391,7 @@ where
             [only] => line(only),
             several => {
                 let lines = several.iter().map(|wrong| format!("\n  {}", line(wrong))).collect::<String>();
-                format!("{} members are wrong{lines}", several.len())
+                format!("{} members are invalid{lines}", several.len())
             }
         }
     })

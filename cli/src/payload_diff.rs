@@ -1,4 +1,4 @@
-//! A payload by its members, and what a step made of them: a line that went, a line that came.
+//! Renders a payload's members, and a step's changes to them as removed and added lines.
 
 use super::{
     output::{columns, printable},
@@ -6,22 +6,22 @@ use super::{
 };
 use hookgate::json;
 
-/// The members of a payload in their order, each value as JSON text.
+/// The members of a payload in order, each value as JSON text.
 pub(super) struct Members(Vec<(String, String)>);
 
 impl Members {
-    /// Those of the JSON object `text`.
+    /// Parses the JSON object `text`.
     pub(super) fn parse(text: &str) -> Self {
         Members(json::members(text).map(|(name, value)| (name.into_owned(), value.to_owned())).collect())
     }
 
-    /// A line for each.
+    /// One line per member.
     pub(super) fn lines(&self) -> String {
         let rows = self.0.iter().map(|(name, value)| [String::new(), name.clone(), value.clone()]);
         columns(&rows.collect::<Vec<_>>())
     }
 
-    /// Takes over the members of the JSON object `changes`, and shows the difference.
+    /// Applies the members of the JSON object `changes`, and returns the difference.
     pub(super) fn change(&mut self, changes: &str, paint: &Paint) -> String {
         let mut shown = String::new();
         for (name, value) in Members::parse(changes).0 {

@@ -1,4 +1,4 @@
-//! `hookgate probe`: asks the ops port, for containers without a shell and without curl.
+//! `hookgate probe`: checks the ops port, for containers without a shell or curl.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use http::Method;
 use crate::{Exit, client, output::printable};
 use hookgate::config::Span;
 
-/// Longest probe, dial and answer included.
+/// Time limit of a probe, including connecting.
 const PROBE_TIMEOUT: Span = Span(Duration::from_secs(3));
-/// Most of an answer that is shown, in characters.
+/// Most characters of an answer that are shown.
 const MAX_SHOWN_CHARS: usize = 200;
 
 pub(super) async fn run(address: &str, live: bool) -> Exit {
@@ -24,7 +24,7 @@ pub(super) async fn run(address: &str, live: bool) -> Exit {
             let first = printable(answer.text.lines().next().unwrap_or_default());
             let said: String = first.chars().take(MAX_SHOWN_CHARS).collect();
             let said = format!("{}{path} answers {}: {said}", asker.base(), answer.status);
-            // Only an ops port says that it is not ready.
+            // Only an ops port answers that it is not ready.
             Exit::failure(if answer.status == 503 { said } else { format!("{said}; {}", asker.remedy()) })
         }
         Err(unanswered) => Exit::failure(unanswered),

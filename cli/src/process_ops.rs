@@ -1,4 +1,4 @@
-//! `hookgate reload`, `hookgate plugin describe`, `drain` and `call`: what is asked of a gateway that runs
+//! `hookgate reload`, `hookgate plugin describe`, `drain` and `call`: operations on a running gateway
 //! (docs/registry.md).
 
 use std::{collections::BTreeMap, time::Duration};
@@ -20,20 +20,20 @@ use crate::{
 };
 use hookgate::{config::Span, core::point::Point};
 
-/// Beyond what the gateway takes itself.
+/// Added to the time that the gateway itself may take.
 const RESPONSE_GRACE: Duration = Duration::from_secs(5);
-/// How long the gateway takes for an answer where nobody says: 15 s for all endpoints.
+/// The gateway's own limit when the request sets none: 15 s for all endpoints.
 const DEFAULT_DURATION: Duration = Duration::from_secs(15);
-/// The longest time-out of a step.
+/// Longest timeout of a step.
 const MAX_CALL_DURATION: Duration = Duration::from_secs(60);
 
-/// Whom to ask, why, and how to show what came of it.
+/// The gateway to ask, the reason, and the output format.
 #[derive(Debug, Args)]
 pub(super) struct Reload {
-    /// Why, for whoever reads the gateway's log.
+    /// Reason, shown in the gateway's log.
     #[arg(long)]
     reason: Option<String>,
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -42,58 +42,59 @@ pub(super) struct Reload {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProcessCommand {
-    /// Has a running gateway connect to a plugin anew: Describe and Initialize again.
+    /// Makes a running gateway reconnect to a plugin: it calls Describe and Initialize again.
     ///
-    /// For a plugin that was mended or replaced behind the same address: one that is refused is asked again at once.
-    /// No call fails for it. Of one process: with several replicas it is the one that answers.
+    /// Use it after a plugin was fixed or replaced behind the same address: a refused plugin is asked again at once.
+    /// No call fails because of it. It affects one process: with several replicas, the one that answers.
     #[command(
         after_help = "Example: hookgate plugin describe guard --addr unix:///run/hookgate/admin.sock\n\n\
-                            Exit codes: 0 every endpoint was described anew, 1 one was not, or no gateway answers, 2 wrong \
-                            usage."
+                            Exit codes: 0 every endpoint was described again, 1 an endpoint was not, or the gateway \
+                            can't be reached, 2 invalid usage."
     )]
     Describe {
-        /// Its name.
+        /// Name of the plugin.
         name: String,
         #[command(flatten)]
         how: Reload,
     },
-    /// Switches a plugin of the registry off for every gateway, and waits until the one that answers has nothing under
-    /// way there.
+    /// Disables a plugin of the registry for every gateway, and waits until the answering gateway has no call to it
+    /// in flight.
     #[command(after_help = "Example: hookgate plugin drain guard --timeout 1m --reason 'new disk'\n\n\
-                            Exit codes: 0 drained, 1 calls are still under way, or the gateway refuses or is out of \
-                            reach, 2 wrong usage.")]
+                            Exit codes: 0 drained, 1 calls are still in flight, or the gateway can't be reached or \
+                            refuses, 2 invalid usage.")]
     Drain {
-        /// Its name.
+        /// Name of the plugin.
         name: String,
-        /// How long to wait for it; 1ms to 60s.
+        /// How long to wait; 1ms to 60s.
         #[arg(long, default_value = "30s", value_parser = client::patience)]
         timeout: Span,
         #[command(flatten)]
         how: Reload,
     },
-    /// Tries a plugin of a running gateway out: one call of it alone, as a chain makes it.
+    /// Makes one test call to a plugin of a running gateway, as a chain would.
     ///
-    /// It counts for no tenant, and no other plugin hears of it. The plugin can tell by the metadata `hookgate-test`.
+    /// The call counts for no tenant, and no other plugin sees it. The plugin can recognise it by the metadata
+    /// `hookgate-test`.
     #[command(
         after_help = "Example: hookgate plugin call guard before_tool_call --tenant acme --tool fs.read\n\n\
-                            Exit codes: 0 the plugin continues, 1 the call failed, or the gateway refuses or is out of \
-                            reach, 2 wrong usage, 3 the plugin cancels."
+                            Exit codes: 0 the plugin continues, 1 the call failed, or the gateway can't be reached \
+                            or refuses, 2 invalid usage, 3 the plugin cancels."
     )]
     Call(Box<PluginCallArgs>),
 }
 
-/// Which plugin, and what it is asked.
+/// The plugin and the call.
 #[derive(Debug, Args)]
 pub(super) struct PluginCallArgs {
-    /// Its name.
+    /// Name of the plugin.
     name: String,
-    /// At which extension point it is called.
+    /// Extension point of the call.
     #[arg(value_parser = payload::points())]
     point: Point,
-    /// By whose config, time-out and `writable` for the plugin; absent: by nobody's.
+    /// Tenant whose config, timeout and `writable` for the plugin apply. Default: none.
     #[arg(long)]
     tenant: Option<String>,
-    /// In place of the tenant's config.
+    /// Replaces the tenant's config.
     #[arg(long, value_name = "FILE|JSON")]
     tenant_config: Option<String>,
     #[command(flatten)]
@@ -107,7 +108,7 @@ pub(super) struct PluginCallArgs {
 /// `hookgate reload`.
 pub(super) async fn reload(how: &Reload) -> Exit {
     how.post("reload", &[], None, DEFAULT_DURATION, |body| {
-        let waits = body["waiting_for"].as_str().map(|what| format!("it is waiting for {}", printable(what)));
+        let waits = body["waiting_for"].as_str().map(|what| format!("waiting for {}", printable(what)));
         let mut text =
             format!("{}, revision {}\n", text(&body["outcome"]).replace('_', " "), body["revision"]);
         for (title, name) in [("rejected", "rejected"), ("restart required", "restart_required")] {
@@ -152,7 +153,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Reload {
-    /// Asks for it and shows what came of it, as `shown` has it for people and for the exit code.
+    /// Sends the request and prints the result; `shown` renders it for people and chooses the exit code.
     async fn post(
         &self,
         path: &str,
@@ -161,7 +162,8 @@ impl Reload {
         takes: Duration,
         shown: impl Fn(&Value) -> (String, Exit),
     ) -> Exit {
-        let asker = match self.gateway.asker(Span(takes + RESPONSE_GRACE), "send the process SIGHUP").await {
+        let asker = match self.gateway.asker(Span(takes + RESPONSE_GRACE), "send SIGHUP to the process").await
+        {
             Ok(asker) => asker,
             Err(wrong) => return Exit::usage(wrong),
         };
@@ -182,7 +184,7 @@ impl Reload {
 }
 
 impl PluginCallArgs {
-    /// As the admin port takes it.
+    /// The format that the admin port accepts.
     fn body(&self) -> Result<Vec<u8>, String> {
         let request = payload::request(self.point, &self.payload, &self.context, false)?;
         let unwritable = |error: serde_json::Error| error.to_string();
@@ -214,7 +216,7 @@ fn described(body: &Value) -> (String, Exit) {
     let left = endpoints.iter().filter(|endpoint| endpoint["described"] != true).count();
     let mut wrong = Vec::new();
     if left > 0 {
-        wrong.push(format!("{left} of {} endpoints were not described anew", endpoints.len()));
+        wrong.push(format!("{left} of {} endpoints were not described again", endpoints.len()));
     }
     let refusal = &plugin["rejected"];
     if !refusal.is_null() {
@@ -230,17 +232,18 @@ fn described(body: &Value) -> (String, Exit) {
 fn drained(body: &Value) -> (String, Exit) {
     let by = match body["revision"].as_u64() {
         Some(revision) => format!("disabled by revision {revision}"),
-        None => "it was disabled already".to_owned(),
+        None => "it was already disabled".to_owned(),
     };
     let is_drained = body["drained"] == true;
-    let table = format!("{by}; {} calls under way\n", body["in_flight"]);
+    let table = format!("{by}; {} calls in flight\n", body["in_flight"]);
     let exit = if is_drained {
         Exit::ok()
     } else if body["active"] == true {
-        Exit::failure("the gateway has not let go of it yet: drain it once more to wait on".to_owned())
+        Exit::failure("the plugin is not drained yet: run the command again to keep waiting".to_owned())
     } else {
         Exit::failure(
-            "that is not active yet: `hookgate status` says what the gateway is waiting for".to_owned(),
+            "the change is not active yet: see `hookgate status` for what the gateway is waiting for"
+                .to_owned(),
         )
     };
     (table, exit)

@@ -1,4 +1,4 @@
-//! `hookgate proto export`: the contract as files, out of the binary, so that it is the one which that gateway speaks.
+//! `hookgate proto export`: writes the .proto files that are embedded in the binary, so that they match its protocol.
 
 use std::{
     fs, io,
@@ -17,12 +17,12 @@ use super::{
 pub(super) enum ProtoCommand {
     /// Writes the .proto files and a buf.yaml, and prints their paths.
     ///
-    /// Files that are there already and say the same stay. If one of them says something else, nothing is written.
-    /// docs/writing-a-plugin-any-language.md goes on from here.
+    /// Identical files are kept. If an existing file differs, nothing is written. Continue with
+    /// docs/writing-a-plugin-any-language.md.
     #[command(after_help = "Example: hookgate proto export proto\n\n\
-                            Exit codes: 0 they are all there, 1 a file differs or can't be written.")]
+                            Exit codes: 0 all files are there, 1 a file differs or can't be written.")]
     Export {
-        /// The folder, which is made if need be.
+        /// The folder, created if missing.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -35,7 +35,7 @@ pub(super) fn run(ProtoCommand::Export { folder }: &ProtoCommand) -> Exit {
     }
 }
 
-/// Writes what is missing in `folder`, and gives back all paths, a line each; or a sentence about what is in the way.
+/// Writes the missing files to `folder`, and returns all paths, one per line. The error is a sentence.
 fn export(folder: &Path) -> Result<String, String> {
     let (mut missing, mut differing, mut paths) = (Vec::new(), Vec::new(), String::new());
     for (name, text) in SOURCES {
@@ -51,7 +51,8 @@ fn export(folder: &Path) -> Result<String, String> {
     }
     if !differing.is_empty() {
         return Err(format!(
-            "nothing was written, for what is there differs from this version's: {}; delete it, or give another folder",
+            "nothing was written, because these files differ from this version's: {}; delete them, or give another \
+             folder",
             differing.join(", ")
         ));
     }
@@ -66,10 +67,10 @@ fn export(folder: &Path) -> Result<String, String> {
     Ok(paths)
 }
 
-/// What to do about a folder that isn't ours.
-const OTHER_FOLDER_HINT: &str = "give a folder that is yours to write";
+/// The remedy for a folder that can't be written.
+const OTHER_FOLDER_HINT: &str = "give a folder that you may write to";
 
-/// Writes a file that isn't there, and never over one that has come meanwhile.
+/// Creates a file; never overwrites one that was created meanwhile.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

@@ -14,7 +14,7 @@ use hookgate::{
     telemetry::Telemetry,
 };
 
-/// One of the two is given; with both it is `file` that is served for development.
+/// At least one of the two is given; with both, `file` is served in development mode.
 pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     let source = match (development, file) {
         (true, file) => match DevMode::new() {
@@ -38,19 +38,20 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     }
 }
 
-/// What to do about an address that can't be had; where nothing is written there is still the environment.
+/// The remedy for an address that is in use.
 fn elsewhere(key: &str) -> String {
     let variable = format!("HOOKGATE__{}", key.to_uppercase().replace('.', "__"));
     format!(
-        "end what has it, or set another one in the file or by {variable}=127.0.0.1:0, which finds a free port"
+        "stop the process that uses it, or set another address in the file or with {variable}=127.0.0.1:0, which \
+         picks a free port"
     )
 }
 
-/// Says how to call it, once it serves.
+/// Prints how to call the gateway, once it serves.
 fn invite(config: &Config, running: &RunningGateway) {
-    tracing::warn!("for development: every tenant is accepted, with a token that was printed");
+    tracing::warn!("development mode: every tenant is accepted, with the printed token");
     match dev::banner(config, running.data_addr(), running.ops_addr()) {
-        // It serves whether or not anybody reads that: nothing waits for it.
+        // Serving must not wait for the reader of standard output.
         Ok(banner) => drop(tokio::task::spawn_blocking(move || output::print(&banner, Exit::ok()))),
         Err(wrong) => tracing::error!("{wrong}"),
     }

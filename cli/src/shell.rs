@@ -1,4 +1,4 @@
-//! `hookgate completions` and `hookgate man`: what is generated from the command line itself.
+//! `hookgate completions` and `hookgate man`: output generated from the definition of the command line.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) fn man(folder: &Path) -> Exit {
     match written {
         Ok(()) => Exit::ok(),
         Err(error) => Exit::failure(format!(
-            "the pages can't be written to {}: {error}; give a folder that is yours to write",
+            "the pages can't be written to {}: {error}; give a folder that you may write to",
             folder.display()
         )),
     }

@@ -1,10 +1,10 @@
-//! How commands are written that a person is to paste into a shell.
+//! Quotes commands for pasting into a shell.
 
 use std::path::{Path, absolute};
 
 use super::output::printable;
 
-/// This program as it was called: by its name, or else by its path, which holds in another terminal too.
+/// This program as it was called: by its name, or by its absolute path, which also works in another terminal.
 pub(super) fn program() -> String {
     match std::env::args_os().next() {
         Some(called) if called.to_string_lossy().contains('/') => {
@@ -15,7 +15,7 @@ pub(super) fn program() -> String {
     }
 }
 
-/// A path as one word of a shell.
+/// A path as one shell word.
 pub(super) fn quoted(path: &Path) -> String {
     let text = printable(&path.display().to_string());
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);

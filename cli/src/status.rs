@@ -1,4 +1,4 @@
-//! `hookgate status`: how a gateway that runs is, as its admin port says (docs/status.md).
+//! `hookgate status`: the state of a running gateway, from its admin port (docs/status.md).
 
 use clap::Args;
 use http::Method;
@@ -11,13 +11,13 @@ use crate::{
 };
 use hookgate::{config::Span, ops::page::duration};
 
-/// Whom to ask, and how to show what he says.
+/// The gateway and the output format.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Time for the answer; 1ms to 60s.
+    /// How long to wait for the answer; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = client::patience)]
     timeout: Span,
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) async fn run(StatusArgs { timeout, output, gateway }: &StatusArgs) -> Exit {
-    let asker = match gateway.asker(*timeout, "ask the ops port for /readyz").await {
+    let asker = match gateway.asker(*timeout, "request /readyz from the ops port").await {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),
     };
@@ -51,7 +51,7 @@ fn table(status: &Value) -> String {
         ("ready", ready),
         ("revision", revision),
         ("store", store(&status["store"])),
-        ("tenants", format!("{listed} listed, {off} of them disabled; others are {others}")),
+        ("tenants", format!("{listed} listed, {off} of them disabled; unlisted tenants are {others}")),
         ("plugins", plugins(&status["plugins"])),
     ];
     let refused = &configuration["rejected"];
@@ -61,28 +61,28 @@ fn table(status: &Value) -> String {
         .flatten()
         .map(|problem| ("rejected", format!("{} ago: {}", age(refused), text(problem))));
     let waiting_for = configuration["waiting_for"].as_str();
-    let waiting_for = waiting_for.map(|what| ("pending", format!("a newer revision is waiting for {what}")));
+    let waiting_for = waiting_for.map(|what| ("pending", format!("a newer revision, waiting for {what}")));
     let restart_required = configuration["restart_required"].as_array().into_iter().flatten();
     let restart_required = restart_required.map(|key| ("restart required", text(key)));
     let rows: Vec<_> = rows.into_iter().chain(waiting_for).chain(refused).chain(restart_required).collect();
     columns(&rows.into_iter().map(|(name, what)| [name.to_owned(), what]).collect::<Vec<_>>())
 }
 
-/// How the registry's database stands.
+/// The state of the registry's database.
 fn store(store: &Value) -> String {
     if store.is_null() {
-        return "none: the configuration file alone applies".to_owned();
+        return "none: only the configuration file applies".to_owned();
     }
     let revision = match store["revision"].as_u64() {
         Some(revision) => format!("revision {revision}"),
-        None => "it never answered".to_owned(),
+        None => "never reached".to_owned(),
     };
     let reachable = match store["problem"].as_str() {
         None => format!("reachable for {}", age(store)),
-        Some(problem) => format!("out of reach for {}: {problem}", age(store)),
+        Some(problem) => format!("unreachable for {}: {problem}", age(store)),
     };
     let stale = if store["stale"] == true {
-        "; stale: the active table is the last good one from before the start"
+        "; stale: the active table is the last good table from before the start"
     } else {
         ""
     };
@@ -93,7 +93,7 @@ fn store(store: &Value) -> String {
     format!("{revision}, {reachable}{stale}{unkept}")
 }
 
-/// Those states that a plugin is in.
+/// The number of plugins in each state.
 fn plugins(states: &Value) -> String {
     let states = states.as_object().into_iter().flatten();
     let states = states.filter(|(_, count)| count.as_u64() != Some(0));

@@ -1,4 +1,4 @@
-//! `hookgate whoami`: what a gateway makes of a token, and which steps its calls pass.
+//! `hookgate whoami`: a gateway's view of a token, and the steps of its calls.
 
 use http::Method;
 use serde_json::Value;

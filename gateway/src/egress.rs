@@ -22,8 +22,9 @@ const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
 /// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
-/// Why an address is not dialled, completing a sentence that begins with it.
-pub(crate) const DENIED_MESSAGE: &str = "is link-local or serves a cloud's metadata, and is never dialled";
+/// What is said of an address that is not dialled.
+pub(crate) const DENIED_MESSAGE: &str = "is a link-local or cloud metadata address, to which the gateway never \
+                                         connects";
 
 pub(crate) fn allows(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -142,6 +143,6 @@ mod tests {
 
         let asked = reqwest::dns::Resolve::resolve(&EgressResolver, "2852039166".parse().unwrap()).await;
         let refused = asked.map(drop).expect_err("denied").to_string();
-        assert!(refused.contains("169.254.169.254") && refused.contains("never dialled"), "{refused}");
+        assert!(refused.contains("169.254.169.254") && refused.contains("never connects"), "{refused}");
     }
 }

@@ -1,19 +1,19 @@
-//! What an answer decides. Whatever else a broken proxy or gateway makes of one, it is a decision only where its status, its
-//! header and its body say the same.
+//! Extracts the decision from an answer. A broken proxy or gateway may garble it, so it is a decision only if its
+//! status, header and body agree.
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::{client::Answer, output::printable};
 
-/// What a gateway decided.
+/// A gateway's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Continue,
     Block,
 }
 
-/// The members that say it. One that is there twice is refused: no two programs agree on which of them counts.
+/// The members of a decision. A repeated member is refused, because parsers disagree on which one counts.
 #[derive(Default, Deserialize)]
 struct DecisionMembers<'a> {
     decision: Option<String>,
@@ -24,7 +24,7 @@ struct DecisionMembers<'a> {
 
 impl Decision {
     /// # Errors
-    /// Why there is none: the error that the gateway answered, or what doesn't fit together.
+    /// There is no decision: the gateway answered an error, or the parts of the answer disagree.
     pub(super) fn from_answer(answer: &Answer) -> Result<Self, String> {
         let header = answer.decision.as_deref();
         if header.is_none() && answer.body["decision"].is_null() {
@@ -119,6 +119,6 @@ mod tests {
     fn an_error_is_told_as_the_gateway_says_it() {
         let error = r#"{"code":"TENANT_LIMITED","detail":"Too many calls"}"#;
         assert!(of(429, None, error).expect_err(error).starts_with("TENANT_LIMITED ("));
-        assert!(of(200, None, "{}").expect_err("{}").contains("it is no gateway's"));
+        assert!(of(200, None, "{}").expect_err("{}").contains("neither a result nor an error of a gateway"));
     }
 }

@@ -1,4 +1,4 @@
-//! `hookgate call POINT`: one call as an agent makes it, and what the gateway answered.
+//! `hookgate call POINT`: makes one call as an agent would, and shows the answer.
 
 use clap::Args;
 use http::Method;
@@ -17,19 +17,19 @@ mod render;
 
 use decision::Decision;
 
-/// What is called, with what, and as whom.
+/// The call, its payload and its credentials.
 #[derive(Debug, Args)]
 pub(super) struct CallArgs {
-    /// Where.
+    /// Extension point of the call.
     #[arg(value_parser = payload::points())]
     point: Point,
-    /// Shows what each step changed.
+    /// Shows the changes of each step.
     #[arg(long)]
     trace: bool,
-    /// Time for the answer, which the gateway is told; 1ms to 60s.
+    /// How long to wait for the answer, also sent to the gateway as the deadline; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = client::patience)]
     timeout: Span,
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

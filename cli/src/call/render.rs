@@ -1,4 +1,4 @@
-//! A decision as a person reads it: what it is, the payload to go on with, and what the plugins did.
+//! Renders a decision for people: the verdict, the payload to continue with, and the plugins' steps.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use crate::{
     payload_diff::Members,
 };
 
-/// Those members of an answer that are shown.
+/// The members of an answer that are shown.
 #[derive(Deserialize)]
 struct DecisionBody<'a> {
     #[serde(borrow)]
@@ -50,14 +50,14 @@ struct StepBody<'a> {
     binding: String,
     outcome: String,
     reason: Option<String>,
-    /// The code of a block that the binding doesn't honour.
+    /// The code of a block that the binding's mode ignores.
     code: Option<String>,
     duration_us: u64,
     #[serde(borrow)]
     changes: Option<&'a RawValue>,
 }
 
-/// The answer to a call with the payload `sent`; `trace` shows what each step changed.
+/// Renders the answer to a call with the payload `sent`; `trace` adds the changes of each step.
 pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) -> String {
     let said: DecisionBody<'_> = match serde_json::from_str(&answer.text) {
         Ok(said) => said,
@@ -79,7 +79,7 @@ pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) ->
     text
 }
 
-/// What the steps did that led to an error, below what is said of the error; nothing where the answer has no steps.
+/// The steps before an error, to print below it; empty if the answer has none.
 pub(super) fn steps_so_far(answer: &Answer) -> String {
     let said = serde_json::from_str::<DecisionBody<'_>>(&answer.text);
     let table = said.ok().filter(|said| !said.steps.is_empty()).map(|said| steps(&said.steps));
@@ -88,7 +88,7 @@ pub(super) fn steps_so_far(answer: &Answer) -> String {
 
 fn decision(said: &DecisionBody<'_>, paint: &Paint) -> String {
     let Some(block) = &said.block else {
-        let changed = if said.modified { "the payload was changed" } else { "the payload is as it was sent" };
+        let changed = if said.modified { "the payload was changed" } else { "the payload is unchanged" };
         return format!(
             "{}  {changed}  ({})\n",
             paint.styled(TextStyle::Green, "CONTINUE"),
@@ -100,7 +100,7 @@ fn decision(said: &DecisionBody<'_>, paint: &Paint) -> String {
     facts.extend(block.plugin.as_ref().map(|plugin| format!("by {}", printable(plugin))));
     facts.extend(block.binding.as_ref().map(|binding| format!("binding {}", printable(binding))));
     facts.extend(block.scope.as_ref().map(|scope| format!("scope {}", printable(scope))));
-    facts.extend(block.retry_after_ms.map(|millis| format!("ask again after {millis} ms")));
+    facts.extend(block.retry_after_ms.map(|millis| format!("retry after {millis} ms")));
     let verdict = paint.styled(TextStyle::Red, "BLOCK");
     format!("{verdict}  {code}: {message}  ({})\n{}\n", printable(&said.request_id), facts.join(", "))
 }
@@ -131,15 +131,14 @@ fn steps(steps: &[StepBody<'_>]) -> String {
     columns(&rows)
 }
 
-/// Microseconds as milliseconds; nothing for a step that was not called.
+/// Microseconds as milliseconds; empty for a step that was not called.
 fn millis(micros: u64) -> String {
     if micros == 0 { String::new() } else { format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100) }
 }
 
 fn traced(steps: &[StepBody<'_>], sent: &[u8], paint: &Paint) -> String {
     if steps.is_empty() {
-        return "trace: the answer tells no steps, because there are none or by `answer.detail: minimal`\n"
-            .into();
+        return "trace: the answer has no steps: none ran, or `answer.detail` is `minimal`\n".into();
     }
     let mut payload = Members::parse(&String::from_utf8_lossy(sent));
     let mut text = String::from("trace\n");

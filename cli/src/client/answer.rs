@@ -1,4 +1,4 @@
-//! What a gateway answered, as it is printed: what it says of a mistake reads the same whoever asked.
+//! A gateway's answer and how it is printed, so that an error reads the same in every command.
 
 use serde_json::Value;
 
@@ -8,18 +8,18 @@ use crate::{
 };
 use hookgate::core::error::Code;
 
-/// What a gateway answered.
+/// A gateway's answer.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// `hookgate-decision`, which decisions alone have.
+    /// The header `hookgate-decision`, which only decisions have.
     pub(crate) decision: Option<String>,
-    /// The body as it came.
+    /// The body, unchanged.
     pub(crate) text: String,
-    /// The body.
+    /// The parsed body.
     pub(crate) body: Value,
 }
 
-/// `detail` in the words of the command line, where a member of the query is a flag by the same name.
+/// `detail`, with query parameters renamed to the flags of the same name.
 fn as_flags(detail: &str) -> String {
     let (mut said, mut rest) = (String::new(), detail);
     while let Some((before, behind)) = rest.split_once("` in the query") {
@@ -31,7 +31,7 @@ fn as_flags(detail: &str) -> String {
 }
 
 impl Answer {
-    /// Prints the answer in the form asked for, JSON as it came, and gives back `exit`.
+    /// Prints the answer in the chosen format, JSON unchanged, and returns `exit`.
     pub(crate) fn print(&self, output: Output, table: impl FnOnce() -> String, exit: Exit) -> Exit {
         match output {
             Output::Json => output::print(&format!("{}\n", self.text.trim_end()), exit),
@@ -39,20 +39,17 @@ impl Answer {
         }
     }
 
-    /// For an answer that is none: `exit` says to people what was wrong, so only programs get the body.
+    /// Like `print`, for an error: `exit` explains it to people, so only programs get the body.
     pub(crate) fn refuse(&self, output: Output, exit: Exit) -> Exit {
         if output == Output::Table { exit } else { self.print(output, String::new, exit) }
     }
 
-    /// What an error says: its code, who failed, why, and what to do.
+    /// The error as text: code, who failed, why, and what to do.
     pub(crate) fn error(&self) -> String {
         let text = |value: &Value| printable(value.as_str().unwrap_or_default());
         let name = text(&self.body["code"]);
         if name.is_empty() {
-            return format!(
-                "the answer ({}) is neither what was asked for nor an error: it is no gateway's",
-                self.status
-            );
+            return format!("the answer ({}) is neither a result nor an error of a gateway", self.status);
         }
         let code = Code::from_name(&name);
         let who = code.map_or("gateway", |code| code.party().as_str());
@@ -64,7 +61,7 @@ impl Answer {
         for wrong in self.body["errors"].as_array().into_iter().flatten() {
             let (pointer, message) = (text(&wrong["pointer"]), text(&wrong["message"]));
             match pointer.as_str() {
-                // Of the whole, which the first line says already.
+                // A violation of the whole request, which the first line already reports.
                 "" if message == detail => {}
                 "" => said += &format!("\n  {message}"),
                 pointer => said += &format!("\n  {pointer}: {message}"),
@@ -76,7 +73,7 @@ impl Answer {
         said
     }
 
-    /// The step that an error names: its plugin, its binding, where and why.
+    /// The step that failed: its plugin, its binding, its point and the reason.
     fn failed_step(&self) -> Option<String> {
         let member = |name: &str| self.body[name].as_str().map(printable);
         let (plugin, binding) = (member("plugin")?, member("binding")?);

@@ -1,5 +1,5 @@
-//! One request, one answer, within bounds: its time and its size. Straight to the gateway, by no proxy of the
-//! environment and after no redirect, so that the token goes where it was meant to.
+//! Sends one request and reads one answer, within limits of time and size. Ignores proxies and redirects, so that the
+//! token reaches only the named gateway.
 
 use std::{error::Error, time::Duration};
 
@@ -12,13 +12,13 @@ use super::{Answer, Place, Port};
 use crate::output::printable;
 use hookgate::config::Span;
 
-/// How much longer than a caller is patient it waits for a decision, which says where the time went.
+/// Added to the caller's timeout when waiting for a decision, because a late answer says where the time went.
 const DECISION_GRACE: Duration = Duration::from_secs(1);
-/// Most of an answer that is read, in bytes: a trace repeats the payload, which has 16 MiB at most, a few times.
+/// Largest answer, in bytes: a trace repeats the payload of up to 16 MiB a few times.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// What holds where a write was sent and no answer came.
-const WRITE_UNCONFIRMED: &str = "it is not known whether it was written: look before you do it again";
+/// Appended to errors after a write was sent and no answer came.
+const WRITE_UNCONFIRMED: &str = "the write may have happened: check before you repeat it";
 
 /// A client of one port of a gateway.
 pub(crate) struct ApiClient {
@@ -29,7 +29,7 @@ pub(crate) struct ApiClient {
     patience: Span,
 }
 
-/// What came back, whoever answered.
+/// An HTTP response, not necessarily from a gateway.
 pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     decision: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct ApiResponse {
 }
 
 impl ApiClient {
-    /// A client of the port at `place`, which `cas` may vouch for instead of the machine's.
+    /// A client of the port at `place`; `cas` replace the system's.
     pub(super) fn new(
         port: Port,
         place: Place,
@@ -47,7 +47,7 @@ impl ApiClient {
     ) -> Result<Self, String> {
         let agent = concat!("hookgate/", env!("CARGO_PKG_VERSION"));
         let mut client = Client::builder().no_proxy().redirect(Policy::none()).user_agent(agent);
-        // Where nobody has to be vouched for, the machine's CAs aren't even read: a small container has none.
+        // Without TLS, don't read the system's CAs: a small container has none.
         let cas = if place.is_tls() { cas } else { Some(Vec::new()) };
         if let Some(cas) = cas {
             client = client.tls_certs_only(cas);
@@ -57,17 +57,17 @@ impl ApiClient {
         }
         let http = client.build().map_err(|error| {
             format!(
-                "no HTTP client could be set up: {}; --ca names the CA of a gateway's certificate",
+                "the HTTP client can't be set up: {}; give the CA of the gateway's certificate with --ca",
                 why(&error)
             )
         })?;
         Ok(ApiClient { http, port, place, token, patience })
     }
 
-    /// Sends one request, with a body that is JSON or none, to `path`, which may have a query.
+    /// Sends one request to `path`, with an optional query and an optional JSON body.
     ///
     /// # Errors
-    /// Why no gateway answered, and what to look at.
+    /// Why no gateway answered, and what to check.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -81,10 +81,10 @@ impl ApiClient {
         Ok(Answer { status, decision, text, body })
     }
 
-    /// As [`Self::ask`], whatever the answer is.
+    /// Like [`Self::ask`], but returns the answer even if it is an error.
     ///
     /// # Errors
-    /// Why nobody answered, and what to look at.
+    /// Why there was no answer, and what to check.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -104,7 +104,7 @@ impl ApiClient {
         let lost = |error: &reqwest::Error| self.lost(is_write, error);
         let answer = request.send().await.map_err(|error| lost(&error))?;
         let status = answer.status().as_u16();
-        // All of them: a header that is there twice decides nothing.
+        // Take all of them: a repeated header is not a decision.
         let decisions = answer.headers().get_all("hookgate-decision").iter();
         let decisions: Vec<_> = decisions.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         let decision = (!decisions.is_empty()).then(|| decisions.join(", "));
@@ -113,7 +113,7 @@ impl ApiClient {
         Ok(ApiResponse { status, decision, text })
     }
 
-    /// What to say where no answer came to what may have been a write.
+    /// The error if no answer came to a request that may be a write.
     fn lost(&self, is_write: bool, error: &reqwest::Error) -> String {
         if !is_write || error.is_connect() || error.is_builder() {
             return self.unanswered(error);
@@ -125,10 +125,10 @@ impl ApiClient {
         format!("the answer from {base} was lost ({}); {WRITE_UNCONFIRMED}", why(error))
     }
 
-    /// A request with the token, and without a limit to its time.
+    /// A request with the token, without a time limit.
     pub(super) fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, String> {
         let url = self.place.base().join(path);
-        let url = url.map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
+        let url = url.map_err(|error| format!("`{}` is not a valid path: {error}", printable(path)))?;
         let request = self.http.request(method, url);
         Ok(match &self.token {
             Some(token) => request.header(header::AUTHORIZATION, token.clone()),
@@ -148,17 +148,16 @@ impl ApiClient {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// What to say of an answer that no gateway of this version gives.
+    /// The error for an answer that no gateway of this version gives.
     pub(crate) fn strange(&self, status: u16) -> String {
-        format!("{} answered {status}, but not as a gateway does; {}", self.base(), self.remedy())
+        format!("{} answered {status}, but not like a gateway; {}", self.base(), self.remedy())
     }
 
-    /// How long it waits.
     pub(super) fn patience(&self) -> Duration {
         self.patience.0
     }
 
-    /// What to say where no answer came in that time.
+    /// The error for a timeout.
     pub(super) fn late(&self) -> String {
         format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy())
     }
@@ -170,18 +169,18 @@ impl ApiClient {
         format!("no answer from {}: {}; {}", self.base(), why(error), self.remedy())
     }
 
-    /// Where it is, as it is shown.
+    /// The address for display.
     pub(crate) fn base(&self) -> String {
         self.place.display()
     }
 
-    /// What to look at where another answered.
+    /// What to check if another server answered.
     pub(crate) fn remedy(&self) -> &'static str {
         self.place.remedy(self.port)
     }
 }
 
-/// The innermost reason, which says what happened; those round it say that something did.
+/// The innermost cause, which is the only specific one.
 pub(super) fn why(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

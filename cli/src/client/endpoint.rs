@@ -1,4 +1,4 @@
-//! Where a gateway is asked: which of its ports, and under which address, as it is written and as it is shown.
+//! Addresses of a gateway's ports: parsing, display, and what to check if one doesn't work.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use reqwest::Url;
 use hookgate::config::socket_flaw;
 
 pub(super) const DEFAULT_ADDR: &str = "http://127.0.0.1:8080";
-/// What an address of a Unix socket begins with.
+/// Prefix of a Unix socket's address.
 const SOCKET_SCHEME: &str = "unix://";
 
-/// What may be asked.
+/// A port of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Port {
     Data,
@@ -19,7 +19,7 @@ pub(crate) enum Port {
 }
 
 impl Port {
-    /// How its address is written.
+    /// Example of its address.
     const fn example(self) -> &'static str {
         match self {
             Port::Data => DEFAULT_ADDR,
@@ -42,28 +42,28 @@ impl Place {
     /// The address of `port` that was read from `name`.
     ///
     /// # Errors
-    /// What is wrong with it, in one sentence that doesn't repeat it: somebody may have written a password into it.
+    /// One sentence that doesn't repeat the address, because it may contain a password.
     pub(crate) fn parse(port: Port, name: &str, text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("{name} {what}: write it as {}", port.example());
         if let (Port::Admin, Some(path)) = (port, text.strip_prefix(SOCKET_SCHEME)) {
             return match socket_flaw(path) {
                 None => Ok(Place::Socket(PathBuf::from(path))),
-                Some(flaw) => Err(wrong(&format!("is no socket: {flaw}"))),
+                Some(flaw) => Err(wrong(&format!("is not a socket: {flaw}"))),
             };
         }
         let url = Url::parse(text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let url = url.ok_or_else(|| wrong("is no address of a gateway"))?;
+        let url = url.ok_or_else(|| wrong("is not a gateway's address"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong("holds a user or a password, and a gateway takes tokens alone"));
+            return Err(wrong("contains a user or a password, but a gateway accepts only tokens"));
         }
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("ends behind the port"));
+            return Err(wrong("must end after the port"));
         }
         Ok(Place::Net(url))
     }
 
-    /// Its file, if it is a socket.
+    /// The socket's path, if it is a socket.
     pub(super) fn socket(&self) -> Option<&Path> {
         match self {
             Place::Net(_) => None,
@@ -71,7 +71,7 @@ impl Place {
         }
     }
 
-    /// What paths are joined to. Whoever a socket leads to has no other name.
+    /// The URL to join paths to; `localhost` for a socket.
     pub(super) fn base(&self) -> Url {
         match self {
             Place::Net(url) => url.clone(),
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// As it is shown.
+    /// The address for display.
     pub(super) fn display(&self) -> String {
         match self {
             Place::Net(url) => url.as_str().trim_end_matches('/').to_owned(),
@@ -87,32 +87,32 @@ impl Place {
         }
     }
 
-    /// Whether somebody has to be vouched for there.
+    /// Whether the address uses TLS.
     pub(super) fn is_tls(&self) -> bool {
         matches!(self, Place::Net(url) if url.scheme() == "https")
     }
 
-    /// What to look at where it was no such port, or only perhaps.
+    /// What to check if this may not be the right port.
     pub(super) fn remedy(&self, port: Port) -> &'static str {
         match (port, self.is_tls()) {
             (Port::Data, false) => {
-                "--addr is the gateway's `server.data_addr`, at `https://` where it has `server.tls`"
+                "--addr must be the gateway's `server.data_addr`, with `https://` if it has `server.tls`"
             }
             (Port::Data, true) => {
-                "--addr is the gateway's `server.data_addr`, and --ca the CA of its certificate"
+                "--addr must be the gateway's `server.data_addr`, and --ca the CA of its certificate"
             }
             (Port::Admin, false) if self.socket().is_some() => {
-                "--addr is the gateway's `server.admin_socket`, which its user and root alone may open"
+                "--addr must be the gateway's `server.admin_socket`, which only its user and root may open"
             }
             (Port::Admin, false) => {
-                "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, at \
-                 `https://` where it has `server.tls`"
+                "--addr must be the gateway's `server.admin_addr`, which is open if an issuer has an \
+                 `admin_audience`, with `https://` if it has `server.tls`"
             }
             (Port::Admin, true) => {
-                "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, and --ca \
-                 the CA of its certificate"
+                "--addr must be the gateway's `server.admin_addr`, which is open if an issuer has an \
+                 `admin_audience`, and --ca the CA of its certificate"
             }
-            (Port::Ops, _) => "--addr is the gateway's `server.ops_addr`",
+            (Port::Ops, _) => "--addr must be the gateway's `server.ops_addr`",
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Asking a gateway's ports: where it is, with whose token, within which bounds. Every command that asks does it here, so
-//! that the same mistake reads the same everywhere. The token is never shown and never an argument, which every user of
-//! the machine could see.
+//! Clients of a gateway's ports: address, token, limits. Every command uses them, so that the same mistake reads the
+//! same everywhere. The token is never shown and never an argument, which every user of the machine could see.
 //!
-//! An argument stands over the environment, also one that names a profile; the environment stands over any other profile.
-//! What is said of the admin port alone stands over what is said of both (docs/decisions/0028-admin-socket-and-profiles.md).
+//! An argument overrides the environment, and so does a profile named by an argument; the environment overrides any
+//! other profile. Settings of the admin port override those of both ports
+//! (docs/decisions/0028-admin-socket-and-profiles.md).
 
 use std::{
     io,
@@ -37,65 +37,66 @@ const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";
 const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
 const ADMIN_TOKEN_VARIABLE: &str = "HOOKGATE_ADMIN_TOKEN";
-/// Longest token's file, in bytes: the gateway takes tokens of 8 KiB.
+/// Largest token file, in bytes: the gateway accepts tokens of up to 8 KiB.
 pub(super) const MAX_TOKEN_BYTES: u64 = 64 << 10;
-/// Longest file of CAs, in bytes: those of a whole machine have about 250 KiB.
+/// Largest CA file, in bytes: a system's bundle has about 250 KiB.
 const MAX_CA_BYTES: u64 = 4 << 20;
 
-/// Reads `--timeout`: as long as an agent may wait.
+/// Parses `--timeout`, which has an agent's limits.
 pub(super) fn patience(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
     let range = Duration::from_millis(1)..=Duration::from_secs(60);
-    if range.contains(&span.0) { Ok(span) } else { Err("a caller waits from 1ms to 60s".into()) }
+    if range.contains(&span.0) { Ok(span) } else { Err("a timeout must be from 1ms to 60s".into()) }
 }
 
-/// A gateway's data port, and who asks it.
+/// A gateway's data port, and the credentials for it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct DataPortArgs {
-    /// Its `server.data_addr` as a URL; absent: the `data` of `--profile`, else the variable `HOOKGATE_ADDR`, else the
-    /// current profile's `data`, else `http://127.0.0.1:8080`.
+    /// The gateway's `server.data_addr` as a URL. Default: `data` of `--profile`, else the variable `HOOKGATE_ADDR`,
+    /// else `data` of the current profile, else `http://127.0.0.1:8080`.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
     credentials: CredentialArgs,
 }
 
-/// A gateway's admin port or socket, and who asks it.
+/// A gateway's admin port or socket, and the credentials for it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct AdminPortArgs {
-    /// Its `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token; absent: the
-    /// `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else the current profile's `admin`.
+    /// The gateway's `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which needs no token.
+    /// Default: `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else `admin` of the current profile.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
     credentials: CredentialArgs,
 }
 
-/// What vouches for the one and for the other.
+/// The gateway's CA and the caller's token.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 struct CredentialArgs {
-    /// The profile that says what no other argument says (`hookgate profile`), whatever variables say; absent: that of
-    /// the variable `HOOKGATE_PROFILE`, else the current one, for what no variable says.
+    /// Profile to use for settings that no argument gives (`hookgate profile`); overrides environment variables.
+    /// Default: the variable `HOOKGATE_PROFILE`, else the current profile, both overridden by environment variables.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// CAs in PEM that may vouch for it at `https://`; absent: the profile's, else the machine's.
+    /// PEM file of CAs to trust for `https://`. Default: the profile's, else the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Holds the token; absent: that of `--profile`, else a variable, `HOOKGATE_TOKEN` or for the admin port alone
-    /// `HOOKGATE_ADMIN_TOKEN`, else the current profile's. An argument would be seen by all users of the machine.
+    /// File that holds the token. Default: the token of `--profile`, else of the variable `HOOKGATE_ADMIN_TOKEN`
+    /// (admin port only) or `HOOKGATE_TOKEN`, else of the current profile. No argument takes the token itself,
+    /// because all users of the machine could see it.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl DataPortArgs {
-    /// A client of the data port that waits `patience` for each answer, and tells the gateway so where it asks for a
-    /// decision.
+    /// A client of the data port that waits `patience` for each answer, and sends this limit to the gateway with a
+    /// call.
     ///
     /// # Errors
-    /// What was typed or written wrongly, in one sentence.
+    /// One sentence, if an argument or a profile is invalid.
     pub(super) async fn asker(&self, patience: Span) -> Result<ApiClient, String> {
         let chosen = profile::chosen(self.credentials.profile.as_deref())?;
         let (name, text) = addressed(self.addr.as_ref(), Port::Data, chosen.as_ref())
@@ -106,17 +107,18 @@ impl DataPortArgs {
 }
 
 impl AdminPortArgs {
-    /// A client of the admin port or socket that waits `patience` for each answer. `otherwise` is what does without one.
+    /// A client of the admin port or socket that waits `patience` for each answer. `otherwise` names an alternative
+    /// that needs no gateway.
     ///
     /// # Errors
-    /// What was typed or written wrongly, or that no gateway is named, in one sentence.
+    /// One sentence, if no gateway is named, or an argument or a profile is invalid.
     pub(super) async fn asker(&self, patience: Span, otherwise: &str) -> Result<ApiClient, String> {
         let chosen = profile::chosen(self.credentials.profile.as_deref())?;
         let address = addressed(self.addr.as_ref(), Port::Admin, chosen.as_ref());
         let (name, text) = address.ok_or_else(|| {
             format!(
-                "no gateway is named: give its admin port or socket by --addr or {ADMIN_ADDR_VARIABLE}, or choose a \
-                 --profile that has `admin`; or {otherwise}"
+                "no gateway is named: give its admin port or socket with --addr or {ADMIN_ADDR_VARIABLE}, choose a \
+                 --profile that has `admin`, or {otherwise}"
             )
         })?;
         let place = Place::parse(Port::Admin, &name, &text)?;
@@ -124,7 +126,7 @@ impl AdminPortArgs {
     }
 }
 
-/// The address of `port`, and where it was read.
+/// The address of `port`, and the name of its source.
 fn addressed(
     argument: Option<&String>,
     port: Port,
@@ -144,7 +146,7 @@ fn addressed(
     if is_named(chosen) { of_profile().or_else(of_variable) } else { of_variable().or_else(of_profile) }
 }
 
-/// Whether an argument names the profile, which then stands over the environment.
+/// Whether an argument names the profile, which then overrides the environment.
 fn is_named(chosen: Option<&SelectedProfile>) -> bool {
     chosen.is_some_and(|chosen| chosen.is_named)
 }
@@ -160,8 +162,7 @@ impl CredentialArgs {
         if place.socket().is_some() {
             if self.token_file.is_some() || self.ca.is_some() {
                 return Err(
-                    "a socket takes no token and shows no certificate: leave --token-file and --ca out"
-                        .into(),
+                    "a socket needs neither a token nor a certificate: omit --token-file and --ca".into()
                 );
             }
             return ApiClient::new(port, place, None, None, patience);
@@ -196,7 +197,7 @@ enum TokenLocation<'a> {
     Member(&'a SelectedProfile, &'static str, &'a Source),
 }
 
-/// A token that no argument names, and where it was read.
+/// A token that no argument gives, and the name of its source.
 async fn found(port: Port, chosen: Option<&SelectedProfile>) -> Result<Option<(String, String)>, String> {
     let member = |key, of: fn(&Profile) -> &Option<Source>| {
         let (chosen, source) = chosen.and_then(|chosen| Some((chosen, of(&chosen.profile).as_ref()?)))?;
@@ -231,10 +232,10 @@ async fn found(port: Port, chosen: Option<&SelectedProfile>) -> Result<Option<(S
     Ok(None)
 }
 
-/// What a file holds, and how it is called.
+/// The contents of a file, and its display name.
 ///
 /// # Errors
-/// When it can't be read.
+/// The file can't be read.
 pub(super) fn token_file(flag: &str, path: &Path) -> Result<(String, String), String> {
     let name = format!("{flag} `{}`", printable(&path.display().to_string()));
     let read = read(path, MAX_TOKEN_BYTES).map_err(|error| format!("{name} can't be read: {error}"))?;
@@ -246,24 +247,24 @@ fn bearer(name: &str, text: &str) -> Result<HeaderValue, String> {
     let token = token::bare(text);
     if token.is_empty() {
         return Err(format!(
-            "there is no token in {name}: set {TOKEN_VARIABLE}, give a file by --token-file, or choose a --profile \
-             that has one; `hookgate token mint` makes one"
+            "there is no token in {name}: set {TOKEN_VARIABLE}, give a file with --token-file, or choose a --profile \
+             that has one; make one with `hookgate token mint`"
         ));
     }
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .ok()
         .filter(|_| token.bytes().all(|byte| byte.is_ascii_graphic()))
         .ok_or_else(|| {
-            format!("what {name} holds is no token: a token is one word, as `hookgate token mint` prints it")
+            format!("{name} does not hold a token: a token is one word, as `hookgate token mint` prints it")
         })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// A client of the ops port at `--addr`, which is `address`: there nobody says who they are.
+/// A client of the ops port at `address`, the value of `--addr`. The ops port takes no token.
 ///
 /// # Errors
-/// What was typed wrongly, in one sentence.
+/// One sentence, if the address is invalid.
 pub(super) fn ops(address: &str, patience: Span) -> Result<ApiClient, String> {
     let port = Port::Ops;
     let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
@@ -278,11 +279,11 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate>, String> {
     let pem = read(path, MAX_CA_BYTES).map_err(|error| format!("{flag} `{shown}` can't be read: {error}"))?;
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|all| !all.is_empty());
     certificates.ok_or_else(|| {
-        format!("{flag} `{shown}` holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
+        format!("{flag} `{shown}` holds no PEM certificate, which begins with `-----BEGIN CERTIFICATE-----`")
     })
 }
 
-/// A variable of the environment; one that is empty is as good as none.
+/// An environment variable; an empty one counts as not set.
 pub(super) fn variable(name: &str) -> Option<String> {
     let text = std::env::var_os(name)?.to_string_lossy().into_owned();
     Some(text).filter(|text| !text.is_empty())

@@ -1,4 +1,4 @@
-//! An answer that goes on: server-sent events (WHATWG HTML, section 9.2), as far as a gateway uses them.
+//! Streaming answers: the subset of server-sent events (WHATWG HTML, section 9.2) that a gateway uses.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 
 use crate::client::{Answer, ApiClient, api::why};
 
-/// A gateway says something every 15 s; where nothing comes for so long the connection is lost.
+/// A gateway sends something every 15 s; after this long silence the connection is considered lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(40);
 /// Longest event, in bytes.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// What answered a request for events.
+/// The answer to a request for events.
 pub(crate) enum Heard {
-    /// They come.
+    /// A stream of events.
     Events(Events),
-    /// They don't: why.
+    /// An error.
     Refused(Answer),
 }
 
@@ -30,17 +30,17 @@ pub(crate) struct ServerSentEvent {
     pub(crate) data: String,
 }
 
-/// Events that come one by one.
+/// A stream of events.
 pub(crate) struct Events {
     answer: Response,
     buffer: Vec<u8>,
 }
 
 impl ApiClient {
-    /// Asks `path` for events, after the one that is called `last` where there was one.
+    /// Requests the events of `path`, after the event `last` if given.
     ///
     /// # Errors
-    /// Why no gateway answered, and what to look at.
+    /// Why no gateway answered, and what to check.
     pub(crate) async fn events(&self, path: &str, last: Option<&str>) -> Result<Heard, String> {
         let mut request = self.request(Method::GET, path)?.header(header::ACCEPT, "text/event-stream");
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
@@ -66,10 +66,10 @@ impl ApiClient {
 }
 
 impl Events {
-    /// The next one; comments are passed over.
+    /// The next event; comments are skipped.
     ///
     /// # Errors
-    /// Why there is none, in a few words.
+    /// Why the stream ended, in a few words.
     pub(crate) async fn next(&mut self) -> Result<ServerSentEvent, String> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
@@ -87,7 +87,7 @@ impl Events {
                 Ok(Ok(Some(chunk))) => self.buffer.extend_from_slice(&chunk),
                 Ok(Ok(None)) => return Err("the connection was closed".into()),
                 Ok(Err(error)) => return Err(why(&error)),
-                Err(_) => return Err(format!("nothing came for {} s", IDLE_TIMEOUT.as_secs())),
+                Err(_) => return Err(format!("no data for {} s", IDLE_TIMEOUT.as_secs())),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `hookgate config check`: a start that ends before it begins.
+//! `hookgate config check`: everything that a start does before it listens.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use hookgate::{
 /// A mistake, for programs.
 #[derive(Serialize)]
 pub(super) struct MistakeView<'p> {
-    /// From 1; null for what isn't in the file.
+    /// From 1; null if the mistake isn't in the file.
     line: Option<usize>,
-    /// From 1, in characters; likewise.
+    /// From 1, in characters; null if the mistake isn't in the file.
     column: Option<usize>,
-    /// The environment variable that it is in; null for what is in the file.
+    /// The environment variable with the mistake; null if it is in the file.
     variable: Option<&'p str>,
     /// JSON pointer (RFC 6901) to the value.
     pointer: &'p str,
@@ -41,24 +41,23 @@ pub(super) async fn run(file: &Path, output: Output) -> Exit {
     match (checked(file).await, output) {
         (Ok(loaded), Output::Table) => {
             let config = &loaded.config;
-            let unread = unread(config).map(|unread| format!("{unread}: --connect reads it\n"));
+            let unread = unread(config).map(|unread| format!("{unread}; use --connect to read it\n"));
             output::print(&(fine(file, config) + &unread.unwrap_or_default()), Exit::ok())
         }
         (Ok(_), _) => mistakes(None, output, Exit::ok()),
-        // As a start says it.
+        // In the words of a start.
         (Err(problems), Output::Table) => Exit::problems(&problems),
         (Err(problems), _) => mistakes(Some(&problems), output, Exit::already_reported(2)),
     }
 }
 
-/// What is in the file, once nothing is wrong with it that can be known without a call to anybody.
+/// A configuration that is valid as far as can be known without connecting.
 async fn checked(file: &Path) -> Result<LoadedConfig, Problems> {
     let (loaded, app) = put_together(file)?;
     let found = Box::pin(app.ask_builtins()).await.problems;
     if found.is_empty() { Ok(loaded) } else { Err(loaded.render(&found)) }
 }
 
-/// Reads the file and does what a start does before it listens.
 pub(super) fn put_together(file: &Path) -> Result<(LoadedConfig, App), Problems> {
     let loaded = config::load(file, config::environment_variables())?;
     let app = App::dry_run(loaded.clone())?;
@@ -71,7 +70,7 @@ fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {
     output::data(output, &list, String::new, exit)
 }
 
-/// What is said of a file without mistakes.
+/// The summary of a valid file.
 pub(super) fn fine(file: &Path, config: &Config) -> String {
     let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (tenants, plugins) =

@@ -1,4 +1,5 @@
-//! `hookgate config check --connect`: what a check can't know, asked of the plugins themselves.
+//! `hookgate config check --connect`: connects to the plugins and the store, for checks that the file alone doesn't
+//! allow.
 
 use std::{path::Path, time::Duration};
 
@@ -18,11 +19,11 @@ use hookgate::{
     upstream::{Refusal, State, Why},
 };
 
-/// All that was found, for programs.
+/// The report for programs.
 #[derive(Serialize)]
 struct ConnectCheckOutput<'r> {
     mistakes: Vec<MistakeView<'r>>,
-    /// Null where the file names no store, or nobody came to read it.
+    /// Null if the file names no store, or it was not read.
     store: Option<StoreRow<'r>>,
     plugins: Vec<EndpointRow<'r>>,
 }
@@ -43,12 +44,12 @@ impl<'r> ConnectCheckOutput<'r> {
     }
 }
 
-/// What a start would find in the store.
+/// The store's state.
 #[derive(Serialize)]
 struct StoreRow<'r> {
     /// Without user, password and parameters.
     url: String,
-    /// Why it can't be reached; null: it can, and what is below is there.
+    /// Why the store can't be reached; if null, the fields below are set.
     unreachable: Option<&'r str>,
     revision: Option<u64>,
     tables: Option<Tables>,
@@ -85,7 +86,7 @@ impl<'r> StoreRow<'r> {
         })
     }
 
-    /// What a start would do with it; nothing where it can't be reached.
+    /// What a start would do with the store; empty if it can't be reached.
     fn line(&self) -> String {
         let (Some(revision), Some(tables), Some(of_api), Some(to_write)) =
             (self.revision, self.tables, self.of_api, self.to_write)
@@ -94,27 +95,25 @@ impl<'r> StoreRow<'r> {
         };
         let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let tables = match tables {
-            Tables::Absent => "; a start makes its tables",
-            Tables::Older => "; a start brings its tables up to this version",
-            Tables::Newer => "; its tables are of a later version, which this one works with",
+            Tables::Absent => "; a start creates its tables",
+            Tables::Older => "; a start migrates its tables to this version",
+            Tables::Newer => "; its tables are of a later version, which is compatible",
             Tables::Current => "",
         };
         let writes = match to_write {
-            _ if !self.applies => {
-                "; what the file lists is not looked at (`store.apply_file: false`)".to_owned()
-            }
+            _ if !self.applies => "; the file's objects are ignored (`store.apply_file: false`)".to_owned(),
             0 => "; a start writes nothing".to_owned(),
-            n => format!("; a start writes {} of the file", some(n, "object")),
+            n => format!("; a start writes {} from the file", some(n, "object")),
         };
         let of_api = some(of_api, "object");
-        format!("registry at {}: revision {revision}, {of_api} of the API{tables}{writes}\n", self.url)
+        format!("registry at {}: revision {revision}, {of_api} owned by the API{tables}{writes}\n", self.url)
     }
 
-    /// What is wrong with it, and what a start would do.
+    /// Why the store can't be reached, and what a start would do.
     fn sentence(&self) -> Option<String> {
         let why = self.unreachable?;
         Some(printable(&format!(
-            "the store can't be reached: {why}; a start goes on with the last good table (`store.last_good`), or waits"
+            "the store can't be reached: {why}; a start would use the last good table (`store.last_good`), or wait"
         )))
     }
 }
@@ -127,9 +126,9 @@ struct EndpointRow<'r> {
     address: &'r str,
     state: &'static str,
     reason: &'static str,
-    /// Null where it wasn't described and accepted.
+    /// Null if the plugin's manifest was not accepted.
     version: Option<&'r str>,
-    /// Those that the plugin offers.
+    /// The points that the plugin offers.
     points: Vec<Point>,
     detail: &'r str,
     remedy: Option<&'static str>,
@@ -155,7 +154,7 @@ impl<'r> EndpointRow<'r> {
         }
     }
 
-    /// What is wrong, and what to do about it.
+    /// The problem and the remedy.
     fn sentence(&self) -> String {
         let what = if self.required { "required plugin" } else { "plugin" };
         let EndpointRow { plugin, address, state, reason, detail, .. } = self;
@@ -164,7 +163,7 @@ impl<'r> EndpointRow<'r> {
             sentence = format!("{sentence}: {detail}");
         }
         if self.holds_readiness {
-            sentence += "; a start is not ready without it";
+            sentence += "; a gateway is not ready without it";
         }
         printable(&self.remedy.map_or_else(|| sentence.clone(), |remedy| format!("{sentence}: {remedy}")))
     }
@@ -187,7 +186,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
         return output::data(output, &report, String::new, Exit::already_reported(code));
     }
     let right = if mistakes.is_none() { check::fine(file, &of_file) } else { String::new() } + &line;
-    // What it doesn't take of its config is said below, with the line.
+    // Mistakes in its config are reported below, with the line.
     let refused = Refusal::ConfigRefused.as_str();
     let is_fine = |row: &&EndpointRow<'_>| {
         [State::Ready.as_str(), State::Disabled.as_str()].contains(&row.state) || row.reason == refused
@@ -200,8 +199,8 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
     output::print(&(right + &table(&report.plugins)), exit)
 }
 
-/// `wait` is over, or whoever asks wants no more: what is known is told then, and plugins that were told of us are told of
-/// the end.
+/// Waits until `wait` is over or Ctrl-C. Then reports what is known, and sends Shutdown to the plugins that were
+/// reached.
 async fn enough(wait: Duration) {
     let terminate = async {
         match signal(SignalKind::terminate()) {
@@ -216,7 +215,7 @@ async fn enough(wait: Duration) {
     }
 }
 
-/// Mistakes that keep it from calling anybody.
+/// Mistakes that prevent connecting.
 fn problems_exit(problems: &Problems, output: Output) -> Exit {
     match output {
         Output::Table => Exit::problems(problems),
@@ -242,9 +241,9 @@ fn table(rows: &[EndpointRow<'_>]) -> String {
     columns(&lines)
 }
 
-/// As a start would end: 4 without a plugin that the file requires; 2 where the file says what plugins don't take, which a
-/// start only logs; 1 where it would serve without a plugin (not ready, if the registry requires it), without one of its
-/// addresses, or without what the store holds.
+/// The exit code of a start: 4 without a plugin that the file requires; 2 if a plugin rejects its config, which a
+/// start only logs; 1 if it would serve without a plugin (not ready, if the registry requires it), one of its
+/// addresses, or the store.
 fn code(connected: &ConnectReport, stored: &StoreReport) -> u8 {
     let plugins = &connected.plugins;
     let is_fine = |place: &EndpointReport| matches!(place.why, Why::Serving | Why::Disabled);

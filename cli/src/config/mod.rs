@@ -1,4 +1,4 @@
-//! `hookgate config`: what is wrong with a configuration, what holds in it, and what it may say.
+//! `hookgate config`: checks a configuration, shows the effective one, and prints its schema.
 
 use std::path::PathBuf;
 
@@ -13,49 +13,50 @@ mod show;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Says everything that is wrong with a configuration.
+    /// Reports every mistake in a configuration.
     ///
-    /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
-    /// the routing. Nothing is listened on and, without --connect, nobody is called and no registry is read.
+    /// Does everything that `serve` does before it listens: reads the file, the environment, keys and certificates,
+    /// and builds the routing. It opens no port and, without --connect, contacts no plugin and no registry.
     #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
-                            Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a plugin that the file requires isn't \
-                            ready, 1 another one, or one of several endpoints, isn't, or the store can't be reached.")]
+                            Exit codes: 0 valid, 2 invalid; with --connect also 4 a plugin that the file requires \
+                            isn't ready, 1 another plugin or one of several endpoints isn't ready, or the store \
+                            can't be reached.")]
     Check {
         /// The configuration, see docs/configuration.md.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Connects to every plugin as well: dials, describes, initialises, asks for its health, and lets go of it. Reads
-        /// the registry that `store` names first, with its plugins, and writes nothing there.
+        /// Also connects to every plugin: Describe, Initialize, health check and Shutdown. First reads the registry
+        /// of `store`, including its plugins, without writing to it.
         #[arg(long)]
         connect: bool,
-        /// How long plugins may take to answer that.
+        /// How long to wait for the plugins.
         #[arg(long, value_name = "TIME", default_value = "10s", requires = "connect")]
         wait: Span,
-        /// The form of the answer; json and yaml are a list of mistakes, with --connect an object of `mistakes`, `store`
-        /// and `plugins`.
+        /// Output format; json and yaml print a list of mistakes, with --connect an object of `mistakes`, `store` and
+        /// `plugins`.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
-    /// Shows the configuration that holds: file, environment and defaults, each value with where it comes from.
+    /// Shows the effective configuration: file, environment and defaults, each value with its origin.
     ///
-    /// Nothing is shown that may be a secret: references stand as they were written, and `***` for secrets and for text
-    /// and numbers in a plugin's or tenant's `config`.
+    /// Secrets are not shown: references are printed as written, and `***` replaces secrets as well as text and
+    /// numbers in a plugin's or tenant's `config`.
     #[command(after_help = "Example: hookgate config show --config hookgate.yaml --output yaml\n\n\
-                            Exit codes: 0 shown, 2 the configuration is wrong.")]
+                            Exit codes: 0 shown, 2 invalid configuration.")]
     Show {
         /// The configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The form: json has objects of `value` and `origin`, yaml the origins as comments.
+        /// Output format: json prints objects of `value` and `origin`, yaml the origins as comments.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
     /// Prints the JSON Schema of hookgate.yaml, for editors.
     ///
-    /// Editors with a YAML language server find it through a first line `# yaml-language-server:
-    /// $schema=hookgate.schema.json` in the configuration.
+    /// Editors with a YAML language server find it through the line `# yaml-language-server:
+    /// $schema=hookgate.schema.json` at the top of the configuration.
     #[command(after_help = "Example: hookgate config schema > hookgate.schema.json\n\n\
-                            Exit codes: 0 printed, 2 wrong usage.")]
+                            Exit codes: 0 printed, 2 invalid usage.")]
     Schema,
 }
 
@@ -70,10 +71,10 @@ pub(super) async fn run(command: ConfigCommand) -> Exit {
     }
 }
 
-/// What is said of a registry that a start would read, and a command that looks at the file alone doesn't.
+/// The note of commands that read only the file, about the registry that a start would read too.
 pub(super) fn unread(config: &Config) -> Option<String> {
     let store = config.store.as_ref()?;
-    Some(format!("the registry at {} was not looked at", store.url.display()))
+    Some(format!("the registry at {} was not read", store.url.display()))
 }
 
 fn schema() -> Exit {

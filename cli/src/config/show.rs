@@ -1,4 +1,4 @@
-//! `hookgate config show`: the configuration that holds.
+//! `hookgate config show`: the effective configuration.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn table(effective: &EffectiveValue) -> String {
     output::columns(&rows)
 }
 
-/// A configuration as a file would say it, with the origins as comments.
+/// The configuration as YAML, with the origins as comments.
 struct CommentedYaml<'e>(&'e EffectiveValue);
 
 impl Serialize for CommentedYaml<'_> {

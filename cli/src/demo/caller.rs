@@ -1,4 +1,4 @@
-//! The agents of the demo: make a call over HTTP or gRPC, and show its answer in one form.
+//! The demo's agents: make calls over HTTP or gRPC, and convert the answers to one form.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -16,16 +16,16 @@ use hookgate::core::point::Point;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer, and what is shown beside it.
+/// An answer, and the details shown beside it.
 pub(super) struct CallResult {
     pub(super) answer: ExpectedAnswer,
-    /// Each plugin that was called, and how long it took.
+    /// The called plugins and their durations.
     pub(super) plugins: Vec<(String, Duration)>,
-    /// Why not, for people.
+    /// The error or block message, for people.
     pub(super) message: String,
 }
 
-/// An agent that speaks for one tenant.
+/// An agent of one tenant.
 pub(super) struct Caller {
     http: reqwest::Client,
     grpc: Agent,
@@ -35,7 +35,7 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(gateway: SocketAddr, signer: Signer) -> Result<Self, String> {
-        // Straight to the gateway, whatever proxy the machine has.
+        // Ignore the machine's proxies.
         let http = reqwest::Client::builder().no_proxy().timeout(CALL_TIMEOUT).build();
         let token = signer.token();
         let grpc = Agent::new(&format!("http://{gateway}"), signer).map_err(|error| error.to_string())?;
@@ -76,7 +76,7 @@ impl Caller {
         let payload = |members: BTreeMap<String, Box<RawValue>>| {
             members.into_iter().map(|(name, value)| (name, value.into())).collect()
         };
-        // The sentence of an error names the plugin, over both transports.
+        // Over both transports, the message of an error names the plugin.
         let steps = if verdict == Verdict::NoDecision { Vec::new() } else { body.steps };
         let steps = steps.into_iter().map(|step| (step.plugin, step.duration_us));
         Ok(CallResult {
@@ -132,14 +132,14 @@ impl Caller {
     }
 }
 
-/// The request's body, its JSON as it stands in the script.
+/// The request's body, with JSON as in the script.
 pub(super) fn body(call: &ScriptedCall) -> String {
     let fields: Vec<_> = call.sent.iter().map(|(field, json)| format!(r#""{field}": {json}"#)).collect();
     let context = call.context.map(|json| format!(r#""context": {json}, "#)).unwrap_or_default();
     format!(r#"{{{context}"payload": {{{}}}}}"#, fields.join(", "))
 }
 
-/// What every answer over HTTP may hold.
+/// The members of an answer over HTTP.
 #[derive(Deserialize)]
 struct HttpResponseBody {
     payload: Option<BTreeMap<String, Box<RawValue>>>,
@@ -204,7 +204,7 @@ fn not_so(error: AgentError) -> CallResult {
     }
 }
 
-/// The fields that are set, each as JSON text.
+/// The set fields, each as JSON text.
 fn fields(payload: Payload) -> PayloadFields {
     let text = |text: &String| to_raw_value(text).map(Box::<str>::from).unwrap_or_default();
     let json = |json: &Bytes| Box::<str>::from(String::from_utf8_lossy(json));

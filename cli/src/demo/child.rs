@@ -1,5 +1,5 @@
-//! A reference plugin as a child process of the demo: `hookgate plugin run NAME` on a Unix socket. Dropped, it is
-//! killed by its pid and waited for, however the demo ends.
+//! A reference plugin as a child process of the demo: `hookgate plugin run NAME` on a Unix socket. Dropping it kills
+//! the process and waits for its end, however the demo ends.
 
 use std::{
     fs::File,
@@ -10,14 +10,14 @@ use std::{
 
 use tokio::{net::UnixStream, time};
 
-/// A plugin that does not listen by then never will.
+/// How long a plugin may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(super) struct PluginProcess {
     name: &'static str,
     socket: PathBuf,
-    /// What it writes to standard error.
+    /// Its standard error.
     log: PathBuf,
     process: process::Child,
 }
@@ -47,15 +47,14 @@ impl PluginProcess {
         self.process.id()
     }
 
-    /// Kills it as a crash would, and waits until its pid is gone. It is a matter of a moment: nothing catches
-    /// SIGKILL.
+    /// Kills it like a crash, and waits until its pid is gone, which is quick because nothing catches SIGKILL.
     pub(super) fn kill(&mut self) -> Result<(), String> {
         let gone = self.process.kill().and_then(|()| self.process.wait());
         gone.map(drop).map_err(|error| format!("{} can't be killed: {error}", self.name))
     }
 
     async fn listens(&mut self) -> Result<(), String> {
-        // Nothing tells that a socket is listened at but a connection.
+        // Only a connection shows that the socket is being listened on.
         while UnixStream::connect(&self.socket).await.is_err() {
             if let Ok(Some(status)) = self.process.try_wait() {
                 return Err(format!("{} ended with {status}\n{}", self.name, self.output()));
@@ -72,7 +71,7 @@ impl PluginProcess {
 
 impl Drop for PluginProcess {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // There is nobody left to tell.
         let _ = self.kill();
     }
 }

@@ -1,8 +1,9 @@
-//! `hookgate demo`: an agent's calls pass the four extension points of a real gateway with real plugins, and every
-//! answer is compared with what it has to be.
+//! `hookgate demo`: sends an agent's calls through the four extension points of a real gateway with real plugins, and
+//! compares every answer with the expected one.
 //!
-//! [`stage`] is what it runs on, [`script`] what is called and expected, [`caller`] makes the calls, [`screen`] shows
-//! them. Uses the gateway as an operator and an agent would: a configuration file, HTTP, gRPC, tokens.
+//! [`stage`] is the environment, [`script`] lists the calls and expected answers, [`caller`] makes the calls,
+//! [`screen`] shows them. The demo uses the gateway as an operator and an agent would: a configuration file, HTTP,
+//! gRPC, tokens.
 
 use std::{collections::BTreeMap, fs};
 
@@ -21,7 +22,7 @@ use stage::Stage;
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
 
-/// Runs the demo; with `keep` its gateway serves on until Ctrl-C.
+/// Runs the demo; with `keep` the gateway then serves until Ctrl-C.
 pub(super) async fn run(keep: bool) -> Exit {
     let stop = match hookgate_sdk::stop_signal() {
         Ok(stop) => stop,
@@ -29,7 +30,7 @@ pub(super) async fn run(keep: bool) -> Exit {
     };
     let screen = Screen::new();
     let mut stop = std::pin::pin!(stop);
-    // Boxed: it holds a whole gateway. Whichever ends first, dropping it ends the child processes.
+    // Boxed, because it holds a whole gateway. Dropping it ends the child processes.
     let played = tokio::select! {
         played = Box::pin(play(&screen)) => played,
         () = stop.as_mut() => return Exit::failure("the demo was interrupted"),
@@ -52,7 +53,7 @@ pub(super) async fn run(keep: bool) -> Exit {
     }
 }
 
-/// Those who call, by tenant, and the forger of each.
+/// The callers by tenant, and a forger for each.
 struct DemoAgents {
     honest: BTreeMap<&'static str, Caller>,
     forgers: BTreeMap<&'static str, Caller>,
@@ -72,11 +73,11 @@ impl DemoAgents {
 
     fn caller_for(&self, call: &ScriptedCall) -> Result<&Caller, String> {
         let callers = if call.forged { &self.forgers } else { &self.honest };
-        callers.get(call.tenant).ok_or_else(|| format!("nobody calls for {}", call.tenant))
+        callers.get(call.tenant).ok_or_else(|| format!("there is no caller for {}", call.tenant))
     }
 }
 
-/// Sets the stage, makes every call, and compares every answer with what it has to be.
+/// Sets up the stage, makes every call, and compares the answers with the expected ones.
 async fn play(screen: &Screen) -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
     let mut stage = Stage::set().await?;
     let players = DemoAgents::new(&stage)?;
@@ -112,7 +113,7 @@ async fn act(
     Ok(())
 }
 
-/// Every answer with what it has to be; the first difference is an error.
+/// Compares the answers with the expected ones; the first difference is an error.
 fn compare(answers: &[(ScriptedCall, ExpectedAnswer)]) -> Result<(), String> {
     for (number, (call, answer)) in answers.iter().enumerate() {
         let expected = call.expected();
@@ -127,21 +128,21 @@ fn compare(answers: &[(ScriptedCall, ExpectedAnswer)]) -> Result<(), String> {
 fn introduce(screen: &Screen, stage: &Stage) {
     let (tenant_auth, audit_log) = (stage.tenant_auth.pid(), stage.audit_log.pid());
     let file = stage.path().join("hookgate.yaml");
-    screen.line(format_args!("A gateway on {}, as {} says", stage.data_addr, file.display()));
+    screen.line(format_args!("A gateway on {}, configured by {}", stage.data_addr, file.display()));
     screen.title("Plugins");
-    screen.line("content-policy      in this process     redacts and limits what goes to a model");
+    screen.line("content-policy      in this process     redacts and limits the input of a model");
     screen.line(format_args!(
-        "tenant-auth         {:<20}lets a tenant use its tools",
+        "tenant-auth         {:<20}limits the tools that a tenant may use",
         format!("pid {tenant_auth}")
     ));
-    screen.line("response-sanitizer  in this process     redacts and truncates what a user sees");
+    screen.line("response-sanitizer  in this process     redacts and truncates the user's output");
     screen.line(format_args!("audit-log           {:<20}observes every call", format!("pid {audit_log}")));
 }
 
-/// Says how to call the gateway that stays.
+/// Prints how to call the gateway with `--keep`.
 fn invite(screen: &Screen, stage: &Stage, players: &DemoAgents) {
     let (data, ops) = (stage.data_addr, stage.ops_addr);
-    screen.title("It stays until Ctrl-C. Call it:");
+    screen.title("The gateway runs until Ctrl-C. Call it:");
     for (tenant, caller) in &players.honest {
         screen.line(format_args!("{}={}", tenant.to_uppercase(), caller.token()));
     }
@@ -161,7 +162,7 @@ fn invite(screen: &Screen, stage: &Stage, players: &DemoAgents) {
     screen.line(format_args!("tail {}", stage.audit().display()));
 }
 
-/// Stops the gateway, and looks whether the observer saw what it should.
+/// Stops the gateway, and checks that the observer saw every call.
 async fn close(screen: &Screen, mut stage: Stage, calls: &[ScriptedCall]) -> Result<(), String> {
     stage.stop().await?;
     let expected = calls.iter().filter(|call| call.is_observed()).count();

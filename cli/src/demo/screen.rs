@@ -1,4 +1,4 @@
-//! What a person sees of the demo: lines of at most 100 columns, coloured on a terminal alone.
+//! The demo's output: lines of at most 100 columns, coloured only on a terminal.
 
 use std::{
     fmt::Display,
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::paint::{Paint, TextStyle};
 
-/// Where the payload stands under a call.
+/// Indentation of the payload under a call.
 const PAYLOAD_INDENT: usize = 9;
-/// Longest value that is shown whole, in characters.
+/// Longest value that is shown in full, in characters.
 const MAX_VALUE_CHARS: usize = 80;
 
 pub(super) struct Screen {
@@ -27,7 +27,7 @@ impl Screen {
     }
 
     pub(super) fn line(&self, text: impl Display) {
-        // When nobody reads any more, the exit code still tells.
+        // Without a reader, the exit code still tells the result.
         let _ = writeln!(io::stdout(), "{text}");
     }
 
@@ -35,7 +35,7 @@ impl Screen {
         self.line(format_args!("\n{}", self.styled(TextStyle::Bold, text)));
     }
 
-    /// The call, its answer, and what became of the payload.
+    /// Prints the call, its answer, and the resulting payload.
     pub(super) fn call(&self, call: &ScriptedCall, told: &CallResult) {
         let via = match call.via {
             CallTransport::Http => "http",
@@ -73,7 +73,7 @@ impl Screen {
             let got = told.answer.payload.as_ref().and_then(|payload| payload.get(*field));
             match got {
                 Some(got) if got == sent => {
-                    // Texts that stay as they are say nothing new; structures are worth a look.
+                    // An unchanged text is not repeated; an unchanged structure is.
                     if sent.starts_with('{') {
                         self.under(field, "as sent", sent);
                     }

@@ -1,4 +1,4 @@
-//! What the demo calls, in order, and what has to come of it. Data alone: nothing here makes a call.
+//! The demo's calls in order, and the expected answers. Only data: nothing here makes a call.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use hookgate::core::point::Point;
 
-/// Above 2^53, where a reader that takes it for a double loses its last digit, beside a null that is a value.
+/// An integer above 2^53, which a parser that uses doubles would change, beside an explicit null.
 const ORDER_JSON: &str = r#"{"order": 9007199254740993, "coupon": null}"#;
 const REFUND_JSON: &str = r#"{"order": 9007199254740993, "refunded": true, "error": null}"#;
 
 /// Fields of a payload, each as JSON text.
 pub(super) type PayloadFields = BTreeMap<String, Box<str>>;
 
-/// Calls that belong together.
+/// A group of calls.
 pub(super) struct Scene {
     pub(super) title: String,
     pub(super) calls: Vec<ScriptedCall>,
@@ -26,12 +26,12 @@ pub(super) enum CallTransport {
     Grpc,
 }
 
-/// One call, and its answer as it has to be.
+/// One call and its expected answer.
 pub(super) struct ScriptedCall {
     pub(super) tenant: &'static str,
     pub(super) point: Point,
     pub(super) via: CallTransport,
-    /// What is sent, in a word or two.
+    /// A short description of the request.
     pub(super) what: &'static str,
     /// Fields of the payload in the order they are sent.
     pub(super) sent: Vec<(&'static str, Box<str>)>,
@@ -44,11 +44,11 @@ pub(super) struct ScriptedCall {
     status: &'static str,
     /// Block or error code.
     code: &'static str,
-    /// Fields that the answer has instead of those that were sent.
+    /// Fields of the answer that differ from the sent ones.
     changes: Vec<(&'static str, Box<str>)>,
 }
 
-/// What the gateway says.
+/// The expected verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Continue,
@@ -56,13 +56,13 @@ pub(super) enum Verdict {
     NoDecision,
 }
 
-/// An answer, as far as it can be known before the call.
+/// The predictable parts of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ExpectedAnswer {
     pub(super) verdict: Verdict,
     pub(super) status: String,
     pub(super) code: String,
-    /// None: the answer holds no payload.
+    /// `None` if the answer has no payload.
     pub(super) payload: Option<PayloadFields>,
 }
 
@@ -114,7 +114,7 @@ impl ScriptedCall {
         self
     }
 
-    /// The answer as it has to be.
+    /// The expected answer.
     pub(super) fn expected(&self) -> ExpectedAnswer {
         let fields = self.sent.iter().chain(&self.changes); // a later one replaces an earlier one
         let payload = fields.map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
@@ -126,7 +126,7 @@ impl ScriptedCall {
         }
     }
 
-    /// Whether a chain is run for it: then its observers see it, whatever comes of it.
+    /// Whether a chain runs for the call, so that observers see it whatever the result is.
     pub(super) fn is_observed(&self) -> bool {
         self.verdict != Verdict::NoDecision || self.code == "PLUGIN_UNAVAILABLE"
     }
@@ -143,7 +143,7 @@ fn tool(tenant: &'static str, via: CallTransport, name: &'static str) -> Scripte
         .json("args", ORDER_JSON)
 }
 
-/// Everything before a plugin is killed.
+/// The calls before a plugin is killed.
 pub(super) fn opening() -> Vec<Scene> {
     let run = vec![
         ScriptedCall::new("acme", Point::BeforeLlmRequest, CallTransport::Http, "an e-mail address")
@@ -183,16 +183,15 @@ pub(super) fn opening() -> Vec<Scene> {
         ];
     vec![
         Scene {
-            title: "An agent of acme asks, acts, learns and answers; its order number goes the whole way"
-                .into(),
+            title: "An agent of acme runs through all four points; its order number is never altered".into(),
             calls: run,
         },
         Scene { title: "Two tenants, two sets of tools".into(), calls: tenants },
-        Scene { title: "What comes no further".into(), calls: refused },
+        Scene { title: "Refused calls".into(), calls: refused },
     ]
 }
 
-/// While tenant-auth is gone.
+/// The calls while tenant-auth is down.
 pub(super) fn outage(pid: u32) -> Scene {
     let unavailable = |via, status| {
         tool("acme", via, "orders.refund").answers(Verdict::NoDecision, status, "PLUGIN_UNAVAILABLE")
@@ -204,12 +203,12 @@ pub(super) fn outage(pid: u32) -> Scene {
             .text("content", "One moment."),
     ];
     Scene {
-        title: format!("tenant-auth is killed, pid {pid} is gone: an outage is no denial, and no approval"),
+        title: format!("tenant-auth is killed, pid {pid} is gone: an outage neither denies nor approves"),
         calls,
     }
 }
 
-/// Once it is back.
+/// The calls once it is back.
 pub(super) fn return_of(pid: u32) -> Scene {
     let calls = vec![
         tool("acme", CallTransport::Http, "orders.refund"),

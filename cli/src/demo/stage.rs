@@ -1,5 +1,5 @@
-//! What the demo runs on: a temporary directory with the configuration file, two plugins as child processes, and the
-//! gateway in this process. Knows nothing of the calls that are made.
+//! The demo's environment: a temporary directory with the configuration file, two plugins as child processes, and the
+//! gateway in this process. Knows nothing of the calls.
 
 use std::{
     io,
@@ -17,9 +17,9 @@ use super::child::PluginProcess;
 use crate::keygen;
 use hookgate::{app::App, config, telemetry::Telemetry};
 
-/// The configuration, as a person would write it; `@DIR@` stands for the directory.
+/// The configuration; `@DIR@` is the directory.
 const CONFIG_TEMPLATE: &str = include_str!("hookgate.yaml");
-/// Long enough to play with `--keep`; the secret dies with the directory.
+/// Lifetime of the tokens: long enough to play with `--keep`.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
 pub(super) struct Stage {
@@ -27,22 +27,22 @@ pub(super) struct Stage {
     pub(super) audit_log: PluginProcess,
     /// Where agents call the gateway.
     pub(super) data_addr: SocketAddr,
-    /// Where operators look.
+    /// The ops port.
     pub(super) ops_addr: SocketAddr,
     secret: String,
     stop: Arc<Notify>,
     gateway: JoinHandle<()>,
-    // Last, so that it is removed when nobody writes into it any more.
+    // Last, so that it is removed after the processes that write to it have ended.
     directory: TempDir,
 }
 
 impl Stage {
-    /// Starts everything; it is ready when this returns.
+    /// Starts everything, and returns when it is ready.
     pub(super) async fn set() -> Result<Self, String> {
         let unwritable = |error: io::Error| format!("the temporary directory can't be written: {error}");
         let directory = tempfile::Builder::new().prefix("hookgate-demo-").tempdir().map_err(unwritable)?;
         let path = directory.path();
-        // For us alone: one of them holds the secret.
+        // Readable only by us, because one of the files holds the secret.
         let write =
             |name: &str, text: &str| keygen::create(&path.join(name), 0o600, text).map_err(unwritable);
         let secret = keygen::random()?;
@@ -55,7 +55,7 @@ impl Stage {
             PluginProcess::start("audit-log", path)
         )?;
 
-        // Without the environment: whatever is set there for another gateway is not meant for this one.
+        // Ignore the environment: its settings are for another gateway.
         let loaded = config::load(&file, []).map_err(|problems| problems.to_string())?;
         let telemetry = Telemetry::without_log(&loaded.config)?;
         let app = App::build(loaded, telemetry).map_err(|problems| problems.to_string())?;
@@ -78,12 +78,12 @@ impl Stage {
         self.path().join("audit.jsonl")
     }
 
-    /// What signs the tenant's tokens.
+    /// Signs the tenant's tokens.
     pub(super) fn signer(&self, tenant: &str) -> Result<Signer, TokenError> {
         signer(&self.secret, tenant)
     }
 
-    /// What signs tokens that look like the tenant's, with another secret.
+    /// Signs tokens that look like the tenant's, with another secret.
     pub(super) fn forger(&self, tenant: &str) -> Result<Signer, TokenError> {
         signer(&self.secret.to_ascii_uppercase(), tenant)
     }

@@ -1,4 +1,4 @@
-//! An event as a line for people: when, how bad, what, of which plugin, and the few members that say more.
+//! Renders an event as a line: time, level, name, plugin, and a few details.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::{
     paint::{Paint, TextStyle},
 };
 
-/// Members that say more than the message, in this order.
+/// Members shown after the message, in this order.
 const DETAIL_MEMBERS: &[&str] = &[
     "tenant", "point", "tool", "binding", "until", "code", "reason", "address", "version", "revision",
     "author", "objects", "error",
 ];
-/// As wide as most names are.
+/// Column width that fits most names.
 const NAME_WIDTH: usize = 22;
 
-/// The line of `event`, without its end.
+/// The line of `event`, without a line break.
 pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
     let text = |name: &str| match &event[name] {
         Value::String(text) => printable(text),
@@ -51,7 +51,7 @@ pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
     line
 }
 
-/// To the millisecond: `2026-11-22T07:31:30.123Z`.
+/// The time to the millisecond: `2026-11-22T07:31:30.123Z`.
 fn when(timestamp: &str) -> String {
     match timestamp.split_once('.') {
         Some((seconds, rest)) => format!("{seconds}.{}Z", rest.get(..3).unwrap_or("000")),

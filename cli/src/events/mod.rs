@@ -1,5 +1,5 @@
-//! `hookgate events`: what happened lately in a gateway's process, and what does. Which events there are is the gateway's
-//! matter; here they are asked for, and followed across connections that end.
+//! `hookgate events`: shows recent events of a gateway's process and follows new ones, reconnecting when a connection
+//! ends. Knows nothing of the kinds of events.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -25,35 +25,36 @@ mod line;
 
 /// Longest wait for a gateway's answer.
 const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
-/// Between two attempts to follow again, at first and at most.
+/// Delay between two attempts to reconnect: the first and the longest.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Which events, of whom.
+/// The filters and the gateway.
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// Goes on with what happens, until Ctrl-C. A connection that ends is made again, from the last event on.
+    /// Keeps showing new events until Ctrl-C. A lost connection is resumed after the last event.
     #[arg(long, short)]
     follow: bool,
-    /// A name, or a glob such as `plugin.*`; may be repeated: any of them.
+    /// Name of an event, or a glob such as `plugin.*`; repeat it to match any of several.
     #[arg(long = "event", value_name = "GLOB")]
     events: Vec<String>,
-    /// Only those about this plugin.
+    /// Only events about this plugin.
     #[arg(long)]
     plugin: Option<String>,
-    /// Only those about a call of this tenant.
+    /// Only events about this tenant's calls.
     #[arg(long)]
     tenant: Option<String>,
-    /// Only those of this level, or worse.
+    /// Only events of this level or worse.
     #[arg(long, value_enum)]
     level: Option<EventLevel>,
-    /// Only those of so long, such as 10m, or after the one with this id. With --follow alone: what happens from now on.
+    /// Only events of the last period, such as 10m, or after the event with this id. Default with --follow: only new
+    /// events.
     #[arg(long, value_name = "TIME|ID")]
     since: Option<String>,
-    /// The last so many of them; 1 to 1000.
+    /// At most this many events, the newest; 1 to 1000.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: Option<u16>,
-    /// The form: a line for people, or one JSON object a line as the gateway sent it.
+    /// Output format: lines for people, or one JSON object per line as the gateway sent it.
     #[arg(long, value_enum, default_value_t)]
     output: EventFormat,
     #[command(flatten)]
@@ -85,12 +86,12 @@ pub(super) async fn run(asked: &EventsArgs) -> Exit {
     }
     tokio::select! {
         exit = follow(asked, &asker, &shown) => exit,
-        // Whoever has seen enough ends it so; where that can't be heard the signal ends the process itself.
+        // Ctrl-C is the normal end. If no handler can be installed, the signal ends the process itself.
         Ok(()) = tokio::signal::ctrl_c() => Exit::ok(),
     }
 }
 
-/// What is kept.
+/// Shows the kept events.
 #[derive(Deserialize)]
 struct EventHistory {
     events: Vec<Box<RawValue>>,
@@ -109,7 +110,7 @@ async fn look(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Ex
         return Exit::failure(asker.strange(answer.status));
     };
     if kept.dropped {
-        note("some events of that time are no longer kept");
+        note("some events of that period are no longer kept");
     }
     for event in kept.events {
         if let Some(exit) = shown.print(event.get()) {
@@ -123,7 +124,7 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
     let began = Instant::now();
     let (mut last, mut connected, mut wait) = (None::<String>, false, MIN_RETRY_DELAY);
     loop {
-        // Again it is all that was missed, however much was wanted at first.
+        // After a reconnect fetch everything that was missed, regardless of --limit.
         let limit = asked.limit.filter(|_| !connected);
         let path = path(asked, since(asked, connected, began).as_deref(), limit);
         let why = match asker.events(&path, last.as_deref()).await {
@@ -137,7 +138,7 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
                     Err(exit) => return exit,
                 }
             }
-            // A gateway that is full, or goes: the next one may take it.
+            // An overloaded or draining gateway: another replica may accept.
             Ok(Heard::Refused(answer)) if connected && answer.status >= 500 => answer.error(),
             Ok(Heard::Refused(answer)) => return refusal_exit(&answer),
             Err(unanswered) if !connected => return Exit::failure(unanswered),
@@ -149,10 +150,10 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
     }
 }
 
-/// Shows what comes.
+/// Shows the events of one connection.
 ///
 /// # Errors
-/// How to end, where it isn't to be tried again. Else why it ended is told.
+/// The exit, if there must be no retry. Otherwise prints why the connection ended.
 async fn hear(
     events: &mut client::Events,
     last: &mut Option<String>,
@@ -168,11 +169,11 @@ async fn hear(
         match (name.as_str(), said["reason"].as_str().unwrap_or_default()) {
             ("events.dropped", _) => note(&match said["count"].as_u64() {
                 Some(count) => {
-                    format!("{count} events are missing here: they came faster than they were read")
+                    format!("{count} events are missing here: they arrived faster than they were read")
                 }
                 None => "events may be missing here: they are no longer kept".to_owned(),
             }),
-            ("events.ended", "draining") => return Ok("the gateway ends".into()),
+            ("events.ended", "draining") => return Ok("the gateway is shutting down".into()),
             ("events.ended", "token_expired") => {
                 return Err(Exit::failure("the token has expired: get a new one from its issuer"));
             }
@@ -181,7 +182,7 @@ async fn hear(
                 return Err(Exit::failure(format!("the gateway ended the stream: {why}")));
             }
             _ => {
-                // Its delay begins anew only where something came: one that always ends at once isn't pressed.
+                // Reset the delay only after an event, so that a connection that always ends at once isn't hammered.
                 *wait = MIN_RETRY_DELAY;
                 *last = id.or(last.take());
                 if let Some(exit) = shown.print(&data) {
@@ -192,8 +193,7 @@ async fn hear(
     }
 }
 
-/// From where on. After a connection that ended, and before any event was seen, nothing of what was in between is left
-/// out.
+/// The start of the next request. If a connection ends before its first event, nothing in between is skipped.
 fn since(asked: &EventsArgs, connected: bool, began: Instant) -> Option<String> {
     if !connected {
         return asked.since.clone();
@@ -227,14 +227,14 @@ fn path(asked: &EventsArgs, since: Option<&str>, limit: Option<u16>) -> String {
     path
 }
 
-/// Where events go.
+/// Prints events.
 struct EventPrinter {
     form: EventFormat,
     paint: Paint,
 }
 
 impl EventPrinter {
-    /// Prints one; how to end where that can't be done, or nobody reads any longer.
+    /// Prints one event. Returns the exit if that fails, or if the reader is gone.
     fn print(&self, event: &str) -> Option<Exit> {
         let text = match self.form {
             EventFormat::Json => event.to_owned(),
@@ -251,13 +251,14 @@ impl EventPrinter {
     }
 }
 
-/// What the gateway says instead of events: a mistake of the question is one of the command line.
+/// The exit for an error instead of events: an invalid query is a usage error.
 fn refusal_exit(answer: &Answer) -> Exit {
     match answer.status {
         400 => Exit::usage(answer.error()),
         401 | 403 => Exit::failure(
             answer.error()
-                + "\n  = `hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one",
+                + "\n  = check the token with `hookgate token inspect`, or make one with `hookgate token mint \
+                   --admin`",
         ),
         _ => Exit::failure(answer.error()),
     }

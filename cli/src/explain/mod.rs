@@ -1,5 +1,5 @@
-//! `hookgate explain`: why a call runs what it runs, from a file or from a gateway. What there is to say is
-//! [`hookgate::invoke::explain`]'s; here it is asked for and laid out.
+//! `hookgate explain`: explains a call's steps, from a file or from a gateway. [`hookgate::invoke::explain`] computes
+//! the explanation; this module requests and renders it.
 
 use std::{
     collections::BTreeMap,
@@ -31,37 +31,37 @@ mod table;
 /// Longest wait for a gateway's answer.
 const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
 
-/// Whom to ask, and about which call.
+/// The configuration or gateway, and the call.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
+    /// The configuration to explain. No plugin is contacted, so versions and offered points are unknown.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "profile", "ca", "token_file"])]
     config: Option<PathBuf>,
-    /// Whose call it is.
+    /// Tenant of the call.
     #[arg(long)]
     tenant: String,
-    /// Where.
+    /// Extension point of the call.
     #[arg(long, value_parser = payload::points())]
     point: Point,
-    /// The tool's name.
+    /// Name of the tool.
     #[arg(long)]
     tool: Option<String>,
-    /// The context's `agent_id`.
+    /// `agent_id` of the context.
     #[arg(long)]
     agent: Option<String>,
-    /// The `model`.
+    /// `model` of the context.
     #[arg(long)]
     model: Option<String>,
-    /// The `text` or `content`; goes to the gateway as part of a URL.
+    /// `text` or `content` of the payload; sent to the gateway as part of a URL.
     #[arg(long)]
     text: Option<String>,
     /// A label of the request, or `claim.NAME`; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// How long the caller waits, 1ms to 60s; absent: it doesn't say.
+    /// The caller's deadline, 1ms to 60s. Default: none.
     #[arg(long, value_parser = client::patience)]
     timeout: Option<Span>,
-    /// The form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -86,14 +86,14 @@ pub(super) async fn run(asked: ExplainArgs) -> Exit {
 fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
     if !is_tenant_id(&asked.tenant) {
         return Err(format!(
-            "`{}` is no tenant: an id has 1 to 256 bytes without control characters, and `*` is none",
+            "`{}` is not a tenant id: an id has 1 to 256 bytes without control characters, and `*` is not allowed",
             printable(&asked.tenant)
         ));
     }
     let mut labels = BTreeMap::new();
     for (key, value) in &asked.labels {
         if labels.insert(key.clone(), value.clone()).is_some() {
-            return Err(format!("the label `{}` is there twice; a call has each once", printable(key)));
+            return Err(format!("the label `{}` is given twice; a call has each label once", printable(key)));
         }
     }
     let call = ExplainCall {
@@ -112,7 +112,7 @@ fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exi
     let table =
         RouteTable::build(&loaded.config, &[], 1).map_err(|problems| wrong(loaded.render(&problems)))?;
     if let Some(unread) = unread(&loaded.config) {
-        note(&format!("{unread}: --addr in place of --config asks a gateway, which serves by it"));
+        note(&format!("{unread}; to include it, ask a gateway with --addr instead of --config"));
     }
     Ok(explain(&loaded.config, &table, false, question))
 }
@@ -121,7 +121,8 @@ async fn explain_gateway(
     asked: &ExplainArgs,
     question: &ExplainQuery,
 ) -> Result<(Explanation, String), Exit> {
-    let asker = asked.gateway.asker(REQUEST_TIMEOUT, "name a file by --config").await.map_err(Exit::usage)?;
+    let asker =
+        asked.gateway.asker(REQUEST_TIMEOUT, "give a file with --config").await.map_err(Exit::usage)?;
     let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
     if answer.status != 200 {
         return Err(answer.refuse(asked.output, Exit::failure(refusal_text(&answer))));
@@ -131,7 +132,7 @@ async fn explain_gateway(
     Ok((said, asker.base()))
 }
 
-/// The path that asks `question`.
+/// The path with `question` as its query.
 fn path(question: &ExplainQuery) -> String {
     let ExplainQuery { tenant, point, call, text } = question;
     let encode = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
@@ -145,14 +146,15 @@ fn path(question: &ExplainQuery) -> String {
     path
 }
 
-/// What the gateway says instead of an explanation, and what else to look at on this port.
+/// The error that the gateway answered, with what to check on this port.
 fn refusal_text(answer: &Answer) -> String {
     let more = match answer.status {
         401 | 403 => {
             "\n  = `hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one"
         }
         404 => {
-            "\n  = a token that names a tenant sees that tenant alone, and --addr is the gateway's `server.admin_addr`"
+            "\n  = a token that names a tenant sees only that tenant, and --addr must be the gateway's \
+             `server.admin_addr`"
         }
         _ => "",
     };

@@ -1,5 +1,5 @@
-//! An explanation for people: a table of the steps, what is to be said of each beneath it, then what isn't there, the
-//! time, and what will surprise.
+//! Renders an explanation: a table of the steps with remarks, the bindings that don't run, the time budget, and
+//! warnings.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -14,10 +14,10 @@ use hookgate::{
     routing::ConditionOutcome,
 };
 
-/// Widest line that is made of words.
+/// Longest line of running text.
 const MAX_LINE_WIDTH: usize = 100;
 
-/// The explanation of `source`, a file or a gateway.
+/// Renders the explanation that came from `source`, a file or a gateway.
 pub(super) fn render(said: &Explanation, source: &str) -> String {
     let mut text = columns(&head(said, source));
     if said.tenant.code.is_some() {
@@ -55,7 +55,8 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     rows.extend(said.plan_digest.iter().map(|digest| ["plan".to_owned(), digest.clone()]));
     rows.extend(said.tenant.hint.iter().map(|hint| ["hint".to_owned(), hint.clone()]));
     if !said.manifests_known && !said.steps.is_empty() {
-        let open = "no plugin was asked for its version and points: the digest differs from a gateway's";
+        let open = "plugin versions and points are unknown without a gateway, so the digest differs from a \
+                    gateway's";
         rows.push(["open".to_owned(), open.to_owned()]);
     }
     rows
@@ -69,7 +70,7 @@ fn tenant(tenant: &TenantReport) -> String {
     let code = tenant.code.as_deref().unwrap_or_default();
     let status = match tenant.status {
         TenantLookup::Listed => "listed".to_owned(),
-        TenantLookup::Unlisted => format!("not listed, served with the bindings for all ({others})"),
+        TenantLookup::Unlisted => format!("not listed, served with the global bindings ({others})"),
         TenantLookup::Disabled => format!("disabled, its calls are refused: {code}"),
         TenantLookup::Refused => format!("not listed, its calls are refused: {code} ({others})"),
     };
@@ -78,7 +79,7 @@ fn tenant(tenant: &TenantReport) -> String {
 
 fn steps(said: &Explanation) -> String {
     if said.steps.is_empty() {
-        return "\nNo binding stands here: the call passes as it is.\n".to_owned();
+        return "\nNo binding applies here: the call passes unchanged.\n".to_owned();
     }
     let titles = ["#", "STEP", "PLUGIN", "VERSION", "PRIORITY", "MODE", "ON ERROR", "TIME-OUT", "OUTCOME"];
     let mut rows = vec![titles.map(str::to_owned)];
@@ -114,18 +115,18 @@ fn row(number: usize, step: &StepExplanation) -> [String; 9] {
     ]
 }
 
-/// What is said beneath a step.
+/// The remarks beneath a step.
 fn remarks(step: &StepExplanation) -> Vec<String> {
     let whom = match (step.source, &step.selector) {
-        (BindingSource::Tenant, _) => "tenant: for this tenant alone".to_owned(),
+        (BindingSource::Tenant, _) => "tenant: for this tenant only".to_owned(),
         (BindingSource::Global, None) => "global: for every tenant".to_owned(),
         (BindingSource::Global, Some(selector)) => format!("global: for tenants with {}", labels(selector)),
     };
     let timeout = match step.timeout_source {
-        TimeoutSource::Binding => "the binding's",
-        TimeoutSource::Plugin => "the plugin's",
+        TimeoutSource::Binding => "the binding",
+        TimeoutSource::Plugin => "the plugin",
     };
-    let mut remarks = vec![format!("{whom}; time-out is {timeout}")];
+    let mut remarks = vec![format!("{whom}; timeout from {timeout}")];
     if !step.overrides.is_empty() {
         remarks.push(format!("the tenant's own configuration sets {}", step.overrides.join(", ")));
     }
@@ -143,7 +144,7 @@ fn condition_line(tried: &ConditionReport) -> String {
     match tried.result {
         ConditionOutcome::Matched => format!("{what}: matched{value}"),
         ConditionOutcome::NotMatched => format!("{what}: not matched{value}"),
-        ConditionOutcome::NotSent => format!("{what}: counts as matched, the call doesn't send it"),
+        ConditionOutcome::NotSent => format!("{what}: counts as matched, the call doesn't have it"),
         ConditionOutcome::NotApplied => format!("{what}: not applied, this point has none"),
     }
 }
@@ -163,7 +164,7 @@ fn absent(absent: &AbsentBinding) -> [String; 3] {
         }
         AbsenceCause::Points => {
             let points = absent.points.iter().flatten().map(|point| point.as_str());
-            format!("stands at {} alone", points.collect::<Vec<_>>().join(", "))
+            format!("applies only at {}", points.collect::<Vec<_>>().join(", "))
         }
         AbsenceCause::NotOffered => "its plugin doesn't offer this point".to_owned(),
     };
@@ -177,14 +178,14 @@ fn budget(said: &Explanation) -> String {
             "the smaller of `limits.budget` ({}) and the caller's {} less {}",
             budget.limit_ms, caller, margin
         ),
-        _ => "`limits.budget`, the caller doesn't say how long it waits".to_owned(),
+        _ => "`limits.budget`, because the caller sets no deadline".to_owned(),
     };
     let mut text = format!("\nBUDGET {}: {whole}.\n", budget.total_ms);
     text.push_str(&wrapped(
         "",
         &format!(
-            "If every plugin takes all the time it gets and continues then (steps that may be skipped reserve time for later \
-             ones that must not fail, at most {}):",
+            "If every plugin uses its whole allowance and then continues (steps that may be skipped reserve at most \
+             {} for later steps that must not fail):",
             budget.max_reserved_ms
         ),
     ));
@@ -211,7 +212,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// `text` in lines of at most [`MAX_LINE_WIDTH`] where its words allow it, the first after `lead` and the others beneath.
+/// Wraps `text` at [`MAX_LINE_WIDTH`], the first line after `lead` and the others aligned with it.
 fn wrapped(lead: &str, text: &str) -> String {
     let (mut lines, mut line) = (String::new(), lead.to_owned());
     let indent = " ".repeat(lead.chars().count());

@@ -1,5 +1,5 @@
-//! `hookgate init`: a folder to start from. The configuration is a template that is checked like any example; what is
-//! random in it is the key, which stands in a file of its own.
+//! `hookgate init`: creates a starter folder. The configuration is a template that is tested like any example; the
+//! random key is in a file of its own.
 
 use std::{
     fs, io,
@@ -9,10 +9,10 @@ use std::{
 use crate::{Exit, keygen, output, shell_quote};
 use hookgate::config;
 
-/// The configuration; `@DIR@` stands for the folder, from the root.
+/// The configuration; `@DIR@` is the absolute path of the folder.
 const CONFIG_TEMPLATE: &str = include_str!("hookgate.yaml");
 const GITIGNORE: &str = include_str!("gitignore");
-/// Longer than the `max_input_chars` of the template.
+/// A text longer than `max_input_chars` of the template.
 const BLOCKED_INPUT: &str = "Please write to ada@example.com that her refund is on its way, and thank her.";
 
 pub(super) fn run(folder: &Path) -> Exit {
@@ -22,16 +22,16 @@ pub(super) fn run(folder: &Path) -> Exit {
     }
 }
 
-/// The folder that is written.
+/// The folder to write.
 struct InitFolder {
-    /// As it was given.
+    /// As given on the command line.
     given: PathBuf,
-    /// From the root.
+    /// The absolute path.
     path: PathBuf,
 }
 
 impl InitFolder {
-    /// Refuses a folder that the template couldn't name.
+    /// Refuses a path that can't be written in the template.
     fn new(given: &Path) -> Result<Self, String> {
         let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
         let path = resolved(&path);
@@ -40,13 +40,13 @@ impl InitFolder {
             Ok(InitFolder { given: given.to_owned(), path })
         } else {
             Err(format!(
-                "{} can't be named in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
+                "{} can't be written in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
                 output::printable(&path.display().to_string())
             ))
         }
     }
 
-    /// Writes every file, or none: the configuration last, so that where it is the others are.
+    /// Writes all files or none. The configuration comes last, so that it exists only if the others do.
     fn write(&self) -> Result<(), String> {
         let wrong = |error: io::Error| unwritable(&self.given, &error);
         let key = keygen::random()?;
@@ -58,7 +58,7 @@ impl InitFolder {
             ("hookgate.schema.json", 0o666, &schema),
             ("hookgate.yaml", 0o666, &text),
         ];
-        // A link that leads nowhere is there too.
+        // A broken link counts as existing.
         let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
         let there: Vec<_> = files.iter().map(|file| file.0).filter(is_there).collect();
         if !there.is_empty() {
@@ -67,14 +67,14 @@ impl InitFolder {
         let made = first_missing(&self.path);
         let written = fs::create_dir_all(&self.path).map_err(wrong).and_then(|()| self.create(&files));
         if let (Err(_), Some(made)) = (&written, made) {
-            // What was made for this alone goes too, as far as nobody else has put anything into it.
+            // Remove the folders that were created, unless somebody else has put something into them.
             let _ =
                 self.path.ancestors().take_while(|path| path.starts_with(&made)).try_for_each(fs::remove_dir);
         }
         written
     }
 
-    /// The template for this folder; without a socket where none can have such a long name.
+    /// The template for this folder, without a socket if the path is too long for one.
     fn configuration(&self) -> String {
         let flaw = config::socket_flaw(&self.path.join("admin.sock").display().to_string());
         let socket = if flaw.is_some() { "  # admin_socket:" } else { "  admin_socket:" };
@@ -82,7 +82,7 @@ impl InitFolder {
         text.replace("@DIR@", &self.path.display().to_string())
     }
 
-    /// Creates them in this order; where one can't be, those before it go again.
+    /// Creates the files in this order; if one fails, removes those before it.
     fn create(&self, files: &[(&str, u32, &str)]) -> Result<(), String> {
         for (number, (name, mode, text)) in files.iter().enumerate() {
             if let Err(error) = keygen::create(&self.path.join(name), *mode, text) {
@@ -100,20 +100,21 @@ impl InitFolder {
 
     fn existing_files(&self, names: &[&str]) -> String {
         let paths = names.iter().map(|name| output::printable(&self.given.join(name).display().to_string()));
-        let (paths, are) =
-            (paths.collect::<Vec<_>>().join(", "), if names.len() == 1 { "is" } else { "are" });
+        let (paths, exist) =
+            (paths.collect::<Vec<_>>().join(", "), if names.len() == 1 { "exists" } else { "exist" });
         format!(
-            "{paths} {are} there already, and nothing was written: give another folder, as in `hookgate init gateway`"
+            "nothing was written, because {paths} already {exist}: give another folder, as in `hookgate init \
+             gateway`"
         )
     }
 
-    /// What to do with it.
+    /// The next commands.
     fn next(&self) -> String {
         let (hookgate, file) =
             (shell_quote::program(), shell_quote::quoted(&self.path.join("hookgate.yaml")));
         let given = output::printable(&self.given.display().to_string());
         format!(
-            "Written to {given}: hookgate.yaml, its schema for editors, a key for development in dev.key, and .gitignore. \
+            "Created in {given}: hookgate.yaml, its schema for editors, a development key in dev.key, and .gitignore. \
              Next:\n\n  \
              {hookgate} serve --config {file}\n\n\
              and, in another terminal, a call that is blocked:\n\n  \
@@ -123,8 +124,8 @@ impl InitFolder {
     }
 }
 
-/// `path`, from the root, without `.`, `..` and links: a configuration takes no `..`. Its end need not exist yet, so the
-/// system can't resolve it as a whole.
+/// The absolute `path` without `.`, `..` and links, because a configuration refuses `..`. The end of the path need
+/// not exist yet, so it can't be canonicalised as a whole.
 fn resolved(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut resolved, component| {
         if component == Component::ParentDir {
@@ -132,17 +133,17 @@ fn resolved(path: &Path) -> PathBuf {
         } else {
             resolved.push(component);
         }
-        // At each step, as the system does: `..` behind a link leads out of the link's target.
+        // Resolve every prefix, as the system does: `..` after a link leaves the link's target.
         resolved.canonicalize().unwrap_or(resolved)
     })
 }
 
-/// The uppermost folder on the way to `path` that isn't there.
+/// The first missing folder of `path`.
 fn first_missing(path: &Path) -> Option<PathBuf> {
     path.ancestors().take_while(|path| !path.exists()).last().map(Path::to_owned)
 }
 
 fn unwritable(folder: &Path, error: &io::Error) -> String {
     let folder = output::printable(&folder.display().to_string());
-    format!("{folder} can't be written: {error}; give a folder that is yours to write")
+    format!("{folder} can't be written: {error}; give a folder that you may write to")
 }

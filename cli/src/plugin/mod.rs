@@ -1,5 +1,5 @@
-//! `hookgate plugin`: runs the reference plugins, each as a process of its own, tries plugins out, and writes those of a
-//! registry, which is [`registry::plugin`]'s.
+//! `hookgate plugin`: runs reference plugins as processes, tests plugins, and manages those of a registry (in
+//! [`registry::plugin`]).
 
 use clap::{Subcommand, ValueEnum};
 
@@ -22,77 +22,78 @@ pub(super) enum PluginCommand {
     /// OTEL_EXPORTER_OTLP_PROTOCOL is http/protobuf (the default) or grpc.
     #[command(
         after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock\n\n\
-                      Exit codes: 0 ended by a signal, 1 it can't listen there, 2 wrong usage."
+                      Exit codes: 0 ended by a signal, 1 it can't listen there, 2 invalid usage."
     )]
     Run {
-        /// Which one.
+        /// Name of the reference plugin.
         name: Name,
-        /// Where: `unix:///path` or `http://host:port`.
+        /// Address to listen on: `unix:///path` or `http://host:port`.
         ///
-        /// A socket file at which nobody listens is replaced; a new one has the mode 0660.
+        /// A stale socket file is replaced; a new one has mode 0660.
         #[arg(long, value_name = "ADDR")]
         listen: String,
     },
-    /// Tries a plugin out without a gateway: shakes hands, makes one call, lets go.
+    /// Tests a plugin without a gateway: handshake, one call, shutdown.
     ///
-    /// What a gateway checks is checked here, with the same code: manifest, configuration, reply, patch. Every
-    /// capability that the plugin asks for is granted.
+    /// Runs the same checks as a gateway, with the same code: manifest, configuration, reply, patch. Every capability
+    /// that the plugin requests is granted.
     #[command(
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool \
                             fs.read --tenant-config '{\"allowed_tools\": [\"fs.*\"]}'\n\n\
-                            Exit codes: 0 the plugin continues, 1 the handshake or the call failed, 2 wrong usage, 3 \
-                            it cancels."
+                            Exit codes: 0 the plugin continues, 1 the handshake or the call failed, 2 invalid usage, \
+                            3 the plugin cancels."
     )]
     Test(Box<test::Test>),
-    /// Lists the plugins that a gateway has, and how they are.
+    /// Lists the plugins of a gateway and their states.
     #[command(after_help = "Example: hookgate plugin list\n\n\
-                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 listed, 1 the gateway can't be reached or refuses, 2 invalid usage.")]
     List(Box<registry::plugin::ListPluginsArgs>),
-    /// Shows one plugin: how it is, what it says of itself, and how it is written down.
+    /// Shows one plugin: its state, its manifest and its definition.
     ///
-    /// Of its config only references are shown.
+    /// Values in its config are hidden, except references.
     #[command(after_help = "Example: hookgate plugin show content-policy\n\n\
-                            Exit codes: 0 shown, 1 there is no such plugin, or no gateway answers, 2 wrong usage.")]
+                            Exit codes: 0 shown, 1 there is no such plugin, or the gateway can't be reached, 2 \
+                            invalid usage.")]
     Show(Box<registry::ShowArgs>),
-    /// Adds a plugin to the registry, shows what it says of itself and wants, and asks whether it may.
+    /// Adds a plugin to the registry, shows its manifest, and asks for approval.
     ///
-    /// The gateway connects to it, not this command. Before it is approved of it is sent nothing, its configuration
-    /// neither; no call passes it before a binding names it. A built-in plugin needs no approval.
+    /// The gateway connects to the plugin, not this command. Until the plugin is approved it receives nothing, not
+    /// even its configuration, and it gets no calls until a binding uses it. A built-in plugin needs no approval.
     #[command(
         after_help = "Example: hookgate plugin add guard --endpoint unix:///run/plugins/guard.sock --version '>=1.2, <2'\n\n\
-                            Exit codes: 0 added and ready, 1 refused, or it was added and isn't ready: it waits for \
-                            approval, too, where you said no or nobody could be asked, 2 wrong usage, or what would \
-                            come of it is wrong."
+                            Exit codes: 0 added and ready, 1 refused, or added but not ready, for example because \
+                            you declined the approval or there was no terminal to ask on, 2 invalid usage, or the \
+                            result would be invalid."
     )]
     Add(Box<registry::plugin::Add>),
-    /// Lets a plugin do what it wants, once it was shown: a new one, or one that wants something else than before.
+    /// Shows and approves the manifest of a new plugin, or a changed manifest.
     ///
-    /// What was approved of before is replaced. Endpoints that describe themselves otherwise get no calls from then on.
+    /// It replaces the manifest approved before. Endpoints with a different manifest get no more calls.
     #[command(after_help = "Example: hookgate plugin approve guard --reason 'reviewed 2.0.0'\n\n\
-                            Exit codes: 0 approved of and ready, or nothing waits for it, 1 it isn't ready, it wants \
-                            something else by now, refused, or you said no, 2 wrong usage, or nobody can be asked.")]
+                            Exit codes: 0 approved and ready, or nothing to approve, 1 not ready, the manifest has \
+                            changed, refused, or you declined, 2 invalid usage, or no terminal to ask on.")]
     Approve(Box<registry::approve::Approve>),
-    /// Changes what is named of a plugin, or creates it without waiting for it.
+    /// Changes the given members of a plugin, or creates it without waiting for it.
     #[command(
         after_help = "Example: hookgate plugin set guard --config @guard.yaml --reason 'a longer list'\n\n\
-                            Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
-                            wrong usage, or what would come of it is wrong."
+                            Exit codes: 0 written or unchanged, 1 refused, or the version has changed, 2 invalid \
+                            usage, or the result would be invalid."
     )]
     Set(Box<registry::plugin::SetPluginArgs>),
-    /// Has a plugin dialled and its bindings stand in plans again.
+    /// Enables a plugin: the gateway connects to it, and its bindings run again.
     #[command(after_help = "Example: hookgate plugin enable guard\n\n\
-                            Exit codes: 0 written, or it was so already, 1 there is no such plugin, or refused, 2 wrong \
-                            usage, or what would come of it is wrong.")]
+                            Exit codes: 0 written or unchanged, 1 there is no such plugin, or refused, 2 invalid \
+                            usage, or the result would be invalid.")]
     Enable(Box<registry::SwitchArgs>),
-    /// Takes a plugin and its bindings out of all plans, and keeps them.
+    /// Disables a plugin: it and its bindings stay in the registry, but run in no plan.
     #[command(after_help = "Example: hookgate plugin disable guard --reason 'it answers too late'\n\n\
-                            Exit codes: 0 written, or it was so already, 1 there is no such plugin, or refused, 2 wrong \
-                            usage, or what would come of it is wrong.")]
+                            Exit codes: 0 written or unchanged, 1 there is no such plugin, or refused, 2 invalid \
+                            usage, or the result would be invalid.")]
     Disable(Box<registry::SwitchArgs>),
-    /// Removes a plugin that no binding names, or with --force the bindings too.
+    /// Removes a plugin that no binding uses, or with --force together with its bindings.
     #[command(after_help = "Example: hookgate plugin remove guard --force --dry-run\n\n\
-                            Exit codes: 0 removed, 1 there is no such plugin, bindings name it, or it may not go, 2 \
-                            wrong usage, or what would be left is wrong.")]
+                            Exit codes: 0 removed, 1 there is no such plugin, a binding uses it, or it can't be \
+                            removed, 2 invalid usage, or the result would be invalid.")]
     Remove(Box<registry::plugin::PluginRemoveArgs>),
     #[command(flatten)]
     Registered(process_ops::ProcessCommand),
@@ -102,7 +103,7 @@ pub(super) enum PluginCommand {
 pub(super) enum Name {
     /// Which tools a tenant may use, by its `allowed_tools` and `blocked_tools`; at before_tool_call.
     TenantAuth,
-    /// Writes who did what and what came of it as JSON lines to `path`, or to standard output; at all four points.
+    /// Writes who did what, with which result, as JSON lines to `path` or standard output; at all four points.
     AuditLog,
 }
 
@@ -126,7 +127,7 @@ pub(super) async fn run(command: PluginCommand) -> Exit {
     }
 }
 
-/// Serves a reference plugin, and exports its spans and log lines as OpenTelemetry's variables say.
+/// Serves a reference plugin. OpenTelemetry's variables say where its spans and log lines go.
 async fn serve<P: Plugin>(listen: &str) -> Exit {
     let _telemetry = match telemetry::start_plugin_log::<P>() {
         Ok(telemetry) => telemetry,
@@ -136,7 +137,7 @@ async fn serve<P: Plugin>(listen: &str) -> Exit {
         Ok(()) => Exit::ok(),
         Err(error @ ServeError::Address(_)) => Exit::usage(error.to_string()),
         Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
-            "{error}; give a port that is free, or a socket in a folder that is yours to write"
+            "{error}; choose a free port, or a socket in a folder that you may write to"
         )),
         Err(error) => Exit::failure(error.to_string()),
     }

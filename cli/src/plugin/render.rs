@@ -1,4 +1,4 @@
-//! What came of trying a plugin out: what it is, what it said, or why it said nothing.
+//! Renders the result of `plugin test`: the manifest, and the reply or the failure.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ use hookgate::{
 #[derive(Serialize)]
 pub(super) struct Report {
     endpoint: String,
-    /// None: it was never described.
+    /// `None` if Describe did not succeed.
     plugin: Option<ManifestReport>,
     handshake_us: u64,
     pub(super) call: Option<CallReport>,
-    /// Why there is no call, or no reply that can be used.
+    /// Why there was no call, or no usable reply.
     pub(super) failure: Option<CallFailure>,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct CallReport {
     point: Point,
     verdict: &'static str,
     cancel: Option<CancelReport>,
-    /// The members that it changed, as it left them.
+    /// The changed members, with their new values.
     changes: Option<Value>,
-    /// The same to the byte.
+    /// The same, unparsed.
     #[serde(skip)]
     changes_text: String,
     notices: Vec<NoticeReport>,
-    /// How many things were wrong with a cancel and were left out of it.
+    /// Number of invalid parts that were dropped from a cancel.
     sanitised: u32,
     duration_us: u64,
 }
@@ -86,48 +86,48 @@ struct NoticeReport {
 pub(super) struct CallFailure {
     reason: &'static str,
     detail: String,
-    /// The error code that a chain would end with.
+    /// The error code with which a chain would end.
     code: Option<&'static str>,
     #[serde(skip)]
     sentence: String,
 }
 
 impl CallFailure {
-    /// The handshake came to no good end.
+    /// The handshake failed.
     pub(super) fn handshake(status: &Status) -> Self {
         let (state, reason, detail) = (status.state, status.why.as_str(), printable(&status.detail));
         let remedy = match status.state {
             State::Refused => "", // its sentence says what to mend
-            _ => "\n  = see whether the plugin runs and serves at that address, and its log",
+            _ => "\n  = check that the plugin runs and listens at that address, and check its log",
         };
         let sentence = format!("the plugin is {state}: {reason}: {detail}{remedy}");
         CallFailure { reason, detail, code: None, sentence }
     }
 
-    /// No configuration could register it.
+    /// The plugin's name is invalid, so no configuration could register it.
     pub(super) fn misnamed(name: &str) -> Self {
-        let rule = "a name is a letter and up to 63 letters, digits, `_` and `-`";
-        let detail = format!("the plugin calls itself `{}`, which is no name: {rule}", printable(name));
+        let rule = "use a letter and up to 63 letters, digits, `_` and `-`";
+        let detail = format!("the plugin's name `{}` is not valid: {rule}", printable(name));
         CallFailure { reason: Refusal::NameMismatch.as_str(), code: None, sentence: detail.clone(), detail }
     }
 
-    /// The plugin is well and has nothing to say at `point`.
+    /// The plugin does not offer `point`.
     pub(super) fn not_offered(point: Point, manifest: &Manifest) -> Self {
         let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
         let offered = offered.map(Point::as_str).collect::<Vec<_>>().join(", ");
-        let detail = format!("the plugin doesn't offer {point}, but {offered}");
-        let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}: call it there"));
+        let detail = format!("the plugin doesn't offer {point}; it offers {offered}");
+        let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}; use one of these"));
         CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
     }
 
-    /// The plugin's schema refuses the tenant-level config, whose values are not shown.
+    /// The tenant-level config violates the plugin's schema. Its values are not shown.
     pub(super) fn tenant_config(flaw: &str) -> Self {
-        let detail = format!("the plugin's schema refuses --tenant-config: {}", printable(flaw));
+        let detail = format!("--tenant-config violates the plugin's schema: {}", printable(flaw));
         let reason = Reason::NotReady.as_str();
         CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), sentence: detail.clone(), detail }
     }
 
-    /// The call failed, as a step would.
+    /// The call failed, as a step would fail.
     pub(super) fn call(failure: &Failure) -> Self {
         let code = Code::for_step(failure.reason, failure.status);
         let (reason, detail) = (failure.reason.as_str(), printable(&failure.detail));
@@ -135,33 +135,29 @@ impl CallFailure {
         CallFailure { reason, code: Some(code.as_str()), detail, sentence }
     }
 
-    /// What was checked before turned out wrong.
+    /// An error that the checks before should have prevented.
     pub(super) fn internal(detail: String) -> Self {
         CallFailure { reason: "internal", code: None, sentence: detail.clone(), detail }
     }
 }
 
-/// What the author of the plugin does about it.
+/// The remedy, for the plugin's author.
 const fn remedy(reason: Reason) -> &'static str {
     match reason {
-        Reason::Timeout | Reason::Budget => {
-            "answer sooner, or allow more by --timeout and the binding's `timeout`"
-        }
+        Reason::Timeout | Reason::Budget => "answer faster, or raise --timeout and the binding's `timeout`",
         Reason::BadReply => {
-            "answer as docs/protocol.md, section 3 says; beside `continue` anything wrong fails the step"
+            "follow docs/protocol.md, section 3; except in a cancel, any mistake fails the step"
         }
-        Reason::ForbiddenPatch => "declare access MODIFY in the manifest, or leave the patch out",
-        Reason::TooLarge => "answer with less: a reply and the payload it leads to have limits",
-        Reason::RpcError => {
-            "look into the plugin's log: it answered with an error, or its connection was lost"
-        }
+        Reason::ForbiddenPatch => "declare access MODIFY in the manifest, or omit the patch",
+        Reason::TooLarge => "send a smaller reply: the reply and the resulting payload have size limits",
+        Reason::RpcError => "check the plugin's log: it answered with an error, or the connection was lost",
         Reason::Unreachable
         | Reason::BreakerOpen
         | Reason::BulkheadFull
         | Reason::NotReady
         | Reason::PointNotOffered
         | Reason::UnknownPlugin
-        | Reason::ConditionError => "see whether the plugin still runs, and its log",
+        | Reason::ConditionError => "check that the plugin still runs, and check its log",
     }
 }
 
@@ -204,14 +200,14 @@ impl CallReport {
             None => format!("{}  after {took}\n", paint.styled(TextStyle::Green, "CONTINUE")),
             Some(cancel) => {
                 let said = printable(&format!("{}: {}", cancel.code, cancel.message));
-                let after = cancel.retry_after_ms.map(|millis| format!(", ask again after {millis} ms"));
+                let after = cancel.retry_after_ms.map(|millis| format!(", retry after {millis} ms"));
                 let verdict = paint.styled(TextStyle::Red, "CANCEL");
                 let scope = cancel.scope;
                 format!("{verdict}  {said}  after {took}\nscope {scope}{}\n", after.unwrap_or_default())
             }
         };
         if self.sanitised > 0 {
-            text += &format!("{} things of the reply broke a rule and were left out\n", self.sanitised);
+            text += &format!("{} parts of the reply were invalid and were dropped\n", self.sanitised);
         }
         if self.changes.is_some() {
             let mut payload = Members::parse(&String::from_utf8_lossy(sent));
@@ -292,7 +288,7 @@ impl Report {
         }
     }
 
-    /// Prints it after a call with the payload `sent`.
+    /// Prints the result of a call with the payload `sent`.
     pub(super) fn print(&self, output: Output, sent: &[u8]) -> Exit {
         let exit = match (&self.failure, &self.call) {
             (Some(failed), _) => Exit::failure(failed.sentence.clone()),

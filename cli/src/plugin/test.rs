@@ -1,4 +1,4 @@
-//! `hookgate plugin test`: a plugin as the gateway's own client meets it, and one call.
+//! `hookgate plugin test`: connects to a plugin with the gateway's own client, and makes one call.
 
 use std::{
     path::PathBuf,
@@ -38,30 +38,30 @@ use hookgate::{
 /// Longest wait for the answer to Shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which plugin, and what it is asked.
+/// The plugin and the call.
 #[derive(Debug, Args)]
 pub(crate) struct Test {
-    /// Where it is: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
+    /// Address of the plugin: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
     endpoint: String,
-    /// At which extension point it is called.
+    /// Extension point of the call.
     #[arg(value_parser = payload::points())]
     point: Point,
-    /// The plugin-level config, as `plugins[].config` has it, references included.
+    /// The plugin-level config, written like `plugins[].config`; may contain references.
     #[arg(long, value_name = "FILE|JSON")]
     config: Option<String>,
-    /// The tenant-level config, as `bindings[].config` has it.
+    /// The tenant-level config, written like `bindings[].config`.
     #[arg(long, value_name = "FILE|JSON")]
     tenant_config: Option<String>,
-    /// The tenant that the call is for.
+    /// Tenant of the call.
     #[arg(long, default_value = "test")]
     tenant: String,
-    /// Who acts for the tenant.
+    /// Operator who acts for the tenant.
     #[arg(long, default_value = "hookgate-plugin-test")]
     operator: String,
-    /// Time for the call; 1ms to 60s.
+    /// Timeout of the call; 1ms to 60s.
     #[arg(long, default_value = "5s", value_parser = client::patience)]
     timeout: Span,
-    /// The form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -72,30 +72,30 @@ pub(crate) struct Test {
     context: ContextArgs,
 }
 
-/// Both ends' certificates, as `plugins[].tls` has them.
+/// TLS settings, as in `plugins[].tls`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 struct TlsArgs {
-    /// CAs in PEM that may vouch for the plugin; absent: the machine's.
+    /// PEM file of CAs to trust for the plugin. Default: the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Our own certificate in PEM.
+    /// PEM file with the client certificate.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its private key in PEM.
+    /// PEM file with the client certificate's private key.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The name that the plugin's certificate must have, in place of the endpoint's host.
+    /// Name that the plugin's certificate must have. Default: the endpoint's host.
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
-    /// The URI that the plugin's certificate must have.
+    /// SPIFFE ID that the plugin's certificate must have.
     #[arg(long, value_name = "URI")]
     spiffe_id: Option<String>,
 }
 
 impl Test {
     fn plugin(&self) -> Result<config::Plugin, String> {
-        // No name: it says itself how it is called.
+        // No expected name: the manifest gives it.
         let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
         let mut plugin: config::Plugin =
             serde_json::from_value(written).map_err(|error| error.to_string())?;
@@ -106,8 +106,8 @@ impl Test {
         plugin.tls = self.tls.client_tls();
         if plugin.tls.is_some() && !["https://", "dns:///"].iter().any(|tls| self.endpoint.starts_with(tls)) {
             return Err(
-                "--ca, --cert, --key, --server-name and --spiffe-id are for an endpoint that speaks TLS: \
-                        https://host:port, or dns:///name:port"
+                "--ca, --cert, --key, --server-name and --spiffe-id need a TLS endpoint: https://host:port, or \
+                 dns:///name:port"
                     .into(),
             );
         }
@@ -251,7 +251,7 @@ where
     let took = began.elapsed();
     let replied = replied.map_err(|failure| CallFailure::call(&failure))?;
     let grant = Grant { access: offer.access, writable: None };
-    // A gateway's, unless its configuration says otherwise.
+    // The gateway's defaults.
     let limits = ReplyLimits::from_limits(&config::Limits::default());
     let said = reply::read::<P>(replied.bytes, &payload, grant, &limits);
     let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;

@@ -1,4 +1,4 @@
-//! Changes of the file: it is read, changed and written as a whole.
+//! Commands that change the profiles' file, which is read, changed and written as a whole.
 
 use std::path::{Path, PathBuf};
 
@@ -15,38 +15,38 @@ use crate::{
     output,
 };
 
-/// What a profile is to say.
+/// The settings to write.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("token").args(["token_env", "token_file", "token_command"])))]
 #[command(group(ArgGroup::new("admin_token").args(["admin_token_env", "admin_token_file", "admin_token_command"])))]
 pub(crate) struct SetProfileArgs {
-    /// Its name.
+    /// Name of the profile.
     name: String,
-    /// The gateway's `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token.
+    /// The gateway's `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which needs no token.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// Its `server.data_addr` as a URL.
+    /// The gateway's `server.data_addr` as a URL.
     #[arg(long, value_name = "URL")]
     data: Option<String>,
-    /// CAs in PEM that may vouch for it at `https://`.
+    /// PEM file of CAs to trust for `https://`.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The variable that holds the token.
+    /// Environment variable that holds the token.
     #[arg(long, value_name = "VARIABLE")]
     token_env: Option<String>,
-    /// The file that holds the token.
+    /// File that holds the token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The program that prints the token, within 10 s and without a shell, with its arguments: the rest of the line.
+    /// Program that prints the token within 10 s, and its arguments: the rest of the line. Runs without a shell.
     #[arg(long, value_name = "PROGRAM", num_args = 1.., allow_hyphen_values = true)]
     token_command: Option<Vec<String>>,
-    /// The variable that holds the token for the admin port; with none of these three it is the one above.
+    /// Environment variable that holds the admin port's token. Default: the token above.
     #[arg(long, value_name = "VARIABLE")]
     admin_token_env: Option<String>,
-    /// The file that holds it.
+    /// File that holds the admin port's token.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// The program that prints it, with its arguments: the rest of the line.
+    /// Program that prints the admin port's token, and its arguments: the rest of the line.
     #[arg(long, value_name = "PROGRAM", num_args = 1.., allow_hyphen_values = true)]
     admin_token_command: Option<Vec<String>>,
 }
@@ -65,8 +65,8 @@ impl SetProfileArgs {
 pub(super) fn set(mut profiles: Profiles, path: &Path, set: SetProfileArgs) -> Exit {
     if set.says_nothing() {
         return Exit::usage(
-            "there is nothing to set: say where the gateway is (--admin, --data, --ca) or where its tokens are \
-             (--token-env, --token-file, --token-command)",
+            "nothing to set: give an address (--admin, --data, --ca) or the place of a token (--token-env, \
+             --token-file, --token-command)",
         );
     }
     let name = set.name.clone();
@@ -87,7 +87,7 @@ fn apply(profiles: &mut Profiles, set: SetProfileArgs) -> Result<(), String> {
     for (port, flag, text) in [(Port::Admin, "--admin", &set.admin), (Port::Data, "--data", &set.data)] {
         text.iter().try_for_each(|text| Place::parse(port, flag, text).map(drop))?;
     }
-    // From where it is typed, and not from where the file is.
+    // Relative to the working directory, not to the profiles' file.
     let whole =
         |path: PathBuf| std::path::absolute(&path).map_err(|error| format!("`{}`: {error}", display(&path)));
     let source = |variable: Option<String>, file: Option<PathBuf>, command: Option<Vec<String>>| {
@@ -124,7 +124,7 @@ pub(super) fn remove(mut profiles: Profiles, path: &Path, name: &str) -> Exit {
     let mut said = format!("The profile `{name}` is no longer in {}", display(path));
     if profiles.current.as_deref() == Some(name) {
         profiles.current = None;
-        said += ", and none is the current one";
+        said += ", and there is no current profile";
     }
     write(&profiles, path, said)
 }

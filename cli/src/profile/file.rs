@@ -1,5 +1,5 @@
-//! The file of a person's profiles: where it is, what it says, and how it is written. What it says of tokens is where they
-//! are; one that holds a token itself must be its owner's alone to read.
+//! The profiles' file: its path, its contents, and how it is written. It says where tokens are; if it holds a token
+//! itself, only its owner may be able to read it.
 
 use std::{
     collections::BTreeMap,
@@ -20,34 +20,35 @@ use hookgate::{
 
 /// Longest file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Whoever is not the owner.
+/// Permission bits of group and others.
 const NON_OWNER_MODE: u32 = 0o077;
 
-/// One gateway, as a person asks it.
+/// One named gateway.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Profile {
-    /// Of the admin port or socket.
+    /// Address of the admin port or socket.
     pub(crate) admin: Option<String>,
-    /// Of the data port.
+    /// Address of the data port.
     pub(crate) data: Option<String>,
-    /// CAs in PEM that may vouch for both.
+    /// PEM file of CAs to trust for both.
     pub(crate) ca_file: Option<PathBuf>,
     /// Where the token is.
     pub(crate) token: Option<Source>,
-    /// Where the one for the admin port is, if it is another.
+    /// Where the admin port's own token is, if it has one.
     pub(crate) admin_token: Option<Source>,
 }
 
-/// All that the file says.
+/// The contents of the file.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
     pub(super) current: Option<String>,
     pub(super) list: BTreeMap<String, Profile>,
-    /// Whether somebody has written a comment into it, which is not written again.
+    /// Whether it contains a comment, which is lost when the file is rewritten.
     pub(super) has_comments: bool,
 }
 
-/// Where it is: `hookgate/config.yaml` in `XDG_CONFIG_HOME`, else in `~/.config`; none: nobody says where home is.
+/// The path: `hookgate/config.yaml` in `XDG_CONFIG_HOME`, else in `~/.config`. Returns `None` if `HOME` is not set
+/// either.
 pub(super) fn path() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
@@ -55,7 +56,7 @@ pub(super) fn path() -> Option<PathBuf> {
 }
 
 impl Profiles {
-    /// What the file at `path` says: nothing where there is none.
+    /// Reads the file at `path`; without a file there are no profiles.
     ///
     /// # Errors
     /// The first mistake in it, in one sentence without a value.
@@ -76,8 +77,8 @@ impl Profiles {
         let profiles = Profiles::parse(&text).map_err(|wrong| format!("{shown}: {wrong}"))?;
         if mode & NON_OWNER_MODE != 0 && profiles.list.values().any(Profile::holds_a_token) {
             return Err(format!(
-                "{shown} holds a token and others than its owner may read it (mode {:04o}): make it 0600, or write \
-                 where the token is: `{{ env: NAME }}`, `{{ file: PATH }}` or `{{ command: [PROGRAM, ...] }}`",
+                "{shown} holds a token, but other users may read it (mode {:04o}): make it 0600, or write where the \
+                 token is: `{{ env: NAME }}`, `{{ file: PATH }}` or `{{ command: [PROGRAM, ...] }}`",
                 mode & 0o7777
             ));
         }
@@ -85,10 +86,10 @@ impl Profiles {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        // What the parser says of a value may hold it, so only its place is told.
+        // The parser's message may contain a value, so only the place is reported.
         let place = |error: serde_saphyr::Error| {
             let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
-            format!("it is no YAML with one mapping{line}")
+            format!("it is not a YAML mapping{line}")
         };
         let has_comments = text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"));
         let value: Value =
@@ -109,13 +110,13 @@ impl Profiles {
         Ok(Profiles { current, list, has_comments })
     }
 
-    /// Writes it to `path`, whole or not at all, for its owner alone.
+    /// Writes the file atomically, readable only by its owner.
     ///
     /// # Errors
-    /// Why it can't be written, in one sentence.
+    /// One sentence, if it can't be written.
     pub(super) fn write(&self, path: &Path) -> Result<(), String> {
         let written = || {
-            // A link is followed, so that what it leads to is what changes.
+            // Follow a link, so that its target changes and the link stays.
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let folder = path.parent().unwrap_or(&path);
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -144,17 +145,17 @@ impl Profiles {
     /// The profile of this name.
     ///
     /// # Errors
-    /// Which ones there are, and how one is made.
+    /// There is no such profile; names the existing ones.
     pub(super) fn named(&self, name: &str, path: &Path) -> Result<&Profile, String> {
         let unknown = || {
             let (name, path) = (printable(name), printable(&path.display().to_string()));
             let there: Vec<_> = self.list.keys().map(String::as_str).collect();
             if there.is_empty() {
                 return format!(
-                    "there is no profile `{name}`: {path} has none, `hookgate profile set` makes one"
+                    "there is no profile `{name}`: {path} has none; create one with `hookgate profile set`"
                 );
             }
-            format!("there is no profile `{name}` in {path}: there are {}", there.join(", "))
+            format!("there is no profile `{name}` in {path}; it has {}", there.join(", "))
         };
         self.list.get(name).ok_or_else(unknown)
     }
@@ -180,7 +181,7 @@ impl Profile {
         self.token.iter().chain(&self.admin_token).any(|source| matches!(source, Source::Literal(_)))
     }
 
-    /// As it is in the file, with its tokens as `source` has them.
+    /// The profile as in the file, with tokens as rendered by `source`.
     pub(super) fn written(&self, source: impl Fn(&Source) -> Value) -> Value {
         let texts = [("admin", &self.admin), ("data", &self.data)];
         let texts = texts.into_iter().filter_map(|(key, text)| Some((key, json!(text.as_ref()?))));
@@ -196,13 +197,13 @@ impl Profile {
     }
 }
 
-/// What is wrong with `name` as a profile's.
+/// Checks that `name` is a valid profile name.
 pub(super) fn named(name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());
     }
     Err(format!(
-        "`{}` is no name of a profile: a name is a letter and up to 63 letters, digits, `_` and `-`",
+        "`{}` is not a valid profile name: use a letter and up to 63 letters, digits, `_` and `-`",
         printable(name)
     ))
 }

@@ -1,4 +1,4 @@
-//! What the file may say, and what is said of its mistakes: never a value.
+//! Tests of the file's contents and its error messages, which never show a value.
 
 use super::*;
 
@@ -22,13 +22,13 @@ fn every_member_is_read_and_written_as_it_was() {
 fn a_mistake_is_named_without_a_value() {
     for (text, said) in [
         ("[hunter2]", "it must be a mapping"),
-        ("a: b: hunter2", "it is no YAML with one mapping at line 1"),
+        ("a: b: hunter2", "it is not a YAML mapping at line 1"),
         ("profile: hunter2", "it has no key `profile`: did you mean `profiles`?"),
         ("current: [hunter2]", "`current` must be text"),
         ("profiles: hunter2", "`profiles` must be a mapping of names to profiles"),
         (
             "profiles: { a b: hunter2 }",
-            "`a b` is no name of a profile: a name is a letter and up to 63 letters, digits, `_` and `-`",
+            "`a b` is not a valid profile name: use a letter and up to 63 letters, digits, `_` and `-`",
         ),
         ("profiles: { a: hunter2 }", "`profiles.a` must be a mapping"),
         ("profiles: { a: { tokn: hunter2 } }", "`profiles.a` has no key `tokn`: did you mean `token`?"),

@@ -1,5 +1,5 @@
-//! `hookgate profile`: gateways that a person asks, by name: where they are and where their tokens are. The commands that
-//! ask get theirs from [`chosen`]. Knows nothing of requests.
+//! `hookgate profile`: named gateways, with their addresses and the places of their tokens. Commands get the selected
+//! one from [`chosen`]. Knows nothing of requests.
 
 use std::path::{Path, PathBuf};
 
@@ -19,83 +19,84 @@ pub(super) use file::Profile;
 use file::Profiles;
 pub(super) use source::Source;
 
-/// Names the profile that is asked.
+/// Environment variable that selects the profile.
 const PROFILE_VARIABLE: &str = "HOOKGATE_PROFILE";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProfileCommand {
     /// Lists the profiles.
     #[command(after_help = "Example: hookgate profile list\n\n\
-                            Exit codes: 0 listed, 2 the file is wrong.")]
+                            Exit codes: 0 listed, 2 the file is invalid.")]
     List {
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
-    /// Shows one profile: where its gateway is, and where its tokens are.
+    /// Shows one profile: its addresses, and where its tokens are.
     #[command(after_help = "Example: hookgate profile show prod\n\n\
-                            Exit codes: 0 shown, 2 there is no such profile, or the file is wrong.")]
+                            Exit codes: 0 shown, 2 there is no such profile, or the file is invalid.")]
     Show {
-        /// Its name; absent: the one that would be asked.
+        /// Name of the profile. Default: the selected profile.
         name: Option<String>,
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
-    /// Makes a profile the current one, which is asked where none is named.
+    /// Makes a profile the current one, which is used if none is named.
     #[command(after_help = "Example: hookgate profile use prod\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 there is no such profile, or the file \
-                            is wrong.")]
+                            is invalid.")]
     Use {
-        /// Its name.
+        /// Name of the profile.
         name: String,
     },
-    /// Makes a profile or changes it: what isn't said stays as it is. The first one becomes the current one.
+    /// Creates a profile, or changes the given settings. The first profile becomes the current one.
     ///
-    /// No token is written, only where it is. The file is rewritten as a whole, without its comments, for its owner alone
-    /// (mode 0600).
+    /// Stores where the tokens are, never a token. The file is rewritten without its comments, readable only by its
+    /// owner (mode 0600).
     #[command(
         after_help = "Example: hookgate profile set prod --data https://gw.example.com --token-env HOOKGATE_PROD\n\n\
-                            Exit codes: 0 done, 1 the file can't be written, 2 wrong usage, or the file is wrong."
+                            Exit codes: 0 done, 1 the file can't be written, 2 invalid usage, or the file is \
+                            invalid."
     )]
     Set(Box<SetProfileArgs>),
-    /// Removes a profile. The file is rewritten as a whole, without its comments.
+    /// Removes a profile. The file is rewritten without its comments.
     #[command(after_help = "Example: hookgate profile remove prod\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 there is no such profile, or the file \
-                            is wrong.")]
+                            is invalid.")]
     Remove {
-        /// Its name.
+        /// Name of the profile.
         name: String,
     },
 }
 
-/// A profile that is asked, and who it is.
+/// The selected profile.
 pub(super) struct SelectedProfile {
     name: String,
-    /// Whether an argument names it.
+    /// Whether an argument selected it.
     pub(super) is_named: bool,
-    /// What it says.
+    /// Its settings.
     pub(super) profile: Profile,
-    /// Where its file is, from which it names others.
+    /// The folder of the profiles' file, which relative paths start from.
     folder: PathBuf,
 }
 
 impl SelectedProfile {
-    /// The member `key`, if it says something, and how it is called.
+    /// The member `key`, if set, and its display name.
     pub(super) fn address(&self, key: &str, text: Option<&String>) -> Option<(String, String)> {
         Some((self.called(key), text?.clone()))
     }
 
-    /// The CAs' file, and how it is called.
+    /// The CA file, and its display name.
     pub(super) fn ca_file(&self) -> Option<(String, PathBuf)> {
         let path = self.profile.ca_file.as_ref()?;
         Some((self.called("ca_file"), self.folder.join(path)))
     }
 
-    /// The token of the member `key`, and how the place is called where it was.
+    /// The token of the member `key`, and the display name of its place.
     ///
     /// # Errors
-    /// Why it can't be had, in one sentence.
+    /// One sentence, if it can't be read.
     pub(super) async fn read(&self, key: &str, source: &Source) -> Result<(String, String), String> {
         source.read(&self.called(key), &self.folder).await
     }
@@ -105,10 +106,10 @@ impl SelectedProfile {
     }
 }
 
-/// The profile that an argument names, else the environment, else the file as the current one.
+/// The profile that is selected by an argument, else by the environment, else as the file's current one.
 ///
 /// # Errors
-/// That there is no such one, or what is wrong with the file.
+/// There is no such profile, or the file is invalid.
 pub(super) fn chosen(argument: Option<&str>) -> Result<Option<SelectedProfile>, String> {
     let name = argument.map(str::to_owned).or_else(|| client::variable(PROFILE_VARIABLE));
     let Some(path) = file::path() else {
@@ -124,9 +125,8 @@ pub(super) fn chosen(argument: Option<&str>) -> Result<Option<SelectedProfile>, 
     Ok(Some(SelectedProfile { name, is_named: argument.is_some(), profile, folder }))
 }
 
-/// The path of the file.
 fn homeless() -> Result<PathBuf, String> {
-    file::path().ok_or_else(|| "nothing says where the profiles are: set HOME or XDG_CONFIG_HOME".to_owned())
+    file::path().ok_or_else(|| "the profiles' file can't be found: set HOME or XDG_CONFIG_HOME".to_owned())
 }
 
 pub(super) fn run(command: ProfileCommand) -> Exit {
@@ -144,7 +144,7 @@ pub(super) fn run(command: ProfileCommand) -> Exit {
     }
 }
 
-/// The file's path, as it is shown.
+/// The file's path for display.
 fn display(path: &Path) -> String {
     printable(&path.display().to_string())
 }

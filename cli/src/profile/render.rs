@@ -1,4 +1,4 @@
-//! Profiles as they are shown, without a token.
+//! Renders profiles, without tokens.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
     output::{self, Output, columns},
 };
 
-/// The name of the profile that is asked where no argument names one.
+/// Name of the profile that applies if no argument names one.
 fn selected_profile(profiles: &Profiles) -> Option<String> {
     client::variable(PROFILE_VARIABLE).or_else(|| profiles.current.clone())
 }
@@ -42,7 +42,7 @@ pub(super) fn one(profiles: &Profiles, path: &Path, name: Option<String>, output
     let asked = selected_profile(profiles);
     let Some(name) = name.or_else(|| asked.clone()) else {
         return Exit::usage(
-            "no profile is the current one: name one, or choose one by `hookgate profile use`",
+            "there is no current profile: name one, or choose one with `hookgate profile use`",
         );
     };
     let profile = match profiles.named(&name, path) {

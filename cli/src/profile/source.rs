@@ -1,4 +1,4 @@
-//! Where a profile's token is, and how it is got from there. It is never shown, whatever goes wrong.
+//! Where a profile's token is, and how it is read. The token is never shown, not even in errors.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,21 +17,21 @@ use tokio::{
 use super::file::{members, text};
 use crate::{client, output::printable};
 
-/// Longest run of a command that prints a token.
+/// Time limit of a command that prints a token.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most of what a command says on standard error that is shown, in characters.
+/// Most characters of a command's standard error that are shown.
 const MAX_SHOWN_CHARS: usize = 200;
 
 /// Where a token is.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    /// Here.
+    /// In the profiles' file itself.
     Literal(SecretString),
-    /// In a variable of the environment.
+    /// In an environment variable.
     Env(String),
-    /// In a file, by its path from where the profile's own file is.
+    /// In a file, relative to the profiles' file.
     File(PathBuf),
-    /// On the standard output of a program with its arguments.
+    /// Printed by a program, given with its arguments.
     Command(Vec<String>),
 }
 
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// As it is written in the file, whatever that holds.
+    /// As written in the file.
     pub(super) fn to_value(&self) -> Value {
         match self {
             Source::Literal(token) => json!(token.expose_secret()),
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// As it is shown.
+    /// As displayed.
     pub(super) fn to_public_value(&self) -> Value {
         match self {
             Source::Literal(_) => json!("***"),
@@ -79,20 +79,20 @@ impl Source {
         }
     }
 
-    /// The same in a few words.
+    /// A short description.
     pub(super) fn in_words(&self) -> String {
         match self {
-            Source::Literal(_) => "in the file of the profiles".into(),
+            Source::Literal(_) => "in the profiles' file".into(),
             Source::Env(name) => format!("variable {name}"),
             Source::File(path) => format!("file {}", path.display()),
             Source::Command(words) => format!("command {}", words.join(" ")),
         }
     }
 
-    /// The token, and how the place is called where it was read; `whose` is the member of the profile.
+    /// Reads the token. Also returns the display name of its place; `whose` is the member of the profile.
     ///
     /// # Errors
-    /// Why it can't be had, in one sentence.
+    /// One sentence, if it can't be read.
     pub(super) async fn read(&self, whose: &str, folder: &Path) -> Result<(String, String), String> {
         match self {
             Source::Literal(token) => Ok((whose.to_owned(), token.expose_secret().to_owned())),
@@ -110,7 +110,7 @@ impl Source {
     }
 }
 
-/// What the program prints. It gets no input and no shell.
+/// Runs the program without a shell and without input, and returns its output.
 async fn run(words: &[String], name: &str) -> Result<String, String> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).kill_on_drop(true);
@@ -120,28 +120,28 @@ async fn run(words: &[String], name: &str) -> Result<String, String> {
     let ended =
         timeout(COMMAND_TIMEOUT, async { tokio::join!(read(stdout), read(stderr), child.wait()) }).await;
     let (said, complaint, status) =
-        ended.map_err(|_| format!("{name} has printed no token within {} s", COMMAND_TIMEOUT.as_secs()))?;
-    let status = status.map_err(|error| format!("{name} is lost: {error}"))?;
+        ended.map_err(|_| format!("{name} printed no token within {} s", COMMAND_TIMEOUT.as_secs()))?;
+    let status = status.map_err(|error| format!("{name} can't be waited for: {error}"))?;
     if status.success() { Ok(said) } else { Err(failed(name, status, &said, &complaint)) }
 }
 
 fn failed(name: &str, status: ExitStatus, said: &str, complaint: &str) -> String {
     let ended =
         status.code().map_or_else(|| "was ended by a signal".to_owned(), |code| format!("ended with {code}"));
-    let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it does not say why");
+    let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
     let mut last = printable(last.trim());
-    // It may tell what it has just printed.
+    // Its standard error may repeat the token.
     for token in said.split_whitespace() {
         last = last.replace(token, "***");
     }
     format!("{name} {ended}: {}", last.chars().take(MAX_SHOWN_CHARS).collect::<String>())
 }
 
-/// What is read to the end, or to where it is longer than any token.
+/// Reads to the end, or to the longest possible token.
 async fn read(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // What could not be read is missing: the exit code says whether that matters.
+        // A read error leaves the rest out; the exit code says whether that matters.
         let _ = stream.take(client::MAX_TOKEN_BYTES).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,5 +1,5 @@
-//! `hookgate apply` and `hookgate diff`: a file's plugins, tenants and bindings in one revision, all or nothing, upon the
-//! versions that were looked at.
+//! `hookgate apply` and `hookgate diff`: write a file's plugins, tenants and bindings atomically in one revision,
+//! with the versions that were shown as preconditions.
 
 use std::{
     collections::BTreeMap,
@@ -27,61 +27,61 @@ use hookgate::{
     registry::{document::plural, edit},
 };
 
-/// Most revisions that are named of those that came in between.
+/// Most intervening revisions that a conflict message lists.
 const MAX_NAMED_REVISIONS: usize = 5;
 
-/// What is to be.
+/// The file, and what to prune.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// Holds `plugins`, `tenants` or `bindings` as a configuration has them; what else of one is in it is not applied. - is
-    /// standard input.
+    /// File with `plugins`, `tenants` or `bindings`, written as in the configuration; other keys are ignored with a
+    /// note. - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Removes what the API owns and the file doesn't name; needs --selector or --all.
+    /// Removes objects that the API owns and the file doesn't list; needs --selector or --all.
     #[arg(long, requires = "pruned")]
     prune: bool,
-    /// What --prune is about: whatever has these labels, all of them; several with commas, or repeated. Everything in the
-    /// file must have them.
+    /// Limits --prune to objects with all of these labels, separated by commas or repeated. Every object in the file
+    /// must have them.
     #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = selector::label)]
     #[arg(group = "pruned", requires = "prune")]
     selector: Vec<(String, String)>,
-    /// What --prune is about: everything of the kinds that the file lists, whoever wrote it.
+    /// Extends --prune to all objects of the kinds that the file lists, regardless of their author.
     #[arg(long, group = "pruned", requires = "prune")]
     all: bool,
-    /// Where --prune takes a plugin away: the bindings that name it, too, whoever wrote them; but none of the configuration
-    /// file's.
+    /// When --prune removes a plugin, also removes the bindings that use it, regardless of their author, except those
+    /// of the configuration file.
     #[arg(long, requires = "prune")]
     force: bool,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// What is to be, and how it is meant.
+/// The file, what to prune, and how to write it.
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
     #[command(flatten)]
     wanted: ApplyArgs,
-    /// Doesn't ask.
+    /// Skips the confirmation prompt.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     meant: WriteArgs,
 }
 
-/// What of the rest is to go.
+/// Which unlisted objects to remove.
 enum PruneScope {
     Nothing,
-    /// What the API owns of the kinds that the file lists.
+    /// Those that the API owns, of the kinds that the file lists.
     All,
-    /// What the API owns with these labels.
+    /// Those that the API owns and that have these labels.
     Labelled(BTreeMap<String, String>),
 }
 
-/// What the file comes to.
+/// The write that a file leads to.
 struct Proposal {
     listed: ObjectsFile,
     write: Write,
-    /// The revision that it was made upon.
+    /// The revision that it was computed from.
     base: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn apply(apply: Apply) -> Exit {
     ended(write(apply).await)
 }
 
-/// As `diff` ends: 0 where nothing differs, 1 where something does, 2 where nobody knows.
+/// Exit codes as of diff(1): 0 no difference, 1 differences, 2 failure.
 pub(crate) async fn diff(wanted: ApplyArgs) -> Exit {
     let unknown = |exit: Exit| Exit { code: 2, ..exit };
     match differ(wanted).await {
@@ -140,7 +140,7 @@ async fn proposed(wanted: ApplyArgs) -> Result<(Registry, Proposal), Exit> {
     Ok((registry, proposal))
 }
 
-/// What the file lists; says what else is in it.
+/// The objects that the file lists. Notes ignored keys on standard error.
 fn listed(file: &Path) -> Result<ObjectsFile, Exit> {
     let (name, text) = read(file, config::MAX_FILE)?;
     let env: BTreeMap<_, _> = config::environment_variables().collect();
@@ -148,10 +148,10 @@ fn listed(file: &Path) -> Result<ObjectsFile, Exit> {
     if !listed.others.is_empty() {
         let others: Vec<_> = listed.others.iter().map(|key| format!("`{}`", printable(key))).collect();
         let (others, are) = (others.join(", "), if listed.others.len() == 1 { "is" } else { "are" });
-        // Who reads it may be gone.
+        // The reader may be gone.
         let _ = writeln!(
             std::io::stderr().lock(),
-            "hookgate: {others} {are} not applied: the registry holds plugins, tenants and bindings alone"
+            "hookgate: {others} {are} ignored: the registry holds only plugins, tenants and bindings"
         );
     }
     Ok(listed)
@@ -177,7 +177,8 @@ impl Proposal {
                 let is_of_file = |object: &Value| object["owner"] == "file" && object["version"].is_u64();
                 if object.as_ref().is_some_and(is_of_file) {
                     let message = format!(
-                        "the configuration file of the gateway owns {kind} `{name}`: take it out of there, or out of here"
+                        "the gateway's configuration file owns {kind} `{name}`: remove it from that file, or from \
+                         this one"
                     );
                     owned.push((ObjectLocation::Object(kind, at, String::new()), message));
                 }
@@ -199,14 +200,14 @@ impl Proposal {
             body["prune"] = json!({ "labels": labels });
         }
         let mut write = Write::post("/admin/v1/apply".to_owned(), Some(body));
-        // What the gateway prunes has no version here that could say what was looked at.
+        // The gateway chooses what to prune, so there are no versions to use as preconditions.
         if let (PruneScope::Labelled(_), Some(base)) = (pruned, base) {
             write = write.with_expected_revision(base);
         }
         Ok(Proposal { listed, write, base })
     }
 
-    /// Writes it, or tries it out.
+    /// Writes it, or previews it with `dry_run`.
     async fn send(&self, registry: &Registry, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
         let answer = registry.send(&self.write, reason, dry_run).await?;
         match answer.status {
@@ -219,7 +220,7 @@ impl Proposal {
         }
     }
 
-    /// What is wrong, each with its place in the file where it has one.
+    /// The mistakes, each with its place in the file if it has one.
     fn wrong(&self, answer: &Answer) -> Vec<(ObjectLocation, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let errors = answer.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -229,7 +230,7 @@ impl Proposal {
         errors.iter().map(|wrong| (self.place(&text(&wrong["pointer"])), text(&wrong["message"]))).collect()
     }
 
-    /// Where a pointer of the API leads to.
+    /// The place in the file of a JSON pointer from the API.
     fn place(&self, pointer: &str) -> ObjectLocation {
         let mut parts = pointer.splitn(4, '/').skip(1);
         let kind =
@@ -243,7 +244,7 @@ impl Proposal {
         }
     }
 
-    /// What is to be said where the registry isn't what was looked at, and who wrote in between.
+    /// The conflict, with the revisions that were written since the registry was read.
     async fn overtaken(&self, registry: &Registry, answer: &Answer) -> Exit {
         let mut exit = registry.refusal_exit(answer, None);
         let (Some(base), Some(message)) = (self.base, &mut exit.message) else { return exit };
@@ -263,7 +264,7 @@ impl Proposal {
             let (author, at) = (text(&revision["author"]), text(&revision["at"]));
             *message += &format!("\n  revision {} by {author} at {at}{reason}", revision["number"]);
         }
-        message.push_str("\n  = run it again: it looks at what is there then");
+        message.push_str("\n  = run it again to compare with the current contents");
         exit
     }
 }

@@ -1,4 +1,4 @@
-//! Consent to what a plugin wants: it is shown to a person who is asked, and sent back as it was shown.
+//! `hookgate plugin approve`: shows a plugin's pending manifest, asks, and sends back exactly what was shown.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ use hookgate::{
     upstream::Why,
 };
 
-/// How often the gateway is asked what it knows of a plugin.
+/// How often the gateway is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest wait for it.
+/// Longest value of `--wait`.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// A plugin to consent to.
+/// The plugin to approve.
 #[derive(Debug, Args)]
 pub(crate) struct Approve {
-    /// What it is called.
+    /// Name of the plugin.
     name: String,
-    /// Where its endpoints want several things: what the ones of this version want; absent: the highest version's.
+    /// Which manifest to approve, if the endpoints run different versions. Default: the highest version.
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
-    /// How long it may take until the plugin serves; 0s to 60s.
+    /// How long to wait until the plugin is ready; 0s to 60s.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     wait: Span,
-    /// Doesn't ask.
+    /// Skips the confirmation prompt.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -71,48 +71,47 @@ async fn approved(approve: Approve) -> Result<Exit, Exit> {
     finish(&registry, &name, "approved of", wait).await
 }
 
-/// Whether a wait is one that can be asked for.
 pub(super) fn check(wait: Span) -> Result<(), Exit> {
     if wait.0 > MAX_WAIT { Err(Exit::usage("--wait is 60s at most")) } else { Ok(()) }
 }
 
-/// What of the plugin's wishes is meant: the first, or that of this version.
+/// The pending manifest to approve: that of `version`, else the first.
 fn choose<'p>(plugin: &'p Value, version: Option<&str>) -> Option<&'p Value> {
     let mut wants = plugin["pending_manifests"].as_array()?.iter();
     wants.find(|wants| version.is_none_or(|version| wants["version"] == version))
 }
 
-/// What to say where nobody wants anything.
+/// The result if no manifest is pending.
 fn nothing(registry: &Registry, name: &str, version: Option<&str>, plugin: Answer) -> Exit {
     let (state, reason) = (&plugin.body["state"], &plugin.body["reason"]);
     let exit = match version {
         None if state == "ready" => Exit::ok(),
         None => Exit::failure(format!(
-            "`{}` wants no approval: it is {}: {}",
+            "`{}` has nothing to approve: it is {}: {}",
             printable(name),
             printable(state.as_str().unwrap_or_default()),
             printable(reason.as_str().unwrap_or_default())
         )),
         Some(version) => Exit::failure(format!(
-            "no endpoint of `{}` of version {} wants approval",
+            "no endpoint of `{}` with version {} has anything to approve",
             printable(name),
             printable(version)
         )),
     };
-    plugin.print(registry.output, || "Nothing waits for approval.\n".to_owned(), exit)
+    plugin.print(registry.output, || "Nothing to approve.\n".to_owned(), exit)
 }
 
-/// The consent to `wants`, upon the plugin as it was read.
+/// The write that approves `wants`, with the plugin's version as read as its precondition.
 pub(super) fn consent(name: &str, plugin: &Value, wants: &Value) -> Write {
     Write::approve(name, &wants["accepted"]).with_expected_version(client::version(plugin))
 }
 
-/// What a person is asked.
+/// The question to the person at the terminal.
 pub(super) fn question(name: &str, wants: &Value) -> String {
-    format!("Let {name} {} do this?", wants["version"].as_str().unwrap_or_default())
+    format!("Allow {name} {} to do this?", wants["version"].as_str().unwrap_or_default())
 }
 
-/// Writes the consent, and says so to people.
+/// Writes the approval, and prints the revision for people.
 pub(super) async fn carry_out(
     registry: &Registry,
     name: &str,
@@ -122,7 +121,7 @@ pub(super) async fn carry_out(
     let done = registry.write(write, reason, false).await?;
     if registry.output == Output::Table {
         let text = match done.body["revision"].as_u64() {
-            Some(revision) => format!("Approved of {} in revision {revision}.\n\n", printable(name)),
+            Some(revision) => format!("Approved {} in revision {revision}.\n\n", printable(name)),
             None => render_write::end(&done.body),
         };
         output::print(&text, Exit::ok());
@@ -130,14 +129,14 @@ pub(super) async fn carry_out(
     Ok(())
 }
 
-/// Waits for the plugin, and shows how it is then. `did`: what was done with it.
+/// Waits for the plugin, and shows its state. `did` is the participle of what was done with it.
 pub(super) async fn finish(registry: &Registry, name: &str, did: &str, wait: Span) -> Result<Exit, Exit> {
     let plugin = wait_until_described(registry, name, wait).await?;
     let table = || columns(&render::described(&plugin.body));
     Ok(plugin.print(registry.output, table, state_exit(name, did, &plugin.body, wait)))
 }
 
-/// The plugin once the gateway knows what it is, or can't tell in time.
+/// Polls until the plugin's state is settled or the time is over.
 pub(super) async fn wait_until_described(
     registry: &Registry,
     name: &str,
@@ -154,7 +153,7 @@ pub(super) async fn wait_until_described(
     }
 }
 
-/// What to say of a plugin that was added or approved of.
+/// The exit for a plugin that was added or approved.
 fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
     let text = |key: &str| printable(plugin[key].as_str().unwrap_or_default());
     let (state, reason, detail, name) = (text("state"), text("reason"), text("detail"), printable(name));
@@ -168,17 +167,17 @@ fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
     };
     let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
     let remedy = match Why::all().find(|why| why.as_str() == reason) {
-        Some(Why::Approval) => Some(format!("`hookgate plugin approve {name}` lets it")),
+        Some(Why::Approval) => Some(format!("approve it with `hookgate plugin approve {name}`")),
         why => why.and_then(|why| why.remedy(Owner::Api)).map(str::to_owned),
     };
     let remedy = remedy.map(|remedy| format!("\n  = {remedy}")).unwrap_or_default();
     Exit::failure(format!(
-        "`{name}` was {did}, and is {state}{late}: {reason}{detail}{remedy}\n  = it stays; `hookgate plugin remove {name}` \
-         takes it away again"
+        "`{name}` was {did}, and is {state}{late}: {reason}{detail}{remedy}\n  = it stays in the registry; remove it \
+         with `hookgate plugin remove {name}`"
     ))
 }
 
-/// What an entry of `wants` asks for, and what of it is another than what is accepted.
+/// The manifest in an entry of `wants`, and its differences from the approved one.
 pub(super) fn table(wants: &Value) -> String {
     let text = |value: &Value| printable(value.as_str().unwrap_or("-"));
     let offer = |offer: &Value| [text(&offer["access"]), text(&offer["side_effects"])];

@@ -1,4 +1,4 @@
-//! `hookgate binding`: which plugin runs for whom, in which order, and what it may do.
+//! `hookgate binding`: which plugin runs for which tenants, in which order, and what it may do.
 
 use std::path::PathBuf;
 
@@ -24,55 +24,56 @@ use hookgate::{
 pub(crate) enum BindingCommand {
     /// Lists the bindings.
     #[command(after_help = "Example: hookgate binding list --plugin content-policy\n\n\
-                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 listed, 1 the gateway can't be reached or refuses, 2 invalid usage.")]
     List(Box<ListBindingsArgs>),
-    /// Shows one binding as it is written down.
+    /// Shows one binding and its definition.
     #[command(after_help = "Example: hookgate binding show policy-of-acme\n\n\
-                            Exit codes: 0 shown, 1 there is no such binding, or no gateway answers, 2 wrong usage.")]
+                            Exit codes: 0 shown, 1 there is no such binding, or the gateway can't be reached, 2 \
+                            invalid usage.")]
     Show(Box<ShowArgs>),
-    /// Creates a binding, or changes what is named of it.
+    /// Creates a binding, or changes the given members.
     ///
-    /// A new one needs --plugin, --priority and one of --tenant, --all and --selector.
+    /// A new binding needs --plugin, --priority and one of --tenant, --all and --selector.
     #[command(group(ArgGroup::new("whom").args(["tenant", "all", "selector"]).multiple(false)))]
     #[command(
         after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe\n\n\
-                            Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
-                            wrong usage, or what would come of it is wrong."
+                            Exit codes: 0 written or unchanged, 1 refused, or the version has changed, 2 invalid \
+                            usage, or the result would be invalid."
     )]
     Set(Box<SetBindingArgs>),
-    /// Has a binding stand in plans again.
+    /// Enables a binding.
     #[command(after_help = "Example: hookgate binding enable policy\n\n\
-                            Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
-                            usage, or what would come of it is wrong.")]
+                            Exit codes: 0 written or unchanged, 1 there is no such binding, or refused, 2 invalid \
+                            usage, or the result would be invalid.")]
     Enable(Box<SwitchArgs>),
-    /// Takes a binding out of all plans, and keeps it.
+    /// Disables a binding: it stays in the registry, but runs in no plan.
     #[command(after_help = "Example: hookgate binding disable policy --reason 'too many false alarms'\n\n\
-                            Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
-                            usage, or what would come of it is wrong.")]
+                            Exit codes: 0 written or unchanged, 1 there is no such binding, or refused, 2 invalid \
+                            usage, or the result would be invalid.")]
     Disable(Box<SwitchArgs>),
-    /// Takes a binding out of one tenant's chains for a while, whoever owns it: break glass.
+    /// Bypasses a binding for one tenant for a limited time (break glass), even one that the file owns.
     ///
-    /// It stands there again by itself. Given again, it lasts as it is said then.
+    /// The binding applies again when the time is over. Bypassing it again sets a new end.
     #[command(
         after_help = "Example: hookgate binding bypass policy --tenant acme --for 15m --reason 'INC-2041: blocks every order'\n\n\
-                            Exit codes: 0 written, 1 there is no such binding or tenant, or refused, 2 wrong usage, or the \
-                            binding doesn't stand for the tenant anyway."
+                            Exit codes: 0 written, 1 there is no such binding or tenant, or refused, 2 invalid \
+                            usage, or the binding doesn't apply to the tenant."
     )]
     Bypass(Box<Bypass>),
     /// Removes a binding.
     #[command(after_help = "Example: hookgate binding remove policy\n\n\
-                            Exit codes: 0 removed, 1 there is no such binding, or it may not go, 2 wrong usage, or what \
-                            would be left is wrong.")]
+                            Exit codes: 0 removed, 1 there is no such binding, or it can't be removed, 2 invalid \
+                            usage, or the result would be invalid.")]
     Remove(Box<Remove>),
 }
 
-/// Which bindings.
+/// Filters.
 #[derive(Debug, Args)]
 pub(crate) struct ListBindingsArgs {
-    /// Those of this plugin.
+    /// Only bindings of this plugin.
     #[arg(long)]
     plugin: Option<String>,
-    /// Those for this tenant alone, or * for all.
+    /// Only bindings for this tenant, or * for global bindings.
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
@@ -81,73 +82,73 @@ pub(crate) struct ListBindingsArgs {
     asked: ReadArgs,
 }
 
-/// Which binding, for whom and how long.
+/// The binding, the tenant and the duration.
 #[derive(Debug, Args)]
 pub(crate) struct Bypass {
-    /// What it is called.
+    /// Name of the binding.
     name: String,
-    /// Out of this tenant's chains.
+    /// The tenant whose chains skip the binding.
     #[arg(long, value_name = "ID")]
     tenant: String,
-    /// For so long, 1s to 24h.
+    /// Duration, 1s to 24h.
     #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
     lasts: Option<Span>,
-    /// Puts it back before its time.
+    /// Ends the bypass now.
     #[arg(long, conflicts_with = "lasts")]
     end: bool,
-    /// Why, for whoever sees it or reads the revisions; 500 bytes at most.
+    /// Reason, shown with the bypass and in the revision history; at most 500 bytes.
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
-    /// Shows what would be written, and writes nothing.
+    /// Shows what would be written, without writing it.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// What a binding is to be.
+/// The members to write.
 #[derive(Debug, Args)]
 pub(crate) struct SetBindingArgs {
-    /// What it is called.
+    /// Name of the binding.
     name: String,
-    /// The plugin that runs.
+    /// The plugin to run.
     #[arg(long)]
     plugin: Option<String>,
-    /// For this tenant alone.
+    /// Applies to this tenant only.
     #[arg(long)]
     tenant: Option<String>,
-    /// For every tenant.
+    /// Applies to every tenant.
     #[arg(long)]
     all: bool,
-    /// For tenants with this label; may be repeated for those with all of them.
+    /// Applies to tenants with this label; repeat it to require several labels.
     #[arg(long, value_name = "KEY=VALUE", value_parser = payload::label)]
     selector: Vec<(String, String)>,
-    /// A label of its own, for lists and for `hookgate apply --prune`; may be repeated.
+    /// A label of the binding itself, for lists and for `hookgate apply --prune`; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// Where in the chain it stands: the lowest runs first.
+    /// Position in the chain: the lowest runs first.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     priority: Option<i64>,
     /// What the plugin may do.
     #[arg(long, value_parser = ["enforce", "advise", "observe"])]
     mode: Option<String>,
-    /// What a failure does.
+    /// What happens if the step fails.
     #[arg(long, value_parser = ["fail", "skip"])]
     on_error: Option<String>,
-    /// Where it stands; several with commas, in place of those that were.
+    /// Extension points, separated by commas; replaces the previous list.
     #[arg(long, value_name = "POINT", value_delimiter = ',', value_parser = payload::points())]
     points: Vec<Point>,
-    /// Time-out of its step, 10ms to 60s.
+    /// Timeout of the step, 10ms to 60s.
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
-    /// When it runs: `tools`, `agents`, `models` or `label.KEY` with a glob, or `contains` or `regex` with a text; may be
-    /// repeated, and takes the place of all that were. Of the same key one must match, of different ones all.
+    /// Condition: `tools`, `agents`, `models` or `label.KEY` with a glob, or `contains` or `regex` with a text; may
+    /// be repeated, and replaces all previous conditions. One value of each key must match.
     #[arg(long = "match", value_name = "KEY=GLOB", value_parser = payload::label)]
     conditions: Vec<(String, String)>,
-    /// What every tenant gives the plugin, in place of what was: an object of JSON, or a file of JSON or YAML.
+    /// The plugin's config for every tenant: a JSON object, or a JSON or YAML file; replaces the previous config.
     #[arg(long, value_name = "JSON|@FILE")]
     config: Option<String>,
-    /// What else is to change: members as an entry of a configuration has them, null takes one out; - is standard input.
+    /// File with further members, written as in the configuration; null removes a member; - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -217,7 +218,7 @@ async fn set(set: SetBindingArgs) -> Result<Exit, Exit> {
     set::set((ObjectKind::Binding, &set.name), named, set.write).await
 }
 
-/// `--match` as `match` of a configuration has it.
+/// `--match` in the form of the member `match`.
 fn conditions(typed: &[(String, String)]) -> Result<Map<String, Value>, Exit> {
     let mut conditions = ObjectChanges::default();
     let mut paths: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
@@ -229,7 +230,7 @@ fn conditions(typed: &[(String, String)]) -> Result<Map<String, Value>, Exit> {
                 Some(label) if !label.is_empty() => vec!["labels", label],
                 _ => {
                     return Err(Exit::usage(
-                        "--match is written KEY=GLOB with the key tools, agents, models, label.KEY, contains or regex",
+                        "--match must be KEY=GLOB with the key tools, agents, models, label.KEY, contains or regex",
                     ));
                 }
             },

@@ -1,4 +1,4 @@
-//! Asking the admin API for objects, and writing them: pages become lists, answers that are none become exit codes.
+//! Client of the admin API for objects: joins pages into lists, and turns errors into exit codes.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use hookgate::{
     registry::{document::plural, listing::MAX_PAGE_SIZE},
 };
 
-/// Longest wait for an answer: a write may wait for the database and then for the gateway to serve by it.
+/// Longest wait for an answer: a write may wait for the database and then for the gateway to activate it.
 const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(20));
 /// Most pages of a list.
 const MAX_PAGES: usize = 10_000;
 
-/// A gateway's registry, and the form in which it is shown.
+/// A gateway's registry, and the output format.
 pub(super) struct Registry {
     asker: ApiClient,
     pub(super) output: Output,
@@ -36,15 +36,15 @@ pub(super) struct Write {
     method: Method,
     path: String,
     body: Option<Value>,
-    /// None: the path takes none.
+    /// The precondition on the object's version; `None` if the path takes none.
     expected: Option<u64>,
-    /// The registry's revision that it is made upon; none: whichever it is.
+    /// The precondition on the registry's revision, if there is one.
     revision: Option<u64>,
-    /// Bindings go with their plugin.
+    /// Whether a plugin's bindings are removed with it.
     force: bool,
-    /// How long it is to last.
+    /// How long a bypass lasts.
     lasts: Option<Span>,
-    /// How to look at the object, for whoever has to.
+    /// The command that shows the object.
     again: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Write {
         }
     }
 
-    /// The binding out of the tenant's chains for so long; none: back into them.
+    /// Starts a bypass of this duration, or ends it if `None`.
     pub(super) fn bypass(binding: &str, tenant: &str, lasts: Option<Span>) -> Self {
         let method = if lasts.is_some() { Method::PUT } else { Method::DELETE };
         let path = format!("{}/bypass/{}", path(ObjectKind::Binding, binding), encoded(tenant));
@@ -90,30 +90,30 @@ impl Write {
         }
     }
 
-    /// Consents to what a plugin wants.
+    /// Approves a plugin's manifest.
     pub(super) fn approve(name: &str, accepted: &Value) -> Self {
         let path = format!("{}/approve", path(ObjectKind::Plugin, name));
         let body = Some(json!({ "accepted": accepted }));
         Write { method: Method::POST, path, body, ..Write::delete(ObjectKind::Plugin, name) }
     }
 
-    /// Upon this version of the object; 0: it must not be there.
+    /// Requires this version of the object; 0 means that it must not exist.
     pub(super) fn with_expected_version(self, version: u64) -> Self {
         Write { expected: Some(version), ..self }
     }
 
-    /// Upon this revision of the registry.
+    /// Requires this revision of the registry.
     pub(super) fn with_expected_revision(self, revision: u64) -> Self {
         let again = self.again.or_else(|| Some("hookgate revision list".to_owned()));
         Write { revision: Some(revision), again, ..self }
     }
 
-    /// Whether the bindings of a plugin go with it.
+    /// Whether a plugin's bindings are removed with it.
     pub(super) fn with_bindings(self, force: bool) -> Self {
         Write { force, ..self }
     }
 
-    /// To a path that stands for no object.
+    /// A POST to a path that is not an object's.
     pub(super) fn post(path: String, body: Option<Value>) -> Self {
         let method = Method::POST;
         Write { method, path, body, expected: None, revision: None, force: false, lasts: None, again: None }
@@ -121,38 +121,38 @@ impl Write {
 }
 
 impl Registry {
-    /// That of the gateway that is asked.
+    /// Connects to the gateway that the arguments name.
     ///
     /// # Errors
-    /// What was typed or written wrongly.
+    /// An argument or a profile is invalid.
     pub(super) async fn connect(asked: ReadArgs) -> Result<Self, Exit> {
-        let otherwise = "make a profile by `hookgate profile set NAME --admin URL`";
+        let otherwise = "create a profile with `hookgate profile set NAME --admin URL`";
         let asker = asked.gateway.asker(REQUEST_TIMEOUT, otherwise).await.map_err(Exit::usage)?;
         Ok(Registry { asker, output: asked.output })
     }
 
-    /// Asks for what is at `path`, whatever the answer is.
+    /// GETs `path`, and returns the answer even if it is an error.
     ///
     /// # Errors
-    /// Nobody answered.
+    /// No gateway answered.
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Exit> {
         let body = body.map(|body| Bytes::from(body.to_string()));
         self.asker.ask(method, path, body).await.map_err(Exit::failure)
     }
 
-    /// What is at `path`.
+    /// GETs `path`.
     ///
     /// # Errors
-    /// Why it can't be had.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, Exit> {
         let answer = self.ask(Method::GET, path, None).await?;
         if answer.status == 200 { Ok(answer) } else { Err(self.refusal_exit(&answer, None)) }
     }
 
-    /// One object, if it is there.
+    /// One object, or `None` if it does not exist.
     ///
     /// # Errors
-    /// Why nobody knows.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn find(&self, kind: ObjectKind, name: &str) -> Result<Option<Answer>, Exit> {
         let answer = self.ask(Method::GET, &path(kind, name), None).await?;
         match answer.status {
@@ -162,21 +162,21 @@ impl Registry {
         }
     }
 
-    /// One object.
+    /// One object that must exist.
     ///
     /// # Errors
-    /// There is none, or why it can't be had.
+    /// It does not exist, the gateway refused, or it didn't answer.
     pub(super) async fn existing(&self, kind: ObjectKind, name: &str) -> Result<Answer, Exit> {
         self.find(kind, name).await?.ok_or_else(|| {
             let shown = printable(name);
-            Exit::failure(format!("there is no {kind} `{shown}`; `hookgate {kind} list` shows what there is"))
+            Exit::failure(format!("there is no {kind} `{shown}`; see `hookgate {kind} list`"))
         })
     }
 
-    /// All objects of a kind that `query` asks for, as one list.
+    /// All objects of a kind that match `query`, as one list.
     ///
     /// # Errors
-    /// Why it can't be had.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn all(&self, kind: ObjectKind, query: &[(String, String)]) -> Result<Value, Exit> {
         let (members, mut cursor) = (plural(kind), None::<String>);
         let mut whole = json!({ members: [] });
@@ -188,7 +188,7 @@ impl Registry {
             if let (Some(all), Value::Array(page)) = (whole[members].as_array_mut(), body[members].take()) {
                 all.extend(page);
             }
-            // The first page's: what is written behind it is news to whoever holds this list.
+            // The first page's revision: later writes may be missing from this list.
             if whole.get("revision").is_none() {
                 whole["revision"] = body["revision"].take();
             }
@@ -200,10 +200,10 @@ impl Registry {
         Ok(whole)
     }
 
-    /// The bypasses that have not ended, where whoever asks may see them; `active`: this gateway leaves the binding out.
+    /// The running bypasses that the caller may see. `active` says whether this gateway applies the bypass.
     ///
     /// # Errors
-    /// Why nobody knows.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn bypasses(&self) -> Result<Vec<Value>, Exit> {
         let answer = self.ask(Method::GET, "/admin/v1/bypasses?limit=1", None).await?;
         match answer.status {
@@ -219,19 +219,19 @@ impl Registry {
         Ok(all.into_iter().filter(|bypass| bypass["active"] == true || lasts(bypass)).collect())
     }
 
-    /// Writes, or tries it out.
+    /// Writes, or previews the write with `dry_run`.
     ///
     /// # Errors
-    /// Why it wasn't written.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn write(&self, write: &Write, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
         let answer = self.send(write, reason, dry_run).await?;
         if answer.status < 300 { Ok(answer) } else { Err(self.refusal_exit(&answer, write.again.as_deref())) }
     }
 
-    /// As [`Self::write`], whatever the answer is.
+    /// Like [`Self::write`], but returns the answer even if it is an error.
     ///
     /// # Errors
-    /// Nobody answered.
+    /// No gateway answered.
     pub(super) async fn send(&self, write: &Write, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
         let mut path = format!("{}?dry_run={dry_run}", write.path);
         if !reason.is_empty() {
@@ -251,16 +251,16 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Writes, or tries it out, and shows what came of it.
+    /// Writes, or previews the write, and prints the result.
     ///
     /// # Errors
-    /// Why it wasn't written.
+    /// The gateway refused, or didn't answer.
     pub(super) async fn done(&self, write: &Write, meant: &WriteArgs) -> Result<Exit, Exit> {
         let answer = self.write(write, &meant.reason, meant.dry_run).await?;
         Ok(answer.print(self.output, || render_write::table(&answer.body), render_write::exit(&answer.body)))
     }
 
-    /// What keeps the gateway from serving by what it answered to a write, if it knows.
+    /// What the gateway is waiting for before it activates a write, if it says so.
     async fn waiting_for(&self, written: &Value) -> Option<String> {
         if written["revision"].is_null() || written["active"] == true {
             return None;
@@ -269,12 +269,12 @@ impl Registry {
         status["configuration"]["waiting_for"].as_str().map(str::to_owned)
     }
 
-    /// Prints what was put together of several answers.
+    /// Prints a value that was joined from several answers.
     pub(super) fn print(&self, value: &Value, table: impl FnOnce() -> String) -> Exit {
         output::data(self.output, value, table, Exit::ok())
     }
 
-    /// What is to be said of an answer that is none: 2 for what is wrong by itself, else 1. `again`: shows the object.
+    /// The exit for an error: 2 for an invalid request, else 1. `again` is the command that shows the object.
     pub(super) fn refusal_exit(&self, answer: &Answer, again: Option<&str>) -> Exit {
         let body = &answer.body;
         let detail = printable(body["detail"].as_str().unwrap_or_default());
@@ -283,17 +283,17 @@ impl Registry {
             "CONFIG_INVALID" => {
                 let lines = lines();
                 let what = if lines.lines().count() == 1 { "a mistake" } else { "mistakes" };
-                Exit::usage(format!("nothing was written, for there would be {what}:\n{}", lines.trim_end()))
+                Exit::usage(format!("nothing was written because of {what}:\n{}", lines.trim_end()))
             }
             "CONFLICT" => {
                 let is_overtaken = detail.contains("version") || detail.contains("is at revision");
                 let again_by = again.filter(|_| is_overtaken);
                 let again_by = again_by.map(|again| format!("; read it again: {again}")).unwrap_or_default();
-                // What the API calls a member of the query is a flag here.
+                // A query parameter of the API is a flag here.
                 let said = uncapitalised(&detail.replace("send `force=true`", "give --force"));
                 Exit::failure(said + &again_by)
             }
-            // What the path names is an argument here.
+            // A name in the path is an argument here.
             "NOT_FOUND" if detail.starts_with("There is no ") => Exit::failure(uncapitalised(&detail)),
             "PAYLOAD_INVALID" => Exit::usage(answer.error()),
             _ => Exit::failure(answer.error()),
@@ -302,12 +302,11 @@ impl Registry {
     }
 }
 
-/// The version of an object as it was read; 0 where it has none.
+/// The object's version, or 0 if it has none.
 pub(super) fn version(object: &Value) -> u64 {
     object["version"].as_u64().unwrap_or_default()
 }
 
-/// The path of an object.
 pub(super) fn path(kind: ObjectKind, name: &str) -> String {
     format!("/admin/v1/{}/{}", plural(kind), encoded(name))
 }
@@ -316,7 +315,7 @@ fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// As it goes on behind a name.
+/// `text` with a small first letter, to follow the program's name.
 fn uncapitalised(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map(|first| first.to_lowercase().chain(characters).collect()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Plugins, tenants and bindings over the admin API: read, changed, tried out, and the way back. What may be written is the
-//! gateway's to say; here it is asked, upon the version that was read, and what it says is laid out.
+//! Reads and writes plugins, tenants and bindings over the admin API. The gateway validates every write; this module
+//! sends it with the version that was read as a precondition, and renders the result.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -26,32 +26,32 @@ pub(super) mod tenant;
 
 use client::{Registry, Write};
 
-/// The gateway, and the form of its answer.
+/// The gateway and the output format.
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     gateway: AdminPortArgs,
 }
 
-/// How a write is meant.
+/// Options of every write.
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
-    /// Shows what would be written, and writes nothing.
+    /// Shows what would be written, without writing it.
     #[arg(long)]
     dry_run: bool,
-    /// Why, for whoever reads the revisions; 500 bytes at most.
+    /// Reason, shown in the revision history; at most 500 bytes.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
 
-/// A write of one object.
+/// Options of a write of one object.
 #[derive(Debug, Args)]
 pub(super) struct ObjectWriteArgs {
-    /// The version that it is to have, 0 where it must not be there; absent: the one that is read now. With another,
-    /// nothing is written.
+    /// Writes only if the object has this version; 0 means that it must not exist. Default: the version read just
+    /// before.
     #[arg(long, value_name = "NUMBER")]
     expected_version: Option<u64>,
     #[command(flatten)]
@@ -60,28 +60,28 @@ pub(super) struct ObjectWriteArgs {
     asked: ReadArgs,
 }
 
-/// One object to show.
+/// The object to show.
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// One object to switch on or off.
+/// The object to enable or disable.
 #[derive(Debug, Args)]
 pub(super) struct SwitchArgs {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     write: ObjectWriteArgs,
 }
 
-/// One object to remove.
+/// The object to remove.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     write: ObjectWriteArgs,
@@ -111,15 +111,14 @@ async fn switch(kind: ObjectKind, SwitchArgs { name, write }: SwitchArgs, on: bo
     registry.done(&write, &meant).await
 }
 
-/// What came of it, whether it was done or not.
 fn ended(done: Result<Exit, Exit>) -> Exit {
     done.unwrap_or_else(|exit| exit)
 }
 
-/// Asks the person at the terminal; `yes`: needn't.
+/// Asks the person at the terminal, unless `yes` is set.
 ///
 /// # Errors
-/// They said no, or there is nobody to ask.
+/// The answer was no, or there is no terminal.
 fn confirm(question: &str, yes: bool, output: Output) -> Result<(), Exit> {
     if yes {
         return Ok(());
@@ -127,10 +126,11 @@ fn confirm(question: &str, yes: bool, output: Output) -> Result<(), Exit> {
     let (stdin, mut stderr) = (io::stdin(), io::stderr());
     if output != Output::Table || !stdin.is_terminal() || !stderr.is_terminal() {
         return Err(Exit::usage(
-            "nothing was written, for nobody can be asked: give --yes to write it, or --dry-run to look at it",
+            "nothing was written: there is no terminal to ask on; give --yes to write it, or --dry-run to preview \
+             it",
         ));
     }
-    // Where it can't be asked, there is no answer either.
+    // If the question can't be printed, reading the answer fails too.
     let _ = write!(stderr, "{} [y/N] ", printable(question)).and_then(|()| stderr.flush());
     let mut answer = String::new();
     let is_yes = stdin.read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");

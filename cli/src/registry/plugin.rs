@@ -1,5 +1,4 @@
-//! `hookgate plugin` for plugins of a registry: added and looked at until the gateway knows them, changed, switched,
-//! removed.
+//! `hookgate plugin` for the plugins of a registry: add, change, enable, disable and remove.
 
 use std::path::PathBuf;
 
@@ -20,10 +19,10 @@ use crate::{
 };
 use hookgate::{config::Span, core::object::ObjectKind};
 
-/// Which plugins.
+/// Filters.
 #[derive(Debug, Args)]
 pub(crate) struct ListPluginsArgs {
-    /// Those in this state, such as `ready` or `refused`.
+    /// Only plugins in this state, such as `ready` or `refused`.
     #[arg(long)]
     state: Option<String>,
     #[command(flatten)]
@@ -32,41 +31,41 @@ pub(crate) struct ListPluginsArgs {
     asked: ReadArgs,
 }
 
-/// What is named of a plugin.
+/// The members to write.
 #[derive(Debug, Args)]
 struct PluginMemberArgs {
-    /// Where it is: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
+    /// Address: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// The versions that are accepted, such as `>=1.2, <2`.
+    /// Accepted versions, such as `>=1.2, <2`.
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
     /// A label, for lists and for `hookgate apply --prune`; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// A capability that it may ask for, such as `log`; may be repeated, and takes the place of all that were.
+    /// A capability that the plugin may request, such as `log`; may be repeated, and replaces the previous list.
     #[arg(long = "grant", value_name = "CAPABILITY")]
     grants: Vec<String>,
-    /// Its config, in place of what was: an object of JSON, or a file of JSON or YAML. A secret is best a reference such
-    /// as `${NAME}`, which the gateway resolves.
+    /// The plugin's config: a JSON object, or a JSON or YAML file; replaces the previous config. Write secrets as
+    /// references such as `${NAME}`, which the gateway resolves.
     #[arg(long, value_name = "JSON|@FILE")]
     config: Option<String>,
-    /// What else is to be: members as an entry of a configuration has them, null takes one out; - is standard input.
+    /// File with further members, written as in the configuration; null removes a member; - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-/// A plugin to add.
+/// The plugin to add.
 #[derive(Debug, Args)]
 pub(crate) struct Add {
-    /// What it is called, here and in its manifest.
+    /// Name of the plugin, in the registry and in its manifest.
     name: String,
     #[command(flatten)]
     members: PluginMemberArgs,
-    /// How long it may take until the gateway knows it; 0s to 60s.
+    /// How long to wait until the gateway has connected to it; 0s to 60s.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     wait: Span,
-    /// Approves of what the plugin wants, and doesn't ask.
+    /// Approves the plugin's manifest without asking.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -75,10 +74,10 @@ pub(crate) struct Add {
     asked: ReadArgs,
 }
 
-/// What a plugin is to be.
+/// The plugin and the members to write.
 #[derive(Debug, Args)]
 pub(crate) struct SetPluginArgs {
-    /// What it is called.
+    /// Name of the plugin.
     name: String,
     #[command(flatten)]
     members: PluginMemberArgs,
@@ -86,10 +85,10 @@ pub(crate) struct SetPluginArgs {
     write: ObjectWriteArgs,
 }
 
-/// A plugin to remove.
+/// The plugin to remove.
 #[derive(Debug, Args)]
 pub(crate) struct PluginRemoveArgs {
-    /// Removes the bindings that name it too.
+    /// Also removes the bindings that use it.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -160,7 +159,7 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     if let Some(found) = registry.find(ObjectKind::Plugin, &name).await? {
         let (shown, version) = (printable(&name), client::version(&found.body));
         return Err(Exit::failure(format!(
-            "there is a plugin `{shown}` already, of version {version}; `hookgate plugin set {shown}` changes it"
+            "plugin `{shown}` already exists, at version {version}; change it with `hookgate plugin set {shown}`"
         )));
     }
     let write = Write::put(ObjectKind::Plugin, &name, spec).with_expected_version(0);
@@ -169,7 +168,7 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     }
     let done = registry.write(&write, &meant.reason, false).await?;
     if registry.output == Output::Table {
-        // Whether it is in force is what comes next.
+        // Whether it is active comes next.
         let difference = render_write::difference(&done.body);
         output::print(&format!("{difference}Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
     }
@@ -178,7 +177,7 @@ async fn added(add: Add) -> Result<Exit, Exit> {
         if registry.output == Output::Table {
             output::print(&approve::table(wants), Exit::ok());
         }
-        // Where it isn't approved of it stays as it is, which is told of.
+        // Without approval it stays pending, which the output says.
         if confirm(&approve::question(&name, wants), yes, registry.output).is_ok() {
             let consent = approve::consent(&name, &plugin, wants);
             approve::carry_out(&registry, &name, &consent, &meant.reason).await?;

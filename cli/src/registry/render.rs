@@ -16,7 +16,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A list with these titles, or that there is none.
+/// A table with these titles, or a sentence if it is empty.
 fn table<const N: usize>(
     list: &Value,
     kind: ObjectKind,
@@ -25,14 +25,13 @@ fn table<const N: usize>(
 ) -> String {
     let objects = list[plural(kind)].as_array().map(Vec::as_slice).unwrap_or_default();
     if objects.is_empty() {
-        return format!("There is no {kind}.\n");
+        return format!("There are no {kind}s.\n");
     }
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(objects.iter().map(row));
     columns(&rows)
 }
 
-/// Whether it is switched on.
 fn enabled(object: &Value) -> String {
     if object["spec"]["enabled"] == false { "no" } else { "yes" }.to_owned()
 }
@@ -42,13 +41,11 @@ fn labels(labels: &Value) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// Those of an object.
 fn own_labels(object: &Value) -> String {
     let labels = labels(&object["spec"]["labels"]);
     if labels.is_empty() { "-".to_owned() } else { labels }
 }
 
-/// A list of tenants.
 pub(super) fn tenants(list: &Value) -> String {
     table(list, ObjectKind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
         let labels = own_labels(tenant);
@@ -56,7 +53,6 @@ pub(super) fn tenants(list: &Value) -> String {
     })
 }
 
-/// A list of bindings.
 pub(super) fn bindings(list: &Value) -> String {
     let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "LABELS", "OWNER", "VERSION"];
     let bindings = table(list, ObjectKind::Binding, titles, |binding| {
@@ -86,7 +82,7 @@ pub(super) fn bindings(list: &Value) -> String {
     bindings + &bypasses(&list["bypasses"])
 }
 
-/// Those that have not ended; nothing where there is none.
+/// The running bypasses; empty if there are none.
 fn bypasses(list: &Value) -> String {
     let Some(bypasses) = list.as_array().filter(|list| !list.is_empty()) else { return String::new() };
     let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "ACTIVE HERE", "REASON"].map(str::to_owned)];
@@ -100,7 +96,6 @@ fn bypasses(list: &Value) -> String {
     format!("\n{}", columns(&rows))
 }
 
-/// A list of plugins.
 pub(super) fn plugins(list: &Value) -> String {
     let titles = ["PLUGIN", "STATE", "MANIFEST", "ENDPOINT", "BINDINGS", "LABELS", "OWNER", "VERSION"];
     table(list, ObjectKind::Plugin, titles, |plugin| {
@@ -123,7 +118,7 @@ pub(super) fn plugins(list: &Value) -> String {
     })
 }
 
-/// Where a plugin is.
+/// The plugin's endpoint, or its built-in name.
 fn place(spec: &Value) -> String {
     match (&spec["builtin"], &spec["endpoint"], spec["endpoints"].as_array()) {
         (Value::String(_), ..) => "built in".to_owned(),
@@ -132,7 +127,7 @@ fn place(spec: &Value) -> String {
     }
 }
 
-/// One object: what is known of it, then how it is written down.
+/// One object: its state, then its definition.
 pub(super) fn object(kind: ObjectKind, object: &Value) -> String {
     let name = if kind == ObjectKind::Tenant { &object["id"] } else { &object["name"] };
     let mut rows = vec![[kind.to_string(), text(name)]];
@@ -147,7 +142,7 @@ pub(super) fn object(kind: ObjectKind, object: &Value) -> String {
     format!("{}\n{spec}", columns(&rows))
 }
 
-/// How a plugin is, and what it says of itself.
+/// A plugin's state and manifest.
 pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     let row = |key: &str, value: String| [key.to_owned(), value];
     let detail = text(&plugin["detail"]);
@@ -167,7 +162,7 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     }
     let says = &plugin["manifest"];
     if says.is_null() {
-        rows.push(row("config", "not checked: it is not known what the plugin accepts".to_owned()));
+        rows.push(row("config", "not checked: the plugin has not described its schema yet".to_owned()));
         return rows;
     }
     rows.push(row("manifest", format!("{} {}", text(&says["name"]), text(&says["version"]))));
@@ -180,18 +175,17 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
     let checked = match says["config_schema"] == true {
         _ if !refusal.is_null() => "rejected",
-        true => "checked by its schema",
+        true => "checked against its schema",
         false => "not checked: it has no schema",
     };
     rows.push(row("config", checked.to_owned()));
     rows
 }
 
-/// A list of revisions.
 pub(super) fn revisions(list: &Value) -> String {
     let revisions = list["revisions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if revisions.is_empty() {
-        return "There is no revision.\n".to_owned();
+        return "There are no revisions.\n".to_owned();
     }
     let mut rows = vec![["REVISION", "AT", "BY", "CHANGES", "REASON"].map(str::to_owned)];
     rows.extend(revisions.iter().map(|revision| {
@@ -215,7 +209,6 @@ pub(super) fn revisions(list: &Value) -> String {
     columns(&rows)
 }
 
-/// One revision.
 pub(super) fn revision(revision: &Value) -> String {
     let row = |title: &str, key: &str| [title.to_owned(), text(&revision[key])];
     let mut rows = vec![row("revision", "number"), row("at", "at"), row("by", "author")];

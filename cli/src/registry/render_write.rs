@@ -1,4 +1,4 @@
-//! What a write did, or would: objects that come, go and change, member by member, and whose calls run something else then.
+//! Renders a write or its preview: the changed objects, member by member, and the effects on tenants' calls.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use crate::{
     paint::{Paint, TextStyle},
 };
 
-/// Longest value that is shown beside another, in characters.
+/// Longest value in a comparison, in characters.
 const MAX_VALUE_CHARS: usize = 60;
-/// Most tenants that are named.
+/// Most tenants that are listed.
 const MAX_NAMED_TENANTS: usize = 20;
 
-/// All of it: the difference and its end.
+/// The difference and the closing line.
 pub(super) fn table(body: &Value) -> String {
     difference(body) + &end(body)
 }
@@ -23,7 +23,7 @@ pub(super) fn is_empty(body: &Value) -> bool {
     body["changes"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// What changes, and for whom.
+/// The changes and their effects on tenants.
 pub(super) fn difference(body: &Value) -> String {
     let mut text = changes(&body["changes"]);
     if !text.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn difference(body: &Value) -> String {
     }
     for plugin in body["unvalidated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         text += &format!(
-            "\nThe config of `{}` is not checked: it is not known what the plugin accepts.\n",
+            "\nThe config of `{}` was not checked: the plugin has not described its schema yet.\n",
             printable(plugin)
         );
     }
@@ -41,7 +41,7 @@ pub(super) fn difference(body: &Value) -> String {
     text
 }
 
-/// The exit code: 1 where a plugin rejected what was written.
+/// The exit code: 1 if a plugin rejected its new entry.
 pub(super) fn exit(body: &Value) -> Exit {
     let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let one = |held: &Value| {
@@ -54,32 +54,32 @@ pub(super) fn exit(body: &Value) -> Exit {
     if held_back.is_empty() { Exit::ok() } else { Exit::failure(held_back.join("\n")) }
 }
 
-/// How it ended.
+/// The closing line: whether it was written, and is active.
 pub(super) fn end(body: &Value) -> String {
     if is_empty(body) {
-        return "There is nothing to change.\n".to_owned();
+        return "Nothing to change.\n".to_owned();
     }
     let is_whole = body["rejected"].as_array().is_none_or(Vec::is_empty);
     match (body["dry_run"].as_bool(), body["revision"].as_u64(), body["active"].as_bool()) {
-        (Some(true), ..) => "Nothing was written: it was tried out.\n".to_owned(),
+        (Some(true), ..) => "Dry run: nothing was written.\n".to_owned(),
         (_, Some(revision), Some(true)) if is_whole => {
             format!("Written as revision {revision}, which is active.\n")
         }
         (_, Some(revision), Some(true)) => {
-            format!("Written as revision {revision}, which is active except for what its plugin rejected.\n")
+            format!("Written as revision {revision}, which is active except for the rejected entries.\n")
         }
         (_, revision, _) => {
             let revision = revision.unwrap_or_default();
             let why = match body["waiting_for"].as_str() {
-                Some(what) => format!(": it is waiting for {}", printable(what)),
-                None => "; `hookgate events` says why".to_owned(),
+                Some(what) => format!(": waiting for {}", printable(what)),
+                None => "; see `hookgate events`".to_owned(),
             };
-            format!("Written as revision {revision}, which is not active on this gateway yet{why}.\n")
+            format!("Written as revision {revision}, which is not yet active on this gateway{why}.\n")
         }
     }
 }
 
-/// What is wrong, a line for each.
+/// The mistakes, one per line.
 pub(super) fn mistakes(body: &Value) -> String {
     let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let line = |wrong: &Value| match text(&wrong["pointer"]) {
@@ -92,7 +92,7 @@ pub(super) fn mistakes(body: &Value) -> String {
     }
 }
 
-/// Objects that come, go and change.
+/// Created, removed and changed objects.
 pub(super) fn changes(changes: &Value) -> String {
     let paint = Paint::for_stdout();
     changes.as_array().into_iter().flatten().map(|change| one(change, &paint)).collect()
@@ -112,7 +112,7 @@ fn one(change: &Value, paint: &Paint) -> String {
     let mut rows = Vec::new();
     if sign != '-' {
         compare("", &spec(before), &spec(after), sign == '~', &mut rows);
-        // Its name stands above.
+        // The name is in the line above.
         rows.retain(|[_, member, _]| sign == '~' || !matches!(member.as_str(), "name" | "id"));
         if let (Some(before), Some(after)) = (before.and_then(owner), after.and_then(owner))
             && before != after
@@ -131,7 +131,8 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// A row for each member that differs, under its path. `was_there`: the object was, if not the member.
+/// A row for each member that differs, by its path. `was_there` says whether the object existed, even without the
+/// member.
 fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mut Vec<[String; 3]>) {
     if before == after {
         return;
@@ -161,7 +162,7 @@ fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mu
     }
 }
 
-/// A value in a line.
+/// A value in one line.
 fn short(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut characters = printable(&text).chars().collect::<Vec<_>>();
@@ -172,13 +173,15 @@ fn short(value: &Value) -> String {
     characters.into_iter().collect()
 }
 
-/// For whom something else runs then.
+/// The effects on tenants' calls.
 fn effects(effects: &Value) -> String {
     let Some(tenants) = effects["tenants"].as_u64() else {
-        return "\nWhat is there now is not right here, so that nobody can say for whom this changes something.\n".to_owned();
+        return "\nThe current registry is invalid on this gateway, so the effect of this change cannot be \
+                computed.\n"
+            .to_owned();
     };
     if tenants == 0 {
-        return "\nNo tenant's calls run anything else.\n".to_owned();
+        return "\nNo tenant's calls are affected.\n".to_owned();
     }
     let mut rows = vec![["TENANT", "WHERE", "CHANGE"].map(str::to_owned)];
     for effect in effects["sample"].as_array().into_iter().flatten().take(MAX_NAMED_TENANTS) {
@@ -202,7 +205,7 @@ fn effects(effects: &Value) -> String {
             rows.push([tenant.clone(), point.clone(), plan_change(plan)]);
             rows.extend(failing(plan).map(|fails| [tenant.clone(), String::new(), fails]));
         }
-        // A tenant is named once.
+        // Show a tenant's name once.
         for row in rows.iter_mut().skip(before + 1) {
             row[0].clear();
         }
@@ -213,7 +216,6 @@ fn effects(effects: &Value) -> String {
     format!("\n{}{more}", columns(&rows))
 }
 
-/// A line for each binding that would fail.
 fn failing(plan: &Value) -> impl Iterator<Item = String> {
     let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     plan["failing"].as_array().into_iter().flatten().map(move |failing| {
@@ -237,7 +239,7 @@ fn plan_change(plan: &Value) -> String {
     let has_failing = plan["failing"].as_array().is_some_and(|failing| !failing.is_empty());
     match signs.as_str() {
         "" if has_failing => order,
-        "" => format!("another order: {order}"),
+        "" => format!("new order: {order}"),
         _ => format!("{signs}: {order}"),
     }
 }

@@ -1,4 +1,4 @@
-//! `hookgate revision`: what became of the registry, and the way back.
+//! `hookgate revision`: the registry's history, and rollback.
 
 use clap::{Args, Subcommand};
 
@@ -13,25 +13,27 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RevisionCommand {
-    /// Lists the last revisions, newest first: when, who, what and why.
+    /// Lists the latest revisions, newest first: time, author, changes and reason.
     #[command(after_help = "Example: hookgate revision list --limit 5\n\n\
-                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 listed, 1 the gateway can't be reached or refuses, 2 invalid usage.")]
     List(Box<ListRevisionsArgs>),
-    /// Shows what one revision changed.
+    /// Shows the changes of one revision.
     #[command(after_help = "Example: hookgate revision show 7\n\n\
-                            Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
+                            Exit codes: 0 shown, 1 there is no such revision, or the gateway can't be reached, 2 \
+                            invalid usage.")]
     Show(Box<ShowRevisionArgs>),
-    /// Shows what differs between two revisions.
+    /// Shows the difference between two revisions.
     #[command(after_help = "Example: hookgate revision diff 3 7\n\n\
-                            Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
+                            Exit codes: 0 shown, 1 there is no such revision, or the gateway can't be reached, 2 \
+                            invalid usage.")]
     Diff(Box<Diff>),
-    /// Makes everything that the API owns what it was at a revision, in a new revision.
+    /// Rolls everything that the API owns back to a revision, by writing a new revision.
     ///
-    /// Shows first what would change, and asks. What the configuration file owns stays.
+    /// Shows what would change and asks for confirmation. Objects of the configuration file don't change.
     #[command(
         after_help = "Example: hookgate revision rollback 3 --reason 'the new rule blocks too much'\n\n\
-                            Exit codes: 0 written, or it is so already, 1 there is no such revision, refused, or you \
-                            said no, 2 wrong usage, or what would come of it is wrong."
+                            Exit codes: 0 written or unchanged, 1 there is no such revision, refused, or you \
+                            declined, 2 invalid usage, or the result would be invalid."
     )]
     Rollback(Box<Rollback>),
 }
@@ -39,42 +41,42 @@ pub(crate) enum RevisionCommand {
 /// How many revisions.
 #[derive(Debug, Args)]
 pub(crate) struct ListRevisionsArgs {
-    /// How many; 1 to 500.
+    /// Number of revisions; 1 to 500.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=500))]
     limit: u64,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// Which revision.
+/// The revision to show.
 #[derive(Debug, Args)]
 pub(crate) struct ShowRevisionArgs {
-    /// Its number.
+    /// Number of the revision.
     number: u64,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// Which revisions.
+/// The two revisions.
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// The one.
+    /// First revision.
     number: u64,
-    /// The other; absent: what is there now.
+    /// Second revision. Default: the current contents.
     other: Option<u64>,
     #[command(flatten)]
     asked: ReadArgs,
 }
 
-/// The way back.
+/// The rollback.
 #[derive(Debug, Args)]
 pub(crate) struct Rollback {
-    /// The revision to go back to.
+    /// The revision to roll back to.
     number: u64,
-    /// The last revision that there is; absent: the one that is read now. With another, nothing is written.
+    /// Writes only if this is the latest revision. Default: the latest revision read just before.
     #[arg(long, value_name = "NUMBER")]
     expected_revision: Option<u64>,
-    /// Doesn't ask.
+    /// Skips the confirmation prompt.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -110,7 +112,7 @@ async fn diff(diff: Diff) -> Result<Exit, Exit> {
     let answer = registry.get(&format!("/admin/v1/revisions/{}/diff{to}", diff.number)).await?;
     let table = || {
         let changes = render_write::changes(&answer.body["changes"]);
-        if changes.is_empty() { "There is no difference.\n".to_owned() } else { changes }
+        if changes.is_empty() { "No difference.\n".to_owned() } else { changes }
     };
     Ok(answer.print(registry.output, table, Exit::ok()))
 }
@@ -132,12 +134,12 @@ async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
     if registry.output == output::Output::Table {
         output::print(&render_write::difference(&tried.body), Exit::ok());
     }
-    confirm(&format!("Go back to revision {number}?"), yes, registry.output)?;
+    confirm(&format!("Roll back to revision {number}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;
     Ok(done.print(registry.output, || render_write::end(&done.body), render_write::exit(&done.body)))
 }
 
-/// The last revision; 0: there is none.
+/// Number of the latest revision, or 0 if there is none.
 async fn last(registry: &Registry) -> Result<u64, Exit> {
     let answer = registry.get("/admin/v1/revisions?limit=1").await?;
     Ok(answer.body["revisions"][0]["number"].as_u64().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Objects by their labels: which are listed, and which a file is the whole of.
+//! Label selectors, for lists and for `apply --prune`.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use clap::{Args, ValueEnum};
 
 use crate::{Exit, payload};
 
-/// Who changes an object.
+/// Who owns an object.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OwnerFilter {
     /// The configuration file.
     File,
-    /// Whoever writes to the registry.
+    /// The admin API.
     Api,
 }
 
-/// What a list is asked for.
+/// Filters that all lists have.
 #[derive(Debug, Args)]
 pub(crate) struct ListFilterArgs {
-    /// Those of the configuration file, or those that are written here.
+    /// Only objects with this owner.
     #[arg(long, value_enum)]
     owner: Option<OwnerFilter>,
-    /// Those with these labels, all of them; several with commas, or repeated.
+    /// Only objects with all of these labels, separated by commas or repeated.
     #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
     selector: Vec<(String, String)>,
 }
 
 impl ListFilterArgs {
-    /// As members of a query.
+    /// The filters as query parameters.
     ///
     /// # Errors
-    /// One label is to have two values.
+    /// One label is given two values.
     pub(super) fn query(self) -> Result<Vec<(String, String)>, Exit> {
         let labels = labels(self.selector)?.into_iter();
         let owner = self.owner.map(|owner| match owner {
@@ -42,25 +42,25 @@ impl ListFilterArgs {
     }
 }
 
-/// A label as a selector has it: kubectl's `!=` and its like are none.
+/// Parses one label of a selector. kubectl's `!=` and `==` are refused.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = payload::label(text)?;
     if key.ends_with('!') || value.starts_with('=') {
-        return Err("a label is chosen by KEY=VALUE alone".to_owned());
+        return Err("a label selector must be KEY=VALUE".to_owned());
     }
     Ok((key, value))
 }
 
-/// What was typed, by key.
+/// The labels by key.
 ///
 /// # Errors
-/// One label is to have two values.
+/// One label is given two values.
 pub(super) fn labels(typed: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Exit> {
     let mut labels = BTreeMap::new();
     for (key, value) in typed {
         if labels.get(&key).is_some_and(|other| *other != value) {
             let key = crate::output::printable(&key);
-            return Err(Exit::usage(format!("--selector wants two values of `{key}`: nothing has both")));
+            return Err(Exit::usage(format!("--selector gives `{key}` two values: no object has both")));
         }
         labels.insert(key, value);
     }

@@ -1,4 +1,4 @@
-//! Creating an object or changing it: only what is named changes.
+//! Creates or changes an object: only the given members change.
 
 use std::path::{Path, PathBuf};
 
@@ -11,22 +11,22 @@ use super::{
 use crate::{Exit, document};
 use hookgate::{config, core::object::ObjectKind, fs::read_limited};
 
-/// Largest file with one object, in bytes: what the admin API takes.
+/// Largest file with one object, in bytes: the admin API's limit.
 const MAX_OBJECT_FILE_BYTES: u64 = 1 << 20;
 
-/// What is named of an object: members to set, null to take out (RFC 7396).
+/// A merge patch (RFC 7396): members to set, null to remove.
 #[derive(Default)]
 pub(super) struct ObjectChanges {
     members: Map<String, Value>,
-    /// Paths to objects that are meant as a whole: what else they have goes.
+    /// Paths to objects that are replaced as a whole instead of merged.
     whole: Vec<Vec<String>>,
 }
 
 impl ObjectChanges {
-    /// What a file has, if one is given.
+    /// Reads the members from a file, if one is given.
     ///
     /// # Errors
-    /// Why there is no object in it.
+    /// The file can't be read, or holds no object.
     pub(super) fn in_file(file: Option<&PathBuf>) -> Result<Self, Exit> {
         let Some(file) = file else { return Ok(ObjectChanges::default()) };
         let (name, text) = read(file, MAX_OBJECT_FILE_BYTES)?;
@@ -49,23 +49,23 @@ impl ObjectChanges {
         members.insert((*last).to_owned(), value.into());
     }
 
-    /// As [`Self::set`], where there is something to set.
+    /// Like [`Self::set`], if there is a value.
     pub(super) fn set_some(&mut self, path: &[&str], value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.set(path, value);
         }
     }
 
-    /// Sets the object at the end of `path` in place of what is there.
+    /// Replaces the object at the end of `path`.
     pub(super) fn set_whole(&mut self, path: &[&str], value: Map<String, Value>) {
         self.set(path, Value::Object(value));
         self.whole.push(path.iter().map(|key| (*key).to_owned()).collect());
     }
 
-    /// As [`Self::set_whole`], for what a flag has: JSON or a file.
+    /// Like [`Self::set_whole`], with the value of a flag: JSON or a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The value is not an object.
     pub(super) fn set_document(
         &mut self,
         path: &[&str],
@@ -78,14 +78,14 @@ impl ObjectChanges {
         Ok(())
     }
 
-    /// A whole object of it.
+    /// The members as a new object.
     pub(super) fn object(self) -> Value {
         let mut object = Value::Object(self.members);
         strip(&mut object);
         object
     }
 
-    /// What it changes in `spec`.
+    /// The merge patch for `spec`.
     fn patch(self, spec: &Value) -> Value {
         let mut patch = Value::Object(self.members);
         for path in self.whole {
@@ -99,7 +99,7 @@ impl ObjectChanges {
     }
 }
 
-/// Has the patch `named` take out what it doesn't name of `before`.
+/// Adds a null to the patch `named` for every member of `before` that it doesn't set.
 fn replace(before: &Value, named: &mut Value) {
     if let (Value::Object(before), Value::Object(named)) = (before, named) {
         for (key, value) in before {
@@ -111,7 +111,7 @@ fn replace(before: &Value, named: &mut Value) {
     }
 }
 
-/// Takes out what is null.
+/// Removes members that are null.
 fn strip(value: &mut Value) {
     if let Value::Object(members) = value {
         members.retain(|_, member| !member.is_null());
@@ -119,7 +119,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-/// A file's name as it is shown, and its text.
+/// A file's display name and its text.
 pub(super) fn read(file: &Path, most: u64) -> Result<(String, String), Exit> {
     let (name, read) = if file.as_os_str() == "-" {
         ("standard input".to_owned(), read_limited::read(std::io::stdin().lock(), most))
@@ -128,14 +128,14 @@ pub(super) fn read(file: &Path, most: u64) -> Result<(String, String), Exit> {
     };
     let wrong = |why: &str| Exit::usage(format!("{} {why}", crate::output::printable(&name)));
     let bytes = read.map_err(|error| {
-        wrong(&format!("can't be read: {error}; give the path of a file, or - for input"))
+        wrong(&format!("can't be read: {error}; give the path of a file, or - for standard input"))
     })?;
     let bytes = bytes.ok_or_else(|| wrong(&format!("is larger than {} MiB", most >> 20)))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text"))?;
     Ok((name, text))
 }
 
-/// Creates the object `name` of `named`, or changes that in it.
+/// Creates the object `name` from `named`, or patches it.
 ///
 /// # Errors
 /// Why it wasn't written.

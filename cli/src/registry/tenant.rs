@@ -1,4 +1,4 @@
-//! `hookgate tenant`: whose calls are served, and under which limits.
+//! `hookgate tenant`: the tenants of a registry and their limits.
 
 use std::path::PathBuf;
 
@@ -20,30 +20,31 @@ use hookgate::{config::Rate, core::object::ObjectKind};
 pub(crate) enum TenantCommand {
     /// Lists the tenants.
     #[command(after_help = "Example: hookgate tenant list --selector plan=gold\n\n\
-                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+                            Exit codes: 0 listed, 1 the gateway can't be reached or refuses, 2 invalid usage.")]
     List(Box<ListTenantsArgs>),
-    /// Shows one tenant as it is written down.
+    /// Shows one tenant and its definition.
     #[command(after_help = "Example: hookgate tenant show acme\n\n\
-                            Exit codes: 0 shown, 1 there is no such tenant, or no gateway answers, 2 wrong usage.")]
+                            Exit codes: 0 shown, 1 there is no such tenant, or the gateway can't be reached, 2 \
+                            invalid usage.")]
     Show(Box<ShowArgs>),
-    /// Creates a tenant, or changes what is named of it.
+    /// Creates a tenant, or changes the given members.
     #[command(
         after_help = "Example: hookgate tenant set acme --label plan=gold --rate 100/s --reason 'they pay now'\n\n\
-                            Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
-                            wrong usage, or what would come of it is wrong."
+                            Exit codes: 0 written or unchanged, 1 refused, or the version has changed, 2 invalid \
+                            usage, or the result would be invalid."
     )]
     Set(Box<SetTenantArgs>),
     /// Removes a tenant.
     #[command(after_help = "Example: hookgate tenant remove acme --dry-run\n\n\
-                            Exit codes: 0 removed, 1 there is no such tenant, or it may not go, 2 wrong usage, or what \
-                            would be left is wrong.")]
+                            Exit codes: 0 removed, 1 there is no such tenant, or it can't be removed, 2 invalid \
+                            usage, or the result would be invalid.")]
     Remove(Box<Remove>),
 }
 
-/// Which tenants.
+/// Filters.
 #[derive(Debug, Args)]
 pub(crate) struct ListTenantsArgs {
-    /// Those that are switched on, or off.
+    /// Only enabled tenants, or only disabled ones.
     #[arg(long, value_name = "BOOL")]
     enabled: Option<bool>,
     #[command(flatten)]
@@ -52,31 +53,31 @@ pub(crate) struct ListTenantsArgs {
     asked: ReadArgs,
 }
 
-/// What a tenant is to be.
+/// The members to write.
 #[derive(Debug, Args)]
 pub(crate) struct SetTenantArgs {
-    /// Its id.
+    /// Id of the tenant.
     id: String,
-    /// A label for selectors of bindings; may be repeated.
+    /// A label, for binding selectors; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// Most calls under way.
+    /// Most calls in flight.
     #[arg(long, value_name = "NUMBER")]
     limit_in_flight: Option<u64>,
     /// Most calls per second, minute or hour, such as 100/s.
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// What it gives a plugin, in place of what it gave: an object of JSON, or a file of JSON or YAML; may be repeated.
+    /// The tenant's config for a plugin: a JSON object, or a JSON or YAML file; replaces the previous config; may be
+    /// repeated.
     #[arg(long = "config", value_name = "PLUGIN=JSON|@FILE")]
     configs: Vec<String>,
-    /// A binding for several tenants that is switched off for this one; may be repeated, and takes the place of all that
-    /// were.
+    /// A shared binding to disable for this tenant; may be repeated, and replaces the previous list.
     #[arg(long, value_name = "BINDING")]
     disable: Vec<String>,
-    /// Whether its calls are served.
+    /// Whether the tenant's calls are served.
     #[arg(long, value_name = "BOOL")]
     enabled: Option<bool>,
-    /// What else is to change: members as an entry of a configuration has them, null takes one out; - is standard input.
+    /// File with further members, written as in the configuration; null removes a member; - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -110,8 +111,8 @@ async fn set(set: SetTenantArgs) -> Result<Exit, Exit> {
     for text in &set.configs {
         let (plugin, text) =
             text.split_once('=').filter(|(plugin, _)| !plugin.is_empty()).ok_or_else(|| {
-                // Without the value, which may be a secret.
-                Exit::usage("--config is written PLUGIN=JSON or PLUGIN=@FILE")
+                // The value is left out: it may be a secret.
+                Exit::usage("--config must be PLUGIN=JSON or PLUGIN=@FILE")
             })?;
         named.set_document(&["config", plugin], "--config", Some(&text.to_owned()))?;
     }

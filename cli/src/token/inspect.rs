@@ -19,10 +19,10 @@ use hookgate::{
     config::Issuer,
 };
 
-/// Most that is read of standard input, in bytes: the gateway itself takes 8 KiB.
+/// Most bytes read from standard input: the gateway itself accepts tokens of up to 8 KiB.
 const MAX_TOKEN_INPUT_BYTES: u64 = 64 << 10;
 
-/// What there is to say of a token.
+/// The report on a token.
 #[derive(Serialize)]
 struct TokenReport {
     accepted: bool,
@@ -33,7 +33,7 @@ struct TokenReport {
     key: Option<KeyReport>,
     tenant: Option<String>,
     operator: Option<String>,
-    /// Those that its issuer may grant.
+    /// The scopes that its issuer may grant.
     scopes: Vec<&'static str>,
     /// Seconds since 1970.
     expires: Option<u64>,
@@ -45,9 +45,9 @@ struct TokenReport {
 #[derive(Serialize)]
 struct PortVerdict {
     accepted: bool,
-    /// The code of the answer; `hookgate errors CODE` explains it.
+    /// The error code; `hookgate errors CODE` explains it.
     code: Option<&'static str>,
-    /// As log and metrics call it.
+    /// The reason as in log and metrics.
     reason: Option<&'static str>,
     detail: Option<String>,
 }
@@ -75,7 +75,7 @@ impl PortVerdict {
 struct KeyReport {
     kid: Option<String>,
     alg: String,
-    /// Where it is published; none: it is in the configuration.
+    /// Where the key is published; `None` if it is in the configuration.
     jwks_url: Option<String>,
 }
 
@@ -103,11 +103,11 @@ pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> E
     output::data(output, &report, || table(&report), exit)
 }
 
-/// The token itself, or what stands on standard input.
+/// The token, from the argument or from standard input.
 fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
     let piped = match token.as_deref() {
         Some(token) => token == "-",
-        // Who forgets the token at a terminal would wait for an answer, and it for them.
+        // At a terminal, a forgotten argument would otherwise hang.
         None => !at_terminal,
     };
     let mut text = token.filter(|_| !piped).unwrap_or_default();
@@ -149,7 +149,7 @@ impl TokenReport {
         }
     }
 
-    /// Why neither port takes it.
+    /// Why neither port accepts it.
     fn refusal(&self) -> String {
         let why = |port: &PortVerdict| port.detail.clone().unwrap_or_default();
         let (data, admin) = (why(&self.data), why(&self.admin));
@@ -172,7 +172,7 @@ fn table(report: &TokenReport) -> String {
     let rows = [
         ["data port", &report.data.words()],
         ["admin port", &report.admin.words()],
-        ["issuer", &or(report.issuer.clone(), "none of the configuration")],
+        ["issuer", &or(report.issuer.clone(), "not in the configuration")],
         ["key", &or(report.key.as_ref().map(KeyReport::words), no_key)],
         ["tenant", &or(report.tenant.clone(), nobody)],
         ["operator", &or(report.operator.clone(), unknown)],
@@ -188,9 +188,9 @@ fn table(report: &TokenReport) -> String {
     text
 }
 
-/// When it ends, as a person says it.
+/// The expiry, for people.
 fn expiry(expires: Option<u64>, issuer: Option<&Issuer>, now: SystemTime) -> String {
-    let Some(expires) = expires else { return "none that can be read, and it needs one".into() };
+    let Some(expires) = expires else { return "missing or unreadable, but required".into() };
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     if expires > now {
         return format!("in {}", words(expires - now));

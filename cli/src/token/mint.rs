@@ -17,13 +17,17 @@ use hookgate::{
     config::{Scope, Span},
 };
 
-/// How long a token may be good: nobody can take one back.
+/// Longest lifetime of a token: a token can't be revoked.
 const TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(720 * 3_600);
 
-/// Reads `--ttl`.
+/// Parses `--ttl`.
 pub(super) fn ttl(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
-    if TTL_RANGE.contains(&span.0) { Ok(span) } else { Err("a token is good from 1s to 720h".into()) }
+    if TTL_RANGE.contains(&span.0) {
+        Ok(span)
+    } else {
+        Err("a token's lifetime must be from 1s to 720h".into())
+    }
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! `hookgate token`: looks at tokens as a gateway of a configuration would, and makes some that it accepts.
+//! `hookgate token`: inspects tokens as a gateway with a given configuration would, and makes tokens that it accepts.
 
 use std::path::{Path, PathBuf};
 
@@ -21,59 +21,59 @@ mod mint;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Says what a token is, and whether it would be accepted or why not.
+    /// Shows a token's contents, and whether it would be accepted.
     ///
-    /// Nothing but its issuer is asked, and that only where it publishes its keys (`jwks_url`). The signature is never
+    /// Contacts only the token's issuer, and only if it publishes its keys (`jwks_url`). The signature is never
     /// shown.
     #[command(after_help = "Example: hookgate token inspect --config hookgate.yaml - < token.txt\n\n\
-                            Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 the \
-                            configuration or the usage is wrong.")]
+                            Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 invalid \
+                            configuration or usage.")]
     Inspect {
-        /// The token; `-`, and no token before a pipe, reads standard input, where other users of the machine don't see it.
+        /// The token. `-` reads standard input, where other users of the machine can't see it, as does no token if
+        /// standard input is not a terminal.
         #[arg(value_name = "TOKEN|-")]
         token: Option<String>,
-        /// The configuration of the gateway.
+        /// The gateway's configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
     /// Makes a token that a gateway of this configuration accepts.
     ///
-    /// It is signed with the shared secret (HS256, HS384, HS512) of its issuer, so the configuration must hold one: of
-    /// other keys it has the public half alone.
+    /// The token is signed with the issuer's shared secret (HS256, HS384, HS512), so the configuration must hold one.
+    /// Of other keys it has only the public half.
     #[command(after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme --ttl 15m\n\n\
-                            Exit codes: 0 printed, 1 no such token can be made, 2 the configuration or the usage is \
-                            wrong.")]
+                            Exit codes: 0 printed, 1 the token can't be made, 2 invalid configuration or usage.")]
     Mint(Mint),
 }
 
-/// What the token is to say.
+/// The contents of the token.
 #[derive(Debug, Args)]
 pub(super) struct Mint {
-    /// The configuration of the gateway.
+    /// The gateway's configuration.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The tenant; with --admin absent for a token that sees all tenants.
+    /// The tenant. With --admin, omit it for a token that sees all tenants.
     #[arg(long, required_unless_present = "admin")]
     tenant: Option<String>,
-    /// Who acts for the tenant.
+    /// Operator that acts for the tenant.
     #[arg(long, default_value = "hookgate-token-mint")]
     operator: String,
-    /// What it may be used for; may be repeated [default: hookgate:invoke, with --admin hookgate:read].
+    /// Scope of the token; may be repeated [default: hookgate:invoke, with --admin hookgate:read].
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
-    /// The issuer, by its `issuer`; absent: the only one that can sign for the tenant.
+    /// The issuer, by its `issuer`. Default: the only one that can sign for the tenant.
     #[arg(long)]
     issuer: Option<String>,
-    /// How long it is good, from 1s to 720h.
+    /// Lifetime, from 1s to 720h.
     #[arg(long, default_value = "1h", value_parser = mint::ttl)]
     ttl: config::Span,
-    /// For the admin port instead of the data port.
+    /// Makes a token for the admin port instead of the data port.
     #[arg(long)]
     admin: bool,
-    /// The form of the answer; json and yaml hold `token`, `issuer` and `expires`, in seconds since 1970.
+    /// Output format; json and yaml contain `token`, `issuer` and `expires`, in seconds since 1970.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -90,13 +90,13 @@ pub(super) async fn run(command: TokenCommand) -> Exit {
     }
 }
 
-/// The token of a text, which may be a whole header of a request.
+/// Extracts the token from a text, which may be a whole `Authorization` header.
 pub(super) fn bare(text: &str) -> &str {
     let prefixes = ["Authorization:", "authorization:", "Bearer ", "bearer "];
     prefixes.iter().fold(text.trim(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text).trim())
 }
 
-/// Those parts of a gateway that look at tokens.
+/// The parts of a gateway that check tokens.
 struct TokenChecker {
     config: Config,
     auth: Authenticator,
@@ -118,7 +118,7 @@ impl TokenChecker {
         (inspected, data, admin)
     }
 
-    /// As a call is judged, up to where the limits begin.
+    /// The checks of a call, up to its limits.
     fn at_data(&self, inspected: &TokenInspection) -> TokenVerdict {
         let verified = inspected.data.as_ref().map_err(token_refusal)?;
         let identity = verified.invoker().map_err(|refusal| token_refusal(&refusal))?;
@@ -130,7 +130,7 @@ impl TokenChecker {
         }
     }
 
-    /// Whether the registry may know better than the file, which refuses the tenant: then what is to be said of it.
+    /// The note for a tenant that the file refuses and the registry may have.
     fn elsewhere(&self, tenant: &str, refused: &Error) -> Option<String> {
         let store = self.config.store.as_ref()?;
         if store.apply_file && refused.code != Code::TenantUnknown {
@@ -138,27 +138,27 @@ impl TokenChecker {
         }
         let unread = unread(&self.config)?;
         Some(format!(
-            "the file doesn't list tenant `{}`, and {unread}: the token is good where the registry has it (`hookgate \
-             tenant show`)",
+            "the file doesn't list tenant `{}`, and {unread}: the token works if the registry has the tenant \
+             (`hookgate tenant show`)",
             printable(tenant)
         ))
     }
 
-    /// As a question for status is judged.
+    /// The checks of a status request.
     fn at_admin(&self, inspected: &TokenInspection) -> TokenVerdict {
         let verified = inspected.admin.as_ref().map_err(token_refusal)?;
         verified.reader().map(|_| None).map_err(|refusal| token_refusal(&refusal))
     }
 }
 
-/// What one port says to a token: it is let in, as far as the file says; beside that what only the registry knows.
+/// One port's verdict on a token, as far as the file can tell, with a note on what only the registry knows.
 type TokenVerdict = Result<Option<String>, TokenRefusal>;
 
-/// A token that is turned away.
+/// A refused token.
 struct TokenRefusal {
-    /// What the caller is told.
+    /// The detail that the caller gets.
     error: Error,
-    /// What the gateway's log and metrics say, where it is finer than the code.
+    /// The reason in the gateway's log and metrics, if more specific than the code.
     reason: Option<&'static str>,
 }
 

@@ -117,7 +117,8 @@ pub(super) fn follow(asking: EventsRequest<'_>, asked: &EventsQuery) -> Result<E
     // Follow before reading the rings, so that no event in between is lost.
     let follower = events.follow(seen.reader()).ok_or_else(|| {
         let detail = format!(
-            "As many clients follow the events of this process as may: {MAX_FOLLOWERS} in all, and of one tenant its share"
+            "Too many clients follow the events of this process: at most {MAX_FOLLOWERS} may, and each tenant only \
+             its share"
         );
         Error::new(Code::Overloaded, detail).retry_after(FOLLOW_RETRY_AFTER)
     })?;

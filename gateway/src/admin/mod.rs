@@ -237,9 +237,7 @@ fn plan_of<'a>(
             let (bypasses, is_operator) = (&snapshot.config.bypasses, reader.is_none());
             Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
         }
-        TenantRoute::Disabled => {
-            Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
-        }
+        TenantRoute::Disabled => Err(Error::new(Code::NotFound, "The tenant is disabled: it has no plan")),
         TenantRoute::Unknown => Err(nothing()),
     }
 }
@@ -300,7 +298,7 @@ impl AdminRoute {
 
 /// One answer for a missing thing and for a hidden one, so that a caller can't tell them apart.
 fn nothing() -> Error {
-    Error::new(Code::NotFound, "There is nothing here that you may see")
+    Error::new(Code::NotFound, "There is nothing here that the token may see")
 }
 
 /// Reads `?point=NAME`; `None` means all points.

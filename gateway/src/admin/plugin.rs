@@ -97,7 +97,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
     ProcessPluginView {
         state: PENDING_REASON.state().as_str(),
         reason: PENDING_REASON.as_str(),
-        detail: "the revision that adds it is not active here yet".to_owned(),
+        detail: "the revision that adds it is not yet active here".to_owned(),
         required,
         in_flight: 0,
         capacity: plugin.limits.in_flight,

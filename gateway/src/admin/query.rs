@@ -32,10 +32,13 @@ impl Query {
             };
             if !known.iter().any(is_it) {
                 return Err(invalid(match known {
-                    [] => format!("There is no query member `{name}`: this takes none"),
-                    [only] => format!("There is no query member `{name}`: there is {only}"),
+                    [] => format!("There is no query member `{name}`; there are no members here"),
+                    [only] => format!("There is no query member `{name}`; the only member is {only}"),
                     [some @ .., last] => {
-                        format!("There is no query member `{name}`: there are {} and {last}", some.join(", "))
+                        format!(
+                            "There is no query member `{name}`; the members are {} and {last}",
+                            some.join(", ")
+                        )
                     }
                 }));
             }
@@ -85,7 +88,7 @@ impl Query {
 pub(super) fn decode(part: &str) -> Result<String, Error> {
     let spaced = part.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();
-    text.map(std::borrow::Cow::into_owned).map_err(|_| invalid(format!("`{part}` in the query is no UTF-8")))
+    text.map(std::borrow::Cow::into_owned).map_err(|_| invalid(format!("`{part}` in the query is not UTF-8")))
 }
 
 pub(super) fn invalid(detail: String) -> Error {

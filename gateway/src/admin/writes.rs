@@ -65,7 +65,7 @@ pub(super) async fn until_the_end<T>(
         biased;
         done = doing => done,
         () = given_up => {
-            let why = "the gateway ends before the store has answered, and it is not known whether it was written";
+            let why = "the gateway shuts down before the store has answered, so the result of the write is unknown";
             Err(OperationError::Registry(RegistryError::Unknown(why.to_owned())))
         }
     }

@@ -129,7 +129,7 @@ fn places(client: &PluginClient) -> Vec<EndpointReport> {
                 (Why::HealthUnanswered, "its health check was not answered".to_owned())
             }
             (Why::Serving, None) => {
-                (Why::HealthUnanswered, "its health check was not answered yet".to_owned())
+                (Why::HealthUnanswered, "its health check has not been answered yet".to_owned())
             }
             (why, _) => (why, endpoint.detail),
         };
@@ -173,8 +173,7 @@ fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
             if manifest.offers(*point).is_none() {
                 let message =
                     format!("plugin `{}` doesn't offer `{point}`: its step there would fail", binding.plugin);
-                let remedy =
-                    format!("it offers {offered}: name some of these, or leave `points` out for all");
+                let remedy = format!("it offers {offered}: name some of these, or omit `points` for all");
                 problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));
             }
         }

@@ -57,7 +57,7 @@ impl StopSignals {
     pub(super) fn listen(longest: Duration) -> Self {
         let asked = Arc::new(Semaphore::new(0));
         if let Err(error) = watch(Arc::clone(&asked), longest) {
-            tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
+            tracing::error!(%error, "signal handlers can't be installed: use SIGKILL to end the process");
         }
         StopSignals(asked)
     }
@@ -122,13 +122,15 @@ pub(super) async fn run(
         let drained = join_all(current.clients().map(|client| client.drain(OBSERVER_DRAIN_BUDGET))).await;
         let given_up: u64 = drained.into_iter().sum();
         if given_up > 0 {
-            tracing::warn!(given_up, "observers did not see every call");
+            tracing::warn!(given_up, "observers did not receive every call");
         }
         shut_down(current, end).await;
     };
     let written = async {
         if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
-            tracing::warn!("draining with unconfirmed writes: waiting clients get an \"unknown\" result");
+            tracing::warn!(
+                "draining with unconfirmed writes: waiting clients are told that the result is unknown"
+            );
         }
     };
     tokio::join!(retired, observed, written);
@@ -139,7 +141,7 @@ pub(super) async fn run(
 /// must be over.
 async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &ShutdownPhases) -> Instant {
     sleep(times.grace.0).await;
-    tracing::info!("no more calls are taken");
+    tracing::info!("draining: no new calls are accepted");
     lifecycle.goaway.cancel();
     lifecycle.writes.close();
     lifecycle.connections.close();
@@ -147,7 +149,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Shutdo
     if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
         gateway.abort.cancel();
         let unfinished = timeout(ANSWER_BUDGET, lifecycle.connections.wait()).await.is_err();
-        tracing::warn!(unfinished, "calls under way were given up");
+        tracing::warn!(unfinished, "calls in flight were abandoned");
     }
     end
 }
@@ -156,7 +158,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Shutdo
 pub(super) async fn take_leave(operators: &TaskTracker) {
     operators.close();
     if timeout(EVENT_STREAM_BUDGET, operators.wait()).await.is_err() {
-        tracing::debug!("an operator does not take the last events");
+        tracing::debug!("a client of the event stream did not read the last events");
     }
 }
 

@@ -222,7 +222,7 @@ impl App {
         });
         match admin {
             Some(listener) => self.serve_admin(listener, edge, &lifecycle),
-            None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
+            None => tracing::info!("the admin port stays closed, because no issuer has an `admin_audience`"),
         }
         let (admin_addr, socket) = (admin_addr.map(tracing::field::display), admin_socket.as_ref());
         let socket = socket.map(|file| tracing::field::display(file.path().display()));
@@ -345,7 +345,10 @@ impl RunningGateway {
         self.reload.follow();
         match hangups {
             Ok(hangups) => self.reload.listen(hangups),
-            Err(error) => tracing::error!(%error, "SIGHUP can't be listened for: the file is not read again"),
+            Err(error) => {
+                tracing::error!(%error, "the SIGHUP handler can't be installed: the file will not be \
+                                                   reloaded on SIGHUP")
+            }
         }
     }
 
@@ -362,7 +365,7 @@ impl RunningGateway {
         let drained = drain::run(&started.drain, &gateway, reload.publisher(), &lifecycle, &health);
         tokio::select! {
             () = drained => {}
-            () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
+            () = stop() => tracing::warn!("second signal: abandoning calls in flight"),
         }
         lifecycle.writes.close();
         lifecycle.ended.cancel();

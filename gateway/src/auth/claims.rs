@@ -93,7 +93,7 @@ impl ClaimRules {
         let Some(audience) = audience else {
             return Err(AuthRefusal::new(
                 RefusalReason::Audience,
-                "The token's issuer grants no tokens for this port",
+                "The token's issuer may not issue tokens for this port",
             ));
         };
         let shape = || AuthRefusal::claim("aud", "a string or an array of strings");
@@ -148,7 +148,7 @@ impl ClaimRules {
         };
         match &self.tenants {
             IssuerTenants::List(ids) if !ids.contains(id) => {
-                let detail = "The token's issuer may not speak for the token's tenant";
+                let detail = "The token's issuer may not issue tokens for the token's tenant";
                 Err(AuthRefusal::new(RefusalReason::Tenant, detail))
             }
             _ => Ok(Some(id.as_str().into())),

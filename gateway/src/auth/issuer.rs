@@ -105,14 +105,15 @@ fn unavailable() -> AuthRefusal {
 fn refuse(misfit: KeySelectionError) -> AuthRefusal {
     match misfit {
         KeySelectionError::UnknownKid => {
-            AuthRefusal::new(RefusalReason::Kid, "The token's `kid` names no key of its issuer")
+            AuthRefusal::new(RefusalReason::Kid, "The token's `kid` is not a key of its issuer")
         }
-        KeySelectionError::Algorithm => {
-            AuthRefusal::new(RefusalReason::Algorithm, "The token's `alg` is not that of its issuer's key")
-        }
+        KeySelectionError::Algorithm => AuthRefusal::new(
+            RefusalReason::Algorithm,
+            "The token's `alg` differs from that of its issuer's key",
+        ),
         KeySelectionError::Ambiguous => AuthRefusal::new(
             RefusalReason::Kid,
-            "Several keys of the token's issuer fit: the token needs a `kid`",
+            "Several keys of the token's issuer match: the token needs a `kid`",
         ),
     }
 }
@@ -129,7 +130,7 @@ pub(super) fn compile(
     for (index, issuer) in auth.issuers.iter().enumerate() {
         let mut found = ViolationList { base: format!("/auth/issuers/{index}"), list: &mut problems };
         if auth.issuers[..index].iter().any(|earlier| earlier.issuer == issuer.issuer) {
-            found.add("/issuer", "an issuer is listed once; this one is listed before");
+            found.add("/issuer", "this issuer is already listed above");
         }
         let tenants = tenants(issuer, several, &mut found);
         if let Some(keys) = key_source(issuer, known, &mut found) {
@@ -239,7 +240,8 @@ fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)
         (None, None, Some(path)) => read_file(path)
             .and_then(|text| {
                 json::object(&text).ok_or_else(|| {
-                    "the file holds no JSON object: a JWK is one, such as `{\"kty\": \"EC\", ...}`".to_owned()
+                    "the file does not hold a JSON object: a JWK is one, such as `{\"kty\": \"EC\", ...}`"
+                        .to_owned()
                 })
             })
             .and_then(|jwk| public_key::from_jwk(key.kid.clone(), algorithm, &jwk))

@@ -32,7 +32,7 @@ impl VerificationKey {
         }
         if secret.len() < MIN_SECRET_BYTES {
             return Err(format!(
-                "a secret has at least {MIN_SECRET_BYTES} bytes, this one has {}",
+                "a secret needs at least {MIN_SECRET_BYTES} bytes, this one has {}",
                 secret.len()
             ));
         }

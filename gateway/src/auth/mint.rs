@@ -56,7 +56,7 @@ pub fn mint(auth: &config::Auth, order: &TokenRequest, now: SystemTime) -> Resul
         Port::Data => issuer.audience.as_str(),
         Port::Admin => issuer.admin_audience.as_deref().ok_or_else(|| {
             format!(
-                "issuer `{name}` has no `admin_audience`, so no token of it opens the admin port: add one"
+                "issuer `{name}` has no `admin_audience`, so the admin port accepts none of its tokens: add one"
             )
         })?,
     };
@@ -102,20 +102,18 @@ fn choose<'a>(auth: &'a config::Auth, order: &TokenRequest) -> Result<Signer<'a>
             Some(_) => "this issuer has public keys only",
             None => "every issuer here has public keys only",
         };
-        return Err(format!(
-            "{whose}, and those sign nothing: get the token from whoever holds the private key"
-        ));
+        return Err(format!("{whose}, which can't sign: get the token from the owner of the private key"));
     }
     candidates.retain(|issuer| secret(issuer).is_some() && speaks_for(issuer, order.tenant.as_deref()));
     match candidates.as_slice() {
         [one] => secret(one).ok_or_else(String::new),
         [] => Err(format!(
-            "no issuer with a secret may speak for {}: see `tenants` of `auth.issuers`",
+            "no issuer with a secret may issue tokens for {}: see `tenants` of `auth.issuers`",
             order.tenant.as_deref().map_or_else(|| "all tenants".to_owned(), |tenant| format!("`{tenant}`"))
         )),
         several => {
             let names: Vec<_> = several.iter().map(|issuer| format!("`{}`", issuer.issuer)).collect();
-            Err(format!("several issuers could sign it: name one with --issuer, of {}", names.join(", ")))
+            Err(format!("several issuers could sign it: choose one with --issuer: {}", names.join(", ")))
         }
     }
 }
@@ -148,7 +146,8 @@ fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(),
     for segment in segments {
         let next = place.entry(segment).or_insert_with(|| Map::new().into());
         place = next.as_object_mut().ok_or_else(|| {
-            format!("the claim `{name}` stands inside another that is text: this issuer's `claims` can't all be set")
+            format!("the claim `{name}` is nested in another claim that is text: this issuer's `claims` can't all be \
+                     set")
         })?;
     }
     place.insert(last, value.into());

@@ -178,10 +178,7 @@ impl Authenticator {
         let name = token.claims.get("iss").and_then(serde_json::Value::as_str);
         let name = name.ok_or_else(|| AuthRefusal::claim("iss", "a string"))?;
         self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {
-            AuthRefusal::new(
-                RefusalReason::Issuer,
-                "The token's `iss` is not an issuer that is accepted here",
-            )
+            AuthRefusal::new(RefusalReason::Issuer, "The token's `iss` is not an accepted issuer")
         })
     }
 }

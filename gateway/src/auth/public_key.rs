@@ -31,7 +31,7 @@ pub(super) fn from_pem(
         );
     }
     let key = match algorithm.family() {
-        AlgorithmFamily::Hmac => return Err(format!("{algorithm:?} takes a `secret`, not a PEM file")),
+        AlgorithmFamily::Hmac => return Err(format!("{algorithm:?} needs a `secret`, not a PEM file")),
         AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem),
         AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem),
         AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
@@ -40,7 +40,7 @@ pub(super) fn from_pem(
         kid,
         algorithm,
         key.map_err(|_| {
-            format!("this is no public key for {algorithm:?}: correct `alg`, or give a key of that kind")
+            format!("this is not a public key for {algorithm:?}: correct `alg`, or give a key of that type")
         })?,
     )
 }
@@ -54,7 +54,7 @@ pub(super) fn from_jwk(
 ) -> Result<VerificationKey, String> {
     let text = |name: &str| jwk.get(name).and_then(Value::as_str);
     if text("kty") == Some("oct") || jwk.get("k").is_some() || jwk.get("d").is_some() {
-        return Err("only public keys are taken, no shared secret and no private key".to_owned());
+        return Err("only public keys are accepted, neither shared secrets nor private keys".to_owned());
     }
     if jwk.get("use").is_some_and(|purpose| purpose != "sig") {
         return Err("the key's `use` is not `sig`".to_owned());
@@ -67,9 +67,9 @@ pub(super) fn from_jwk(
     if let (Some(configured), Some(own)) = (algorithm, own)
         && configured != own
     {
-        return Err(format!("the key is for {own:?}, not {configured:?}: leave `alg` out, or correct it"));
+        return Err(format!("the key is for {own:?}, not {configured:?}: omit `alg`, or correct it"));
     }
-    let parsed: Jwk = serde_json::from_value(jwk.clone()).map_err(|error| format!("no JWK: {error}"))?;
+    let parsed: Jwk = serde_json::from_value(jwk.clone()).map_err(|error| format!("not a JWK: {error}"))?;
     let by_type = match &parsed.algorithm {
         AlgorithmParameters::RSA(_) => Algorithm::RS256,
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => Algorithm::ES256,
@@ -77,13 +77,14 @@ pub(super) fn from_jwk(
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
         _ => return Err("a key is RSA, EC on P-256 or P-384, or OKP on Ed25519".to_owned()),
     };
-    let key = DecodingKey::from_jwk(&parsed).map_err(|_| "the key's numbers are no base64url".to_owned())?;
+    let key = DecodingKey::from_jwk(&parsed).map_err(|_| "the key's numbers are not base64url".to_owned())?;
     let named = parsed.common.key_id;
     checked(kid.or(named), algorithm.or(own).unwrap_or(by_type), key)
 }
 
 fn checked(kid: Option<String>, algorithm: Algorithm, key: DecodingKey) -> Result<VerificationKey, String> {
-    let normal = Jwk::from_decoding_key(&key, None).map_err(|_| "this is no valid public key".to_owned())?;
+    let normal =
+        Jwk::from_decoding_key(&key, None).map_err(|_| "this is not a valid public key".to_owned())?;
     let curve = match &normal.algorithm {
         AlgorithmParameters::RSA(rsa) if algorithm.family() == AlgorithmFamily::Rsa => {
             check_rsa(rsa)?;

@@ -57,7 +57,7 @@ impl<'a> UnverifiedToken<'a> {
 
 fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), AuthRefusal> {
     if let Some(name) = EMBEDDED_KEY_HEADERS.iter().find(|name| header.get(**name).is_some()) {
-        let detail = format!("The token's header must not bring a key of its own in `{name}`");
+        let detail = format!("The token's header must not contain a key in `{name}`");
         return Err(AuthRefusal::new(RefusalReason::Header, detail));
     }
     // No extension is supported, so every `crit` names an unknown one (RFC 7515, section 4.1.11).

@@ -13,7 +13,7 @@ use super::{model::span, units::Span};
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// At least one, each `issuer` once.
+    /// Issuers of accepted tokens: at least one, with unique `issuer`s.
     #[schemars(length(min = 1))]
     pub issuers: Vec<Issuer>,
 }
@@ -22,33 +22,34 @@ pub struct Auth {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// Equals the token's `iss`; unique.
+    /// The token's `iss`; unique.
     #[schemars(length(min = 1))]
     pub issuer: String,
-    /// Is among the token's `aud`.
+    /// Required in the token's `aud`.
     #[schemars(length(min = 1))]
     pub audience: String,
-    /// Is among the `aud` of tokens for the admin port, and never equals `audience`; absent: it grants none.
+    /// Required in the `aud` of tokens for the admin port; must differ from `audience`. Absent: the issuer's tokens
+    /// are not accepted there.
     #[schemars(length(min = 1))]
     pub admin_audience: Option<String>,
-    /// Where the keys are published (RFC 7517); https, or http on loopback. Excludes `keys`.
+    /// URL of the published keys (RFC 7517); https, or http on loopback. Can't be combined with `keys`.
     pub jwks_url: Option<String>,
-    /// The keys. Excludes `jwks_url`.
+    /// The keys. Can't be combined with `jwks_url`.
     #[serde(default)]
     pub keys: Vec<Key>,
-    /// The tenants it may speak for; mandatory with more than one issuer, absent: any.
+    /// Tenants that the issuer may issue tokens for; mandatory with more than one issuer. Absent: any.
     #[serde(default)]
     pub tenants: Option<IssuerTenants>,
-    /// The scopes it may grant.
+    /// Scopes that the issuer may grant.
     #[serde(default = "default_scopes")]
     pub scopes: Vec<Scope>,
-    /// Where the token says what.
+    /// Names of the claims to read.
     #[serde(default)]
     pub claims: Claims,
     /// Tolerance on `exp` and `nbf`, 0s to 5m.
     #[serde(default = "default_leeway")]
     pub leeway: Span,
-    /// How long fetched keys are fresh, 1s to 1h.
+    /// How long fetched keys stay fresh, 1s to 1h.
     #[serde(default = "default_jwks_ttl")]
     pub jwks_ttl: Span,
 }
@@ -131,7 +132,7 @@ pub enum Scope {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// The token header's `kid` that names this key.
+    /// `kid` of this key in token headers.
     pub kid: Option<String>,
     /// The algorithm: `HS256`, `HS384`, `HS512` for `secret`, else `RS256` to `RS512`, `PS256` to `PS512`, `ES256`,
     /// `ES384`, `EdDSA`. Mandatory for `secret` and `pem_file`; the token's header never chooses it.
@@ -139,9 +140,9 @@ pub struct Key {
     /// Shared secret of at least 32 bytes, for HS256, HS384, HS512. Write it as a reference.
     #[schemars(with = "Option<String>", extend("writeOnly" = true))]
     pub secret: Option<SecretString>,
-    /// File of a public key in PEM.
+    /// File with a public key in PEM.
     pub pem_file: Option<PathBuf>,
-    /// File of a public key as a JWK.
+    /// File with a public key as a JWK.
     pub jwk_file: Option<PathBuf>,
 }
 
@@ -162,13 +163,13 @@ impl PartialEq for Key {
 pub struct Claims {
     /// The tenant.
     pub tenant: String,
-    /// Who acts for the tenant.
+    /// Claim with the operator who acts for the tenant.
     pub operator: String,
-    /// The scopes: a string separated by spaces, or an array.
+    /// Claim with the scopes: a string separated by spaces, or an array.
     pub scopes: String,
-    /// The end user; absent: the request says it.
+    /// Claim with the end user. Absent: the request gives the end user.
     pub user_id: Option<String>,
-    /// Claims handed to plugins as labels `claim.NAME`.
+    /// Claims that plugins get as labels `claim.NAME`.
     pub labels: Vec<String>,
 }
 

@@ -42,7 +42,7 @@ impl std::str::FromStr for Cidr {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is not a network: write one without bits behind its prefix, such as `10.1.0.0/16` or \
+                "`{text}` is not a network: write one without bits after its prefix, such as `10.1.0.0/16` or \
                  `fd00::/8`, or one address"
             )
         };

@@ -17,16 +17,16 @@ use hookgate_proto::Capability;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Consent {
-    /// What the plugin does, and where; at least one point.
+    /// The offered points, at least one.
     pub points: OfferedPoints,
-    /// The capabilities that it asks for; all of them are among `grants`.
+    /// Requested capabilities; all must be in `grants`.
     #[serde(default)]
     pub capabilities: BTreeSet<Capability>,
-    /// SHA-256 of the canonical JSON of its schema for `config`; absent: it has none.
+    /// SHA-256 of the canonical JSON of the schema for `config`. Absent: no schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "sha-256"))]
     pub config_schema: Option<String>,
-    /// The same of its schema for tenant-level config.
+    /// SHA-256 of the canonical JSON of the schema for tenant-level config. Absent: no schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "sha-256"))]
     pub tenant_config_schema: Option<String>,
@@ -138,7 +138,7 @@ impl ManifestDiff {
             let words = match (before, after) {
                 _ if before == after => continue,
                 (None, _) => format!("has a {name}"),
-                (_, None) => format!("has no {name} any more"),
+                (_, None) => format!("no longer has {name}"),
                 _ => format!("has another {name}"),
             };
             schemas.push(name);
@@ -154,7 +154,7 @@ impl fmt::Display for ManifestDiff {
         let PointsDiff { added, removed, changed } = &self.points;
         let mut parts = Vec::new();
         parts.extend(added.iter().map(|(point, offer)| format!("adds {point} ({offer})")));
-        parts.extend(removed.keys().map(|point| format!("leaves out {point}")));
+        parts.extend(removed.keys().map(|point| format!("omits {point}")));
         let changed = changed.iter();
         parts.extend(
             changed.map(|(point, OfferChange { from, to })| {
@@ -163,7 +163,7 @@ impl fmt::Display for ManifestDiff {
         );
         let CapabilitiesDiff { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
-        parts.extend(removed.iter().map(|capability| format!("asks no longer for {}", capability.as_str())));
+        parts.extend(removed.iter().map(|capability| format!("no longer requests {}", capability.as_str())));
         parts.extend(self.schemas_in_words.iter().cloned());
         f.write_str(&parts.join(", "))
     }
@@ -216,14 +216,14 @@ mod tests {
         );
         assert_eq!(
             difference.to_string(),
-            "adds before_llm_request (modify, side effects: some), leaves out after_tool_result, has \
+            "adds before_llm_request (modify, side effects: some), omits after_tool_result, has \
              before_tool_call as (modify, side effects: none) instead of (read, side effects: none), asks for \
-             storage:read, asks no longer for log, has a config_schema"
+             storage:read, no longer requests log, has a config_schema"
         );
         assert_eq!(ManifestDiff::between(&after, &after), ManifestDiff::default());
         let other = Consent { config_schema: Some("01".into()), ..after.clone() };
         assert_eq!(ManifestDiff::between(&after, &other).to_string(), "has another config_schema");
         let without = Consent { config_schema: None, ..after.clone() };
-        assert_eq!(ManifestDiff::between(&after, &without).to_string(), "has no config_schema any more");
+        assert_eq!(ManifestDiff::between(&after, &without).to_string(), "no longer has config_schema");
     }
 }

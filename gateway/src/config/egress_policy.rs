@@ -22,16 +22,17 @@ use super::{
 };
 use crate::{core::object::Owner, fs::contained_path};
 
-/// Where plugins of the admin API may be; nothing listed: nowhere. Those of the file may be anywhere but at link-local and
-/// metadata addresses.
+/// Where plugins of the admin API may be; by default nowhere. Plugins of the file may be anywhere except at
+/// link-local and metadata addresses.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
-    /// Networks such as `10.1.0.0/16` or `fd00::/8`, and single addresses; the address that is dialled counts, not the name.
+    /// Networks such as `10.1.0.0/16` or `fd00::/8`, and single addresses. Checked against the resolved address, not
+    /// the name.
     pub cidrs: Vec<Cidr>,
-    /// Hosts' names, exact or `*.suffix` for every name below it, whatever their addresses are.
+    /// Host names, exact or `*.suffix` for every name below it, regardless of their addresses.
     pub names: Vec<String>,
-    /// Directories whose Unix sockets may be dialled, at any depth; links that lead out of them are not followed.
+    /// Directories that may contain plugins' Unix sockets, at any depth; links out of them are not followed.
     pub socket_dirs: Vec<PathBuf>,
 }
 
@@ -39,8 +40,8 @@ pub struct Egress {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Secrets {
-    /// Beside variables that begin with `HOOKGATE_SECRET_`, their references may name files below it alone, and so may their
-    /// `tls`; links that lead out of it are not followed.
+    /// Directory of files that references and `tls` of the API's plugins may name; references may also name variables
+    /// that begin with `HOOKGATE_SECRET_`. Links out of the directory are not followed.
     pub dir: PathBuf,
 }
 
@@ -129,7 +130,7 @@ impl ApiPluginPolicy {
             return Vec::new();
         }
         let mut problems = Vec::new();
-        let leads_out = |path: &Path| format!("{} leads out of where it is written", path.display());
+        let leads_out = |path: &Path| format!("{} links to outside of its directory", path.display());
         let policy = DialPolicy::for_plugin(plugin, self);
         for (pointer, endpoint) in endpoints(plugin) {
             if let Some(path) = endpoint.strip_prefix("unix://").map(Path::new)

@@ -130,15 +130,15 @@ fn networks_names_and_directories_are_checked() {
     };
     said(
         "egress: { cidrs: [10.0.0.1/8] }",
-        "an entry of `cidrs` must be a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or \
-         one address, not `10.0.0.1/8`",
+        "an entry of `cidrs` must be a network without bits after its prefix, such as `10.1.0.0/16` or `fd00::/8`, \
+         or one address, not `10.0.0.1/8`",
         "",
     );
     let name = "write a host's name such as `guard.example.com`, or `*.example.com` for all below it";
     for wrong in ["*", "*.", "a..b", "a.*.b", "https://a", "a:1", "*a.b"] {
-        said(&format!("egress: {{ names: [\"{wrong}\"] }}"), &format!("`{wrong}` is no host's name"), name);
+        said(&format!("egress: {{ names: [\"{wrong}\"] }}"), &format!("`{wrong}` is not a host name"), name);
     }
-    said("egress: { names: [\"::1\"] }", "`::1` is an address, which belongs into `cidrs`", name);
+    said("egress: { names: [\"::1\"] }", "`::1` is an address: list it in `cidrs`", name);
     let path = "write it from the root and without `..`, such as `/run/plugins`";
     for (text, dir) in
         [("egress: { socket_dirs: [run] }", "run"), ("secrets: { dir: /run/../x }", "/run/../x")]

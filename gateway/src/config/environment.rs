@@ -27,7 +27,7 @@ pub(super) fn overlay(root: &mut Node, env: &BTreeMap<String, String>, schema: &
     for (name, value) in env.iter().filter(|(name, _)| is_setting(name)) {
         if name.chars().any(|c| c.is_lowercase() || c == '.') {
             let problem =
-                Problem::in_variable(name, "names of variables are in upper case, with `__` between keys");
+                Problem::in_variable(name, "variable names must be upper case, with `__` between keys");
             problems.push(problem.remedy("write `HOOKGATE__SERVER__DATA_ADDR` for `server.data_addr`"));
         } else {
             ours.insert(name.clone(), value.clone());
@@ -77,7 +77,7 @@ fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
     } else {
         Err(Problem::in_variable(
             name,
-            format!("`{path}` is no single value; lists and mappings are written in the file"),
+            format!("`{path}` is not a single value; lists and mappings must be in the file"),
         ))
     }
 }

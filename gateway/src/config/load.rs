@@ -85,7 +85,7 @@ pub fn from_text(
     let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
     let Some(mut root) = parsed.root else {
         if problems.is_empty() {
-            problems.push(Problem::new("", "the file is empty").remedy("`auth` at least must be there"));
+            problems.push(Problem::new("", "the file is empty").remedy("at least `auth` is required"));
         }
         return Err(source.render(&problems, |_| None));
     };

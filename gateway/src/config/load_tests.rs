@@ -226,11 +226,7 @@ fn the_environment_lies_over_the_file_and_is_named_as_origin() {
             "x",
             "`server` has no key `data_adr`\n  = did you mean `HOOKGATE__SERVER__DATA_ADDR`?\n",
         ),
-        (
-            "HOOKGATE__SERVER",
-            "x",
-            "`server` is no single value; lists and mappings are written in the file\n",
-        ),
+        ("HOOKGATE__SERVER", "x", "`server` is not a single value; lists and mappings must be in the file\n"),
         ("HOOKGATE__PLUGINS__0__NAME", "x", "`plugins` is a list, and lists are written in the file\n"),
         (
             "HOOKGATE__BLOCK_STATUS__X",
@@ -242,7 +238,7 @@ fn the_environment_lies_over_the_file_and_is_named_as_origin() {
         (
             "HOOKGATE__server__data_addr",
             "x",
-            "names of variables are in upper case, with `__` between keys\n  = write `HOOKGATE__SERVER__DATA_ADDR` for `server.data_addr`\n",
+            "variable names must be upper case, with `__` between keys\n  = write `HOOKGATE__SERVER__DATA_ADDR` for `server.data_addr`\n",
         ),
     ] {
         let problems = read_with(AUTH, &[(name, value)]).unwrap_err();

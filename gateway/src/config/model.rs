@@ -48,7 +48,7 @@ pub struct Config {
     /// The plugins, each a gRPC service or built in.
     #[serde(default)]
     pub plugins: Vec<Arc<Plugin>>,
-    /// Which plugins run for whom, in which order.
+    /// Which plugins run for which tenants, in which order.
     #[serde(default)]
     pub bindings: Vec<Arc<Binding>>,
     /// Sizes, times and numbers of calls.
@@ -63,7 +63,7 @@ pub struct Config {
     /// What a start waits for.
     #[serde(default)]
     pub startup: Startup,
-    /// HTTP status (400 to 499) of further block codes, by code; those of the protocol are fixed.
+    /// HTTP status (400 to 499) of further block codes, by code; the protocol's codes have fixed statuses.
     #[serde(default)]
     #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
     pub block_status: BTreeMap<String, u16>,
@@ -96,9 +96,10 @@ pub struct Store {
     /// `sqlite:PATH` for one gateway, `postgres://user@host:port/database` for several.
     #[schemars(with = "String")]
     pub url: StoreUrl,
-    /// Whether `plugins`, `tenants.list` and `bindings` of the file are written to it, at start and when the file changes.
+    /// Whether `plugins`, `tenants.list` and `bindings` of the file are written to the store, at startup and when the
+    /// file changes.
     pub apply_file: bool,
-    /// Where the last table that was in force is kept (mode 0600), for a start while the database can't be reached.
+    /// File for the last active table (mode 0600), used by a start while the database can't be reached.
     pub last_good: PathBuf,
 }
 
@@ -134,17 +135,18 @@ impl Default for Store {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Agents: HTTP and gRPC on one port.
+    /// API for agents: HTTP and gRPC on one port.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub data_addr: SocketAddr,
-    /// Operators: /livez, /readyz, /metrics, /openapi.json, a page at / and gRPC health, plaintext and without a token.
+    /// Ops port: /livez, /readyz, /metrics, /openapi.json, a page at / and gRPC health, in plaintext and without a
+    /// token.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub ops_addr: SocketAddr,
-    /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.
+    /// Admin API for operators with a token. Opens only if an issuer has an `admin_audience`.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub admin_addr: SocketAddr,
-    /// Operators of this machine, without a token: a Unix socket that only the gateway's user and root may open (mode
-    /// 0600), with everything that the admin port has; absent: none.
+    /// Unix socket for the admin API without a token, which only the gateway's user and root may open (mode 0600).
+    /// Absent: no socket.
     pub admin_socket: Option<PathBuf>,
     /// TLS on the data and the admin port; absent: plaintext.
     pub tls: Option<ServerTls>,
@@ -154,11 +156,11 @@ pub struct Server {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTls {
-    /// The certificate in PEM, with those between it and the CA after it.
+    /// PEM file with the certificate, followed by its intermediate certificates.
     pub cert_file: PathBuf,
-    /// Its private key in PEM.
+    /// PEM file with the private key.
     pub key_file: PathBuf,
-    /// CAs in PEM: callers must show a certificate of one of them. Absent: callers show none.
+    /// PEM file of CAs: callers must present a certificate of one of them. Absent: no client certificates.
     pub client_ca_file: Option<PathBuf>,
 }
 
@@ -178,13 +180,13 @@ impl Default for Server {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tenants {
-    /// What happens to a tenant that is not listed.
+    /// How unlisted tenants are treated.
     pub unknown: UnknownTenant,
-    /// The tenants with settings of their own.
+    /// The listed tenants.
     pub list: Vec<Arc<Tenant>>,
 }
 
-/// What happens to a tenant that is not listed.
+/// How unlisted tenants are treated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownTenant {
@@ -201,22 +203,23 @@ pub enum UnknownTenant {
 pub struct Tenant {
     /// Opaque, 1 to 256 bytes, no control characters, never `*`; unique.
     pub id: String,
-    /// false: its calls are refused as TENANT_DISABLED (403).
+    /// If false, the tenant's calls are refused with TENANT_DISABLED (403).
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// What selectors of bindings see, and what operators know it by.
+    /// Labels for selectors of bindings, and for operators.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Tenant-level config by plugin name: replaces the top-level keys of the binding's; holds no references.
+    /// Tenant-level config by plugin name: overrides top-level keys of the binding's config. References are not
+    /// allowed.
     #[serde(default)]
     pub config: BTreeMap<String, JsonObject>,
-    /// Names of bindings for all tenants or a selector that are switched off for this one; only overridable ones.
+    /// Names of global bindings that are disabled for this tenant; only overridable ones.
     #[serde(default)]
     pub disable: Vec<String>,
     /// Limits of this tenant.
     #[serde(default)]
     pub limits: TenantLimits,
-    /// What an answer tells this tenant; absent members: as `answer` says.
+    /// Answer settings of this tenant; absent members are inherited from `answer`.
     #[serde(default)]
     pub answer: TenantAnswer,
 }
@@ -225,10 +228,10 @@ pub struct Tenant {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantLimits {
-    /// Most calls under way; absent: `limits.tenant_in_flight`.
+    /// Most calls in flight. Absent: `limits.tenant_in_flight`.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub in_flight: Option<usize>,
-    /// Most calls per second, minute or hour, such as `100/s`; absent: `limits.tenant_rate`.
+    /// Most calls per second, minute or hour, such as `100/s`. Absent: `limits.tenant_rate`.
     pub rate: Option<Rate>,
 }
 
@@ -236,7 +239,7 @@ pub struct TenantLimits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantAnswer {
-    /// Absent: as `answer.detail` says.
+    /// Answer detail. Absent: `answer.detail`.
     pub detail: Option<Detail>,
 }
 
@@ -246,24 +249,24 @@ pub struct TenantAnswer {
 pub struct Limits {
     /// Largest request, 1B to 16MiB.
     pub request: Size,
-    /// Payload bytes of all calls under way; at least `request`.
+    /// Most payload bytes of all calls in flight; at least `request`.
     pub bytes_in_flight: Size,
-    /// Most calls under way.
+    /// Most calls in flight.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub in_flight: usize,
-    /// Most calls under way for one tenant.
+    /// Most calls in flight for one tenant.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub tenant_in_flight: usize,
-    /// Most calls of one tenant, such as `100/s`; absent: no limit.
+    /// Largest rate of calls of one tenant, such as `100/s`. Absent: no limit.
     pub tenant_rate: Option<Rate>,
-    /// Longest invocation, 10ms to 60s.
+    /// Time budget of an invocation, 10ms to 60s.
     pub budget: Span,
     /// Most notices of one reply.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub notices: usize,
-    /// All notices of one reply together; at most 16MiB.
+    /// Largest total size of a reply's notices; at most 16MiB.
     pub notice_bytes: Size,
-    /// Details of one notice; at most 16MiB.
+    /// Largest details of one notice; at most 16MiB.
     pub details_bytes: Size,
 }
 
@@ -287,9 +290,9 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {
-    /// Readiness is off but calls are still taken; 0s to 1h.
+    /// Grace period, in which the gateway is not ready but still accepts calls; 0s to 1h.
     pub grace: Span,
-    /// How long calls under way may go on after the grace; 0s to 1h.
+    /// How long calls in flight may continue after the grace period; 0s to 1h.
     pub finish: Span,
 }
 
@@ -303,10 +306,10 @@ impl Default for Drain {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Observers {
-    /// Most entries.
+    /// Most queued calls.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub items: usize,
-    /// Most bytes.
+    /// Most queued bytes.
     pub bytes: Size,
 }
 
@@ -320,7 +323,7 @@ impl Default for Observers {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Startup {
-    /// How long an unreachable required plugin is waited for; 0s to 1h.
+    /// How long to wait for an unreachable required plugin; 0s to 1h.
     pub wait: Span,
 }
 
@@ -334,7 +337,7 @@ impl Default for Startup {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Answer {
-    /// How much.
+    /// Level of detail in answers.
     pub detail: Detail,
 }
 
@@ -353,13 +356,13 @@ pub enum Detail {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
-    /// Collector that gets metrics, traces and log lines over OTLP, such as `http://127.0.0.1:4317`; absent: none.
+    /// Collector for metrics, traces and log lines over OTLP, such as `http://127.0.0.1:4317`. Absent: none.
     pub otlp_endpoint: Option<String>,
-    /// How the collector is talked to.
+    /// Protocol of the collector.
     pub otlp_protocol: OtlpProtocol,
-    /// Tenants that metrics name; no others are named.
+    /// Tenants that metrics name. Other tenants are not named.
     pub tenant_labels: Vec<String>,
-    /// An invocation that takes longer is logged as a warning, with its steps.
+    /// Invocations that take longer are logged as warnings, with their steps.
     pub slow_invocation: Span,
 }
 
@@ -389,10 +392,10 @@ pub enum OtlpProtocol {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// Absent: pretty on a terminal, json elsewhere. Pretty lines have colours on a terminal alone, not where `NO_COLOR` is set or
-    /// `TERM` is `dumb`.
+    /// Log format. Absent: pretty on a terminal, else json. Pretty lines are coloured only on a terminal, unless
+    /// `NO_COLOR` is set or `TERM` is `dumb`.
     pub format: Option<LogFormat>,
-    /// The least weighty level that is logged.
+    /// Minimum level of log lines.
     pub level: LogLevel,
 }
 

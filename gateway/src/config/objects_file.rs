@@ -84,8 +84,9 @@ impl ObjectsFile {
         let list = |(_, pointer): (object::ObjectKind, &str)| value.pointer(pointer)?.as_array().cloned();
         let objects = LIST_POINTERS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {
-            problems
-                .push(Problem::new("", "the file lists nothing that a registry holds").remedy(LISTS_REMEDY));
+            problems.push(
+                Problem::new("", "the file lists no plugins, tenants or bindings").remedy(LISTS_REMEDY),
+            );
         }
         if problems.is_empty() {
             Ok(ObjectsFile { source, objects, others })
@@ -184,7 +185,7 @@ pub fn object(file: String, text: &str) -> Result<super::JsonObject, Problems> {
     match parsed.root.map(|root| root.to_json()) {
         Some(Value::Object(members)) if problems.is_empty() => return Ok(members),
         Some(Value::Object(_)) => {}
-        Some(_) => problems.push(Problem::new("", "the file is to hold one object with its members")),
+        Some(_) => problems.push(Problem::new("", "the file must hold one object")),
         None if problems.is_empty() => problems.push(Problem::new("", "the file is empty")),
         None => {}
     }

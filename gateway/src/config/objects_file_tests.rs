@@ -45,7 +45,7 @@ fn all_that_is_wrong_is_told_with_its_line() {
     assert!(said.contains("f.yaml:3:5: /tenants/list/0/colour"), "{said}");
     assert!(said.contains("f.yaml:5:") && said.contains("/bindings/0/priority"), "{said}");
     assert!(wrong("").contains("the file is empty"));
-    assert!(wrong("server: {}").contains("lists nothing that a registry holds"));
+    assert!(wrong("server: {}").contains("lists no plugins, tenants or bindings"));
     assert!(wrong("tenants: { list: {} }").contains("`list` must be a list, not a mapping"));
     assert!(wrong("tenants: 5").contains("`tenants` must be a list"), "{}", wrong("tenants: 5"));
 }

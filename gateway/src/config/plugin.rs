@@ -25,46 +25,47 @@ use crate::core::{
 pub struct Plugin {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; equals the name in the plugin's manifest.
     pub name: String,
-    /// false: not dialled, and no binding of it stands in any plan.
+    /// If false, the gateway does not connect to it, and its bindings run in no plan.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
-    /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address of a
-    /// name, over TLS where `tls` is there.
+    /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address
+    /// of a name, with TLS if `tls` is set.
     pub endpoint: Option<String>,
-    /// Several of them, 1 to 64: replicas of one plugin, which calls are spread over.
+    /// Several endpoints, 1 to 64: replicas of one plugin, between which calls are balanced.
     #[schemars(length(min = 1, max = 64))]
     pub endpoints: Option<Vec<String>>,
-    /// Whom TLS takes for the plugin, and as whom the gateway comes; absent: the machine's CAs vouch for it.
+    /// How TLS verifies the plugin, and the gateway's client certificate. Absent: the system's CAs verify it.
     pub tls: Option<ClientTls>,
-    /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
+    /// Accepted range of the plugin's version, such as `>=1.2, <2`.
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
     pub version: Option<semver::VersionReq>,
-    /// Capabilities the plugin may ask for.
+    /// Capabilities that the plugin may request.
     #[serde(default)]
     pub grants: Vec<Capability>,
-    /// The manifest that an operator consented to: no other is accepted. Absent: a plugin of the registry's API waits for
-    /// approval, one of the file is accepted as it describes itself.
+    /// The approved manifest: no other is accepted. Absent: a plugin of the API waits for approval, and a plugin of
+    /// the file is accepted with any manifest.
     pub accepted: Option<Consent>,
-    /// Plugin-level config; references in it are resolved when it is handed over, to text.
+    /// Plugin-level config; references in it are resolved to text when the plugin gets it.
     #[serde(default)]
     pub config: JsonObject,
-    /// Whether a start fails without it (of the API: isn't ready without it); absent: true where an enabled binding of the file with `on_error: fail` names it, false of the API.
+    /// Whether startup fails without it; for a plugin of the API: whether the gateway is not ready without it.
+    /// Absent: true if an enabled binding of the file with `on_error: fail` uses it; false for a plugin of the API.
     pub required: Option<bool>,
-    /// Sends a config that holds references over plaintext TCP beyond loopback too.
+    /// Allows sending a config that contains references over plaintext TCP beyond loopback.
     #[serde(default)]
     pub allow_plaintext: bool,
-    /// Times and numbers of calls.
+    /// Timeouts and limits of calls.
     #[serde(default)]
     pub limits: PluginLimits,
-    /// When an endpoint gets no calls because calls to it failed.
+    /// Circuit breaker: when an endpoint gets no calls because calls to it failed.
     #[serde(default)]
     pub breaker: Breaker,
-    /// How an endpoint is asked whether it is well (`grpc.health.v1`).
+    /// Health checks of endpoints (`grpc.health.v1`).
     #[serde(default)]
     pub health: Health,
     /// HTTP status (400 to 499) of further block codes of this plugin, by code.
@@ -120,16 +121,16 @@ impl Plugin {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTls {
-    /// CAs in PEM that may vouch for the plugin; absent: the machine's.
+    /// PEM file of CAs to trust for the plugin. Absent: the system's.
     pub ca_file: Option<PathBuf>,
-    /// The gateway's own certificate in PEM, with those between it and the CA after it; with `key_file`.
+    /// PEM file with the gateway's client certificate, followed by its intermediate certificates; needs `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// Its private key in PEM.
+    /// PEM file with the private key.
     pub key_file: Option<PathBuf>,
-    /// The name that the plugin's certificate must have; absent: the endpoint's host.
+    /// Name that the plugin's certificate must have. Absent: the endpoint's host.
     pub server_name: Option<String>,
-    /// The plugin's certificate must have this URI, such as `spiffe://example.org/guard`, and no other; names of hosts
-    /// are not checked then.
+    /// SPIFFE ID that must be the only URI of the plugin's certificate, such as `spiffe://example.org/guard`. Host
+    /// names are then not checked.
     pub spiffe_id: Option<String>,
 }
 
@@ -145,21 +146,21 @@ impl ClientTls {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginLimits {
-    /// Time-out of a step, queue and connect included; 10ms to 60s.
+    /// Timeout of a step, including queueing and connecting; 10ms to 60s.
     pub timeout: Span,
-    /// Time-out of a dial, inside the step's; 1ms to 60s.
+    /// Timeout of connecting, within the step's timeout; 1ms to 60s.
     pub connect: Span,
-    /// Time-out of Initialize; 1ms to 120s.
+    /// Timeout of Initialize; 1ms to 120s.
     pub initialize: Span,
-    /// Time-out of Shutdown; 1ms to 30s.
+    /// Timeout of Shutdown; 1ms to 30s.
     pub shutdown: Span,
-    /// Most calls under way; 1 serialises the plugin.
+    /// Most calls in flight; 1 serialises the plugin.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub in_flight: usize,
-    /// Most calls waiting for a place.
+    /// Most calls waiting for a permit.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub queue: usize,
-    /// Longest wait for a place, 0s to 60s; absent: a tenth of the step's time-out.
+    /// Longest wait for a permit, 0s to 60s. Absent: a tenth of the step's timeout.
     pub queue_wait: Option<Span>,
 }
 
@@ -177,16 +178,16 @@ impl Default for PluginLimits {
     }
 }
 
-/// When an endpoint gets no calls because calls to it failed.
+/// Circuit breaker: when an endpoint gets no calls because calls to it failed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {
-    /// Failures in a row that open it.
+    /// Consecutive failures that open the breaker.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub failures: u32,
-    /// How long it is open at first, 1ms to 1h; then one call tries.
+    /// Initial open time, 1ms to 1h; then the breaker is half-open and one call probes.
     pub open: Span,
-    /// How long at most, `open` to 1h: the time doubles whenever the one call fails.
+    /// Maximum open time, `open` to 1h; the open time doubles each time the half-open probe fails.
     pub max_open: Span,
 }
 
@@ -202,12 +203,12 @@ impl Default for Breaker {
 pub struct Health {
     /// Time between two checks, 10ms to 1h.
     pub interval: Span,
-    /// Time-out of one check, 1ms to 60s.
+    /// Timeout of one check, 1ms to 60s.
     pub timeout: Span,
-    /// Checks in a row without an answer after which it gets no calls. NOT_SERVING needs no second.
+    /// Consecutive unanswered checks after which an endpoint gets no calls. A single NOT_SERVING suffices.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub misses: u32,
-    /// Checks in a row that pass after which it gets calls again.
+    /// Consecutive passed checks after which it gets calls again.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub passes: u32,
 }
@@ -226,38 +227,39 @@ pub struct Binding {
     pub name: Option<String>,
     /// Name of the plugin.
     pub plugin: String,
-    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Id of one listed tenant, or `*` for all.
     pub tenant: Option<String>,
-    /// Labels that a tenant must have, all of them; at least one.
+    /// Labels that a tenant must all have; at least one.
     pub selector: Option<BTreeMap<String, String>>,
-    /// false: stands in no plan.
+    /// If false, the binding runs in no plan.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Ascending order of the chain; unique within a tenant's plan; negative allowed.
+    /// Position in the chain, ascending; unique within a tenant's plan; may be negative.
     pub priority: i64,
-    /// The points, at least one; absent: those of the plugin's manifest.
+    /// Extension points, at least one. Absent: all points of the plugin's manifest.
     #[schemars(length(min = 1))]
     pub points: Option<Vec<Point>>,
-    /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Excludes both.
+    /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Can't be combined
+    /// with either.
     pub blocking: Option<bool>,
-    /// What the plugin may do; absent: enforce.
+    /// What the plugin may do. Absent: enforce.
     pub mode: Option<Mode>,
-    /// What a failure does; absent: fail for enforce, skip for advise; not for observe.
+    /// What happens if the step fails. Absent: fail for enforce, skip for advise. Not allowed for observe.
     pub on_error: Option<OnError>,
-    /// Time-out of the step, 10ms to 60s; absent: the plugin's.
+    /// Timeout of the step, 10ms to 60s. Absent: the plugin's.
     pub timeout: Option<Span>,
-    /// Tenant-level config of the step, for every tenant; holds no references.
+    /// Tenant-level config of the step, for every tenant. References are not allowed.
     #[serde(default)]
     pub config: JsonObject,
-    /// The only payload fields the plugin may patch; absent: all that the point allows.
+    /// Payload fields that the plugin may patch. Absent: all fields that the point allows.
     pub writable: Option<Vec<String>>,
-    /// When the step runs; absent: always.
+    /// Conditions of the step. Absent: always runs.
     #[serde(rename = "match", default)]
     pub conditions: Match,
-    /// Whether a tenant may switch it off.
+    /// Whether a tenant may disable it.
     #[serde(default)]
     pub overridable: bool,
     /// Who may write it; not part of what is written.
@@ -314,9 +316,10 @@ pub struct Match {
     /// Globs on the payload's `model`, else the context's.
     #[schemars(length(min = 1))]
     pub models: Option<Vec<String>>,
-    /// Globs on the request's labels, `claim.*` included, by key. What is no claim is the agent's word.
+    /// Globs on the request's labels, including `claim.*`, by key. Labels other than claims are given by the agent,
+    /// and untrusted.
     pub labels: BTreeMap<String, Vec<String>>,
-    /// On `text` or `content`, original or current; refused where `points` names a tool point.
+    /// Conditions on `text` or `content`, original or current; refused if `points` contains a tool point.
     pub text: Option<TextMatch>,
 }
 
@@ -324,7 +327,7 @@ pub struct Match {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextMatch {
-    /// Parts of the text, case-sensitive.
+    /// Substrings of the text, case-sensitive.
     pub contains: Vec<String>,
     /// Regular expressions (Rust crate regex) found in the text.
     pub regex: Vec<String>,

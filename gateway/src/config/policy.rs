@@ -19,7 +19,7 @@ use crate::{
 
 /// The error for a name that resolves to addresses outside the listed networks.
 const UNLISTED_ADDRESS: &str =
-    "is in none of the networks that plugins of the API may be in: list it in `egress.cidrs`";
+    "is in no network that `egress` permits for plugins of the API: list it in `egress.cidrs`";
 
 /// Where a plugin may be dialled. Link-local and metadata addresses are always excluded.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl DialPolicy {
             let is_listed = egress.socket_dirs.iter().any(is_below);
             return (!is_listed).then(|| {
                 format!(
-                    "{path} lies in no directory that sockets of the API's plugins may be in: list it in \
+                    "{path} is in no directory that `egress` permits for sockets of the API's plugins: list it in \
                      `egress.socket_dirs`"
                 )
             });
@@ -94,8 +94,8 @@ impl DialPolicy {
         }
         (!egress.names(host) && egress.cidrs.is_empty()).then(|| {
             format!(
-                "plugins of the API may not be at `{host}`: list the name in `egress.names`, or its network in \
-                 `egress.cidrs`"
+                "`egress` doesn't permit plugins of the API at `{host}`: list the name in `egress.names`, or its \
+                 network in `egress.cidrs`"
             )
         })
     }

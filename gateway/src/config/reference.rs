@@ -55,7 +55,7 @@ fn reference(inner: &str) -> Result<ReferencePart<'_>, String> {
         return if path.starts_with('/') {
             Ok(ReferencePart::File(path))
         } else {
-            Err("a reference to a file names it from the root: write `${file:/path}`".into())
+            Err("a reference to a file needs an absolute path: write `${file:/path}`".into())
         };
     }
     let (name, default) = match inner.split_once(":-") {
@@ -234,7 +234,7 @@ fn read(path: &Path) -> Result<String, String> {
     }
     let bytes = read_limited::file(path, MAX_REFERENCED_FILE).map_err(unreadable)?;
     let bytes = bytes.ok_or_else(|| {
-        format!("{} is larger than 64 KiB: name the file that holds the value alone", path.display())
+        format!("{} is larger than 64 KiB: name a file that holds only the value", path.display())
     })?;
     let mut text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
     if text.ends_with('\n') {
@@ -288,7 +288,7 @@ pub fn resolve_references(
     resolve_value(&mut resolved, "", &mut |text| resolve_noting(text, &env, scope, &mut secrets))?;
     match resolved {
         Value::Object(values) => Ok(ResolvedPluginConfig { values, secrets }),
-        _ => Err("a plugin's config is a mapping".into()),
+        _ => Err("a plugin's config must be a mapping".into()),
     }
 }
 

@@ -54,12 +54,12 @@ const FORMATS: &[TextFormat] = &[
     },
     TextFormat {
         name: "sha-256",
-        words: "a SHA-256: 64 hexadecimal digits, none a capital",
+        words: "a SHA-256: 64 lower-case hexadecimal digits",
         fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
     },
     TextFormat {
         name: "network",
-        words: "a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
+        words: "a network without bits after its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
         fits: |text| text.parse::<Cidr>().is_ok(),
     },
 ];

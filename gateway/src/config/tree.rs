@@ -209,10 +209,10 @@ fn syntax_fault(error: &ScanError) -> YamlFault {
     let at = Mark { line: error.marker().line(), column: error.marker().col() };
     let remedy = match error.kind() {
         ErrorKind::MissingAnchorOrAliasName | ErrorKind::UnknownAnchor => {
-            Some("a `*` that is meant as text is written in quotes: \"*\"")
+            Some("put a `*` that is text in quotes: \"*\"")
         }
         ErrorKind::ExpectedFlowMappingSeparator | ErrorKind::ExpectedFlowSequenceSeparator => {
-            Some("inside { } and [ ] a reference is written in quotes: \"${NAME}\"")
+            Some("inside { } and [ ] put a reference in quotes: \"${NAME}\"")
         }
         ErrorKind::UnexpectedCharacter { .. } => Some("write the text in quotes"),
         ErrorKind::MappingValueNotAllowed => {
@@ -294,7 +294,11 @@ impl TreeBuilder {
 
     fn refuse_tag(&self, tagged: bool, region: Region) -> Result<(), YamlFault> {
         if tagged {
-            return Err(fault(region, "a tag stands here", "leave tags out; quotes make any value text"));
+            return Err(fault(
+                region,
+                "a tag is not supported here",
+                "remove the tag; quotes make any value text",
+            ));
         }
         Ok(())
     }
@@ -327,7 +331,11 @@ impl TreeBuilder {
     ) -> Result<(), YamlFault> {
         self.refuse_tag(tagged, region)?;
         if self.awaits_key() {
-            return Err(fault(region, "a key is text, not a mapping or a list", "write the key as text"));
+            return Err(fault(
+                region,
+                "a key must be text, not a mapping or a list",
+                "write the key as text",
+            ));
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(region));
@@ -348,11 +356,15 @@ impl TreeBuilder {
 
     fn alias(&mut self, id: usize, region: Region) -> Result<(), YamlFault> {
         if self.awaits_key() {
-            return Err(fault(region, "a key is text, not an alias", "write the key out"));
+            return Err(fault(region, "a key must be text, not an alias", "write the key out"));
         }
         // An alias within its own anchor would contain itself.
         let Some(anchored) = self.anchors.get(&id) else {
-            return Err(fault(region, "this alias stands inside what it names", "write the value out"));
+            return Err(fault(
+                region,
+                "this alias refers to a value that contains it",
+                "write the value out",
+            ));
         };
         if self.open.len() + anchored.depth > MAX_DEPTH {
             return Err(too_deep(region));
@@ -449,7 +461,8 @@ fn plain_scalar(text: &str) -> Result<NodeKind, String> {
 
 /// Returns `None` if the text isn't a number at all.
 fn number(text: &str) -> Option<Result<Number, String>> {
-    let out_of_range = || Err("this number can't be kept exactly; in quotes it is text".to_owned());
+    let out_of_range =
+        || Err("this number can't be represented exactly; put it in quotes to make it text".to_owned());
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
         return Some(out_of_range());

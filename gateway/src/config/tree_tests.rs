@@ -65,7 +65,7 @@ fn scalars_follow_the_core_schema_of_yaml_1_2() {
         ".nan",
         "1e999",
     ] {
-        faulty(text, 1, 0, "this number can't be kept exactly; in quotes it is text");
+        faulty(text, 1, 0, "this number can't be represented exactly; put it in quotes to make it text");
     }
 }
 
@@ -108,8 +108,8 @@ fn aliases_are_written_out_within_bounds() {
         json!({"a": {"k": [1]}, "b": [{"k": [1]}, {"k": [1]}]})
     );
     assert_eq!(good("a: &x 1\nb: &x 2\nc: *x").to_json(), json!({"a": 1, "b": 2, "c": 2}));
-    faulty("a: &x [*x]", 1, 7, "this alias stands inside what it names");
-    faulty("&x a: 1\n*x : 2", 2, 0, "a key is text, not an alias");
+    faulty("a: &x [*x]", 1, 7, "this alias refers to a value that contains it");
+    faulty("&x a: 1\n*x : 2", 2, 0, "a key must be text, not an alias");
     let mut text = String::from("a0: &a0 [1]\n");
     for n in 1..70 {
         text.push_str(&format!("a{n}: &a{n} [*a{}]\n", n - 1));
@@ -120,11 +120,11 @@ fn aliases_are_written_out_within_bounds() {
 
 #[test]
 fn what_json_has_no_word_for_is_refused() {
-    faulty("a: !!str 1", 1, 9, "a tag stands here");
-    faulty("a: !x [1]", 1, 6, "a tag stands here");
+    faulty("a: !!str 1", 1, 9, "a tag is not supported here");
+    faulty("a: !x [1]", 1, 6, "a tag is not supported here");
     faulty("<<: { a: 1 }", 1, 0, "`<<` merges no mapping here (it is not YAML 1.2)");
     assert_eq!(good("'<<': 1").to_json(), json!({"<<": 1}));
-    faulty("? [a]\n: b", 1, 2, "a key is text, not a mapping or a list");
+    faulty("? [a]\n: b", 1, 2, "a key must be text, not a mapping or a list");
     faulty("a: 1\n---\nb: 2", 2, 0, "a second document begins here");
     faulty(&("[".repeat(65) + &"]".repeat(65)), 1, 64, "mappings and lists are nested more than 64 deep");
     assert!(parse("").root.is_none() && parse("# nothing\n").root.is_none());
@@ -139,12 +139,9 @@ fn syntax_errors_have_a_place_and_a_remedy() {
         assert!(fault.message.starts_with("not YAML: "), "{}", fault.message);
         (fault.at.start.line, fault.at.start.column, fault.remedy.unwrap_or_default())
     };
-    assert_eq!(
-        remedy("a: 1\nb: *\n"),
-        (2, 3, "a `*` that is meant as text is written in quotes: \"*\"".into())
-    );
-    assert_eq!(remedy("b: *x\n"), (1, 3, "a `*` that is meant as text is written in quotes: \"*\"".into()));
-    let reference = "inside { } and [ ] a reference is written in quotes: \"${NAME}\"";
+    assert_eq!(remedy("a: 1\nb: *\n"), (2, 3, "put a `*` that is text in quotes: \"*\"".into()));
+    assert_eq!(remedy("b: *x\n"), (1, 3, "put a `*` that is text in quotes: \"*\"".into()));
+    let reference = "inside { } and [ ] put a reference in quotes: \"${NAME}\"";
     assert_eq!(remedy("{ a: ${X} }"), (1, 6, reference.into()));
     assert_eq!(remedy("a: @b"), (1, 3, "write the text in quotes".into()));
     assert_eq!(

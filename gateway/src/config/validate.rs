@@ -77,7 +77,7 @@ impl SchemaValidation<'_> {
             ValidationErrorKind::MinItems { .. } => {
                 self.report(Problem::new(
                     &pointer,
-                    format!("{} must have an entry at least", name(&pointer)),
+                    format!("{} must have at least one entry", name(&pointer)),
                 ));
             }
             _ => self.wrong_value(&pointer),
@@ -125,7 +125,7 @@ impl SchemaValidation<'_> {
         } else if schema::types(place).contains(&"string") && (value.is_number() || value.is_boolean()) {
             problem.remedy = Some("write it in quotes".into());
         } else if schema::types(place).contains(&"array") && !value.is_array() && !value.is_null() {
-            problem.remedy = Some("a list has one entry per line, each behind `- `, or stands in [ ]".into());
+            problem.remedy = Some("write one entry per line, each after `- `, or put the list in [ ]".into());
         }
         self.report(problem);
     }
@@ -163,7 +163,7 @@ impl SchemaValidation<'_> {
             self.report(problem.remedy(if is_large {
                 format!("write one from {} to {}", i64::MIN, i64::MAX)
             } else {
-                "write it in digits alone".to_owned()
+                "write only digits".to_owned()
             }));
         }
     }

@@ -31,8 +31,7 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 
 #[test]
 fn numbers_that_only_the_schema_takes_for_whole_ones_are_refused_where_they_stand() {
-    let (digits, range) =
-        ("write it in digits alone", format!("write one from {} to {}", i64::MIN, i64::MAX));
+    let (digits, range) = ("write only digits", format!("write one from {} to {}", i64::MIN, i64::MAX));
     for number in ["10.0", "1e3"] {
         let text = format!("limits: {{ in_flight: {number} }}\n");
         rest(&text, 2, "`in_flight` must be a whole number from 1 to 1000000", digits);
@@ -103,7 +102,7 @@ fn wrong_types_are_refused_in_words_of_the_schema() {
     );
 }
 
-const LIST: &str = "a list has one entry per line, each behind `- `, or stands in [ ]";
+const LIST: &str = "write one entry per line, each after `- `, or put the list in [ ]";
 
 #[test]
 fn durations_sizes_rates_and_addresses_are_written_out() {
@@ -157,15 +156,15 @@ fn what_is_missing_is_named() {
     refused("auth: {}\n", 1, "`issuers` is missing here", "add `issuers`: a list");
     binding(
         "plugin: p, name: b, tenant: \"*\", priority: 2, points: []",
-        "`points` must have an entry at least",
+        "`points` must have at least one entry",
         "",
     );
     binding(
         "plugin: p, name: b, tenant: \"*\", priority: 2, match: { tools: [] }",
-        "`tools` must have an entry at least",
+        "`tools` must have at least one entry",
         "",
     );
-    refused("auth: { issuers: [] }\n", 1, "`issuers` must have an entry at least", "");
+    refused("auth: { issuers: [] }\n", 1, "`issuers` must have at least one entry", "");
     refused(
         "auth:\n  issuers:\n    - issuer: i\n      jwks_url: \"https://x\"\n",
         3,

@@ -59,7 +59,7 @@ impl Blocker {
         Blocker {
             what: "the keys of an issuer".to_owned(),
             is_required: false,
-            how: ", which can't be fetched so far: the log says why".to_owned(),
+            how: ", which can't be fetched: see the log".to_owned(),
             why: "an issuer has no keys: see the log for why they can't be fetched".to_owned(),
         }
     }

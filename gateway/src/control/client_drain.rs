@@ -70,7 +70,7 @@ impl DrainingClients {
             let given_up = client.drain_until(for_observers(&at_once)).await;
             if given_up > 0 {
                 let plugin = client.name();
-                tracing::warn!(plugin, given_up, "observers did not see every call");
+                tracing::warn!(plugin, given_up, "observers did not receive every call");
             }
             if let Some(successor) = successor(&snapshots, &client) {
                 successor.add_dropped(client.observers_dropped() - dropped);

@@ -87,7 +87,7 @@ impl DesiredConfig {
         };
         if !applies(&loaded) && loaded.has_objects() {
             tracing::warn!(
-                "the file's plugins, tenants and bindings are not looked at (`store.apply_file: false`)"
+                "the file's plugins, tenants and bindings are ignored (`store.apply_file: false`)"
             );
         }
         match self.composed(registry, &loaded, ReloadTrigger::File, workshop, &[]).await {
@@ -98,12 +98,13 @@ impl DesiredConfig {
         match registry.last_good() {
             Some(contents) => {
                 let revision = contents.revision();
-                tracing::warn!(revision, "starting with the last good table until the store can be reached");
+                tracing::warn!(revision, "the store can't be reached: starting with the last good table");
                 Ok((loaded.with(contents.objects()), ConfigBasis::Registry(contents)))
             }
             None => {
                 tracing::error!(
-                    "there is no last good table: calls are refused until the store can be reached"
+                    "the store can't be reached, and there is no last good table: calls are refused until it can be \
+                     reached"
                 );
                 Ok((loaded.with(ObjectSet::default()), ConfigBasis::Nothing))
             }
@@ -193,7 +194,8 @@ pub(crate) fn file_alone(loaded: &LoadedConfig) -> Result<(), Problems> {
     RouteTable::build(&loaded.config, &[], 0).map(drop).map_err(|problems| loaded.render(&problems))
 }
 
-/// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
+/// Builds the configuration that a write would lead to. The file is checked by itself first, because its mistakes have
+/// lines.
 fn check(
     loaded: LoadedConfig,
     workshop: Arc<RuntimeBuilder>,
@@ -226,18 +228,18 @@ fn trouble(
 ) -> Option<Failure> {
     let not_ready = |detail: &str| Some(Failure::new(Reason::NotReady, detail));
     if entry.needs_consent() && entry.accepted.is_none() {
-        return not_ready("the plugin waits for approval: nobody consented to what it does");
+        return not_ready("the plugin is waiting for approval of its manifest");
     }
     let (known, client) = active?;
     if entry == known {
         return client.trouble();
     }
     if !entry.addresses().eq(known.addresses()) {
-        return not_ready("the plugin was not met yet where it is to be");
+        return not_ready("the plugin has not been reached at its new address yet");
     }
     let is_met = client.status().manifest.is_some() || !client.wants().is_empty();
     if entry.needs_consent() && is_met && !has_manifest {
-        return not_ready("the plugin does not describe itself as it would be consented to");
+        return not_ready("the plugin's manifest differs from the one to be accepted");
     }
     None
 }

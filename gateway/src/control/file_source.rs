@@ -87,9 +87,8 @@ impl Source {
         telemetry: impl FnOnce(&Config) -> Result<T, String>,
     ) -> Result<(LoadedConfig, T), Problems> {
         if let Some(path) = self.path.as_deref().filter(|path| is_no_file(path)) {
-            let (file, message) =
-                (path.display().to_string(), "is no file that can be read again".to_owned());
-            return Err(Problems::nowhere(&file, message, "put a file there, or start the process again"));
+            let (file, message) = (path.display().to_string(), "is not a regular file".to_owned());
+            return Err(Problems::nowhere(&file, message, "put a file there, or restart the process"));
         }
         self.load(telemetry)
     }

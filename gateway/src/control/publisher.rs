@@ -203,15 +203,19 @@ impl Publisher {
             fresh.add_dropped(old.observers_dropped());
             let was_enabled = before.config.plugins.iter().any(|old| old.name == *name && old.enabled);
             let (event, message) = match (was_enabled, plugin.enabled) {
-                (true, false) => ("plugin.disabled", "switched off: it is dialled no more"),
+                (true, false) => ("plugin.disabled", "disabled: the gateway no longer connects to it"),
                 (false, true) => ("plugin.enabled", "switched on"),
-                _ => ("plugin.config_changed", "its entry in the configuration is another"),
+                _ => ("plugin.config_changed", "its configuration entry has changed"),
             };
             tracing::info!(event, plugin = name, "{message}");
         }
         for (plugin, old) in before.fresh(slice::from_ref(&self.current)) {
             if self.current.client(&plugin.name).is_none() {
-                tracing::info!(event = "plugin.removed", plugin = plugin.name, "left the configuration");
+                tracing::info!(
+                    event = "plugin.removed",
+                    plugin = plugin.name,
+                    "removed from the configuration"
+                );
             }
             self.draining.retire_after_calls(Arc::clone(old));
         }
@@ -258,7 +262,7 @@ impl Publisher {
         }
         self.snapshots.publish(self.workshop.to_snapshot(generation, config, table));
         (self.manifests, self.revision) = (manifests, revision);
-        tracing::info!(event = "table.published", revision, "the routing table is in force");
+        tracing::info!(event = "table.published", revision, "a new routing table is active");
         log_bypass_changes(&self.bypassed.bypasses, &bypassed.bypasses);
         self.bypassed = bypassed;
         Ok(())
@@ -304,7 +308,7 @@ fn log_bypass_changes(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
             tenant,
             %until,
             reason,
-            "taken out of the tenant's chains for a while"
+            "the binding is bypassed for the tenant"
         );
     }
     let is_of = |other: &Bypass, of: &Bypass| (&other.binding, &other.tenant) == (&of.binding, &of.tenant);
@@ -316,7 +320,7 @@ fn log_bypass_changes(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
             tenant,
             %until,
             reason,
-            "stands in the tenant's chains again"
+            "the binding applies to the tenant again"
         );
     }
 }

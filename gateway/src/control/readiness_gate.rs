@@ -108,9 +108,7 @@ impl ReadinessGate {
             return;
         }
         let missing = match &current.basis {
-            ConfigBasis::Nothing => {
-                Some("the registry was never read, so the plugins that it requires are unknown".to_owned())
-            }
+            ConfigBasis::Nothing => Some("its required plugins are not known yet".to_owned()),
             ConfigBasis::File(_) | ConfigBasis::Registry(_) => {
                 missing_plugin(current).map(|missing| self.describe_missing(&missing))
             }

@@ -227,11 +227,13 @@ impl Reconciler {
                 self.snapshots.set_reload_status(self.snapshots.reload_status().whole());
                 self.note_settled(&same, false);
                 if trigger == ReloadTrigger::File {
-                    tracing::info!("the configuration was read again and is as it was");
+                    tracing::info!("the configuration was reloaded and has not changed");
                 }
             }
             Ok(same) if self.is_pending(&same) => {
-                tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
+                tracing::info!(
+                    "the configuration was reloaded and has not changed: it waits for its plugins"
+                );
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
@@ -259,7 +261,7 @@ impl Reconciler {
         self.requests.tell(&ReloadReply::Later(why.clone()));
         // Without a changed file, what is active is what was read last.
         if trigger == ReloadTrigger::File {
-            tracing::error!(event = "config.rejected", "{why}; the file is read again when that has passed");
+            tracing::error!(event = "config.rejected", "{why}; the file is read again afterwards");
             self.reject(vec![why]);
         }
     }
@@ -319,7 +321,7 @@ impl Reconciler {
         let is_news = !std::mem::replace(&mut pending.candidate.noted, true);
         self.show_waiting_for(Some(what.in_full()));
         if is_news {
-            tracing::info!("a changed configuration waits for {}", what.what);
+            tracing::info!("a changed configuration is pending: waiting for {}", what.what);
         }
     }
 
@@ -330,7 +332,7 @@ impl Reconciler {
         self.show_waiting_for(Some(what.in_full()));
         if is_news {
             self.reject(vec![what.why.clone()]);
-            tracing::error!(event = "config.rejected", "{}; it is taken once that has passed", what.why);
+            tracing::error!(event = "config.rejected", "{}; it becomes active afterwards", what.why);
         }
     }
 
@@ -351,7 +353,7 @@ impl Reconciler {
         self.snapshots.set_reload_status(ReloadStatus::now(restart_required));
         self.note_settled(&generation, true);
         if !keys.is_empty() {
-            tracing::warn!(keys, "the process has to be started again for these keys to take effect");
+            tracing::warn!(keys, "restart the process to apply changes of these keys");
         }
     }
 
@@ -392,5 +394,5 @@ fn log(problems: &Problems) {
         tracing::error!(event = "config.rejected", line, variable, pointer, remedy, "{message}");
     }
     let problems = problems.count();
-    tracing::error!(event = "config.rejected", problems, "the configuration in force stays");
+    tracing::error!(event = "config.rejected", problems, "the current configuration stays active");
 }

@@ -55,7 +55,7 @@ impl PluginRejections {
             {
                 let (name, reason, detail) = (&plugin.name, status.why.as_str(), &status.detail);
                 let why = format!(
-                    "plugin `{name}` refuses its entry ({reason}: {detail}); it goes on by the one before"
+                    "plugin `{name}` rejected its new entry ({reason}: {detail}); keeping the previous one"
                 );
                 tracing::error!(event = "plugin.config_refused", plugin = name, reason, "{why}");
                 let refusal = EntryRefusal { reason, detail: detail.clone() };

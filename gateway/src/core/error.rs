@@ -1,5 +1,5 @@
-//! Why no decision could be made: one closed [`Code`], and the only table of what it means over HTTP and gRPC
-//! (docs/protocol.md, section 4). Knows nothing of how an answer is written; that is `edge::response`.
+//! Errors: why no decision could be made. [`Code`] is the closed list of codes, and the only table of their HTTP and
+//! gRPC statuses (docs/protocol.md, section 4). Knows nothing of how an answer is encoded; that is `edge::response`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use crate::core::{point::Point, step::Reason};
 /// Whose failure an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Party {
-    /// Who sent the request, or who set up its token or tenant.
+    /// The sender of the request, or the owner of its token or tenant.
     Caller,
-    /// A plugin of the chain, or the time that the chain had.
+    /// A plugin of the chain, or the chain's time budget.
     Plugin,
-    /// The gateway itself, or what it keeps its data in.
+    /// The gateway itself, or its database.
     Gateway,
 }
 
 impl Party {
-    /// As docs/errors.md and `hookgate errors` name it.
+    /// The name in docs/errors.md and `hookgate errors`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Party::Caller => "caller",
@@ -38,7 +38,7 @@ const fn without_full_stop(sentence: &'static str) -> &'static str {
 
 macro_rules! error_codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $http:literal, $grpc:ident, $party:ident, $remedy:literal;)+) => {
-        /// Why no decision could be made. The names are reserved: no block carries one.
+        /// Why no decision could be made. The names are reserved: no block may use one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
 
@@ -51,7 +51,7 @@ macro_rules! error_codes {
                 match self { $(Code::$variant => $text,)+ }
             }
 
-            /// What it means, in one sentence that names nobody, without its full stop as every detail is.
+            /// The meaning in one impersonal sentence, without a full stop, as in every `detail`.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Code::$variant => without_full_stop(concat!($($doc),+).trim_ascii()),)+ }
             }
@@ -71,7 +71,7 @@ macro_rules! error_codes {
                 match self { $(Code::$variant => Party::$party,)+ }
             }
 
-            /// What the caller does about it, beside making no use of its payload: one sentence without its full stop.
+            /// What the caller should do, beside not using its payload: one sentence without a full stop.
             pub const fn remedy(self) -> &'static str {
                 match self { $(Code::$variant => $remedy,)+ }
             }
@@ -83,99 +83,99 @@ error_codes! {
     /// No bearer token.
     TokenMissing = "TOKEN_MISSING", 401, Unauthenticated, Caller,
         "Send `Authorization: Bearer TOKEN`";
-    /// The token is not one of ours: signature, issuer, audience, algorithm or shape.
+    /// The token is not valid here: signature, issuer, audience, algorithm or format.
     TokenInvalid = "TOKEN_INVALID", 401, Unauthenticated, Caller,
         "Get a token from an issuer that the gateway accepts; `detail` says what is wrong with this one";
-    /// The token is past its `exp`.
+    /// The token has expired.
     TokenExpired = "TOKEN_EXPIRED", 401, Unauthenticated, Caller,
         "Get a new token and call again";
     /// The token lacks the scope that the call needs.
     ScopeMissing = "SCOPE_MISSING", 403, PermissionDenied, Caller,
         "Ask the issuer for a token with the scope that `detail` names";
-    /// The tenant is not configured, or the issuer may not speak for it.
+    /// The tenant is unknown, or the issuer may not issue tokens for it.
     TenantUnknown = "TENANT_UNKNOWN", 403, PermissionDenied, Caller,
-        "Have the tenant added, to the gateway or to what the issuer may speak for";
-    /// The tenant is switched off.
+        "Add the tenant to the gateway, or to `tenants` of the issuer";
+    /// The tenant is disabled.
     TenantDisabled = "TENANT_DISABLED", 403, PermissionDenied, Caller,
-        "Have the tenant switched on again";
-    /// The request breaks the contract; the violations name each member.
+        "Enable the tenant";
+    /// The request is invalid; the violations name each member.
     PayloadInvalid = "PAYLOAD_INVALID", 400, InvalidArgument, Caller,
         "Correct what `detail` names, or the members that `errors` points at";
-    /// The call went through too many gateways.
+    /// The call passed through too many gateways.
     Loop = "LOOP", 400, FailedPrecondition, Caller,
-        "Look for a plugin that calls the gateway inside a call of its own";
-    /// No path, method or object of this name.
+        "Find the plugin that calls the gateway while it handles a call";
+    /// There is no path, method or object with this name.
     NotFound = "NOT_FOUND", 404, NotFound, Caller,
-        "Correct the path, the method or the name in it; a token that names a tenant sees that tenant alone";
-    /// The path takes another HTTP method.
+        "Correct the path, the method or the name; a token that names a tenant sees only that tenant";
+    /// The path does not support this HTTP method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented, Caller,
         "Use the HTTP method that the header `Allow` names";
-    /// The body is of a type or encoding that is not taken.
+    /// The body's media type or encoding is not supported.
     ContentType = "CONTENT_TYPE", 415, Unimplemented, Caller,
-        "Send `application/json` or `application/grpc`, not compressed";
-    /// What is there now does not allow it: by its version, its owner, its state, or what else names it.
+        "Send uncompressed `application/json` or `application/grpc`";
+    /// The current state does not allow the request: a version, an owner, a state, or another object that uses it.
     Conflict = "CONFLICT", 409, Aborted, Caller,
-        "Look at what is there now, change what `detail` names, and repeat it on that";
-    /// The chain is not the one the caller expects.
+        "Read the current state, correct what `detail` names, and repeat the request";
+    /// The plan is not the one that the caller expects.
     PlanChanged = "PLAN_CHANGED", 409, Aborted, Caller,
-        "Start the run anew, or decide again without `expect_plan_digest`";
-    /// The written configuration is not valid.
+        "Restart the run, or call again without `expect_plan_digest`";
+    /// The configuration to be written is invalid.
     ConfigInvalid = "CONFIG_INVALID", 422, InvalidArgument, Caller,
         "Correct the fields that `errors` points at";
-    /// The request is over the size limit.
+    /// The request exceeds the size limit.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, ResourceExhausted, Caller,
-        "Send less, or have `limits.request` raised";
-    /// The tenant has too many calls under way, or calls too often.
+        "Send less, or raise `limits.request`";
+    /// The tenant exceeds its limit of calls in flight, or its rate.
     TenantLimited = "TENANT_LIMITED", 429, ResourceExhausted, Caller,
         "Wait as `Retry-After` says, then call again";
-    /// The gateway has too many calls under way.
+    /// The gateway has too many calls in flight.
     Overloaded = "OVERLOADED", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again";
     /// The gateway is shutting down.
     Draining = "DRAINING", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again on a new connection";
-    /// The gateway's database cannot be reached for a write, or could not be read since the gateway started.
+    /// The gateway's database is unreachable for a write, or has been unreadable since the gateway started.
     StoreUnavailable = "STORE_UNAVAILABLE", 503, Unavailable, Gateway,
-        "Wait as `Retry-After` says, then call again; before a write is repeated, look whether it was written";
+        "Wait as `Retry-After` says, then call again; before you repeat a write, check whether it happened";
     /// The decision could not be recorded.
     RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again";
     /// A plugin cannot be called.
     PluginUnavailable = "PLUGIN_UNAVAILABLE", 503, Unavailable, Plugin,
         "Stop; call again later";
-    /// A plugin did not answer within its time-out.
+    /// A plugin did not answer within its timeout.
     PluginTimeout = "PLUGIN_TIMEOUT", 504, DeadlineExceeded, Plugin,
         "Stop; call again later";
-    /// The invocation's budget ran out.
+    /// The invocation's time budget ran out.
     BudgetExhausted = "BUDGET_EXHAUSTED", 504, DeadlineExceeded, Plugin,
         "Stop; call again later, with more time if the call set a limit of its own";
     /// A plugin answered with an error.
     PluginError = "PLUGIN_ERROR", 502, Internal, Plugin,
-        "Stop; give the request id to whoever runs the gateway";
-    /// A plugin's answer breaks the contract.
+        "Stop; report the request id to the gateway's operator";
+    /// A plugin's reply is invalid.
     PluginBadReply = "PLUGIN_BAD_REPLY", 502, Internal, Plugin,
-        "Stop; give the request id to whoever runs the gateway";
-    /// Our own fault, never a plugin's.
+        "Stop; report the request id to the gateway's operator";
+    /// An error of the gateway itself, never of a plugin.
     Internal = "INTERNAL", 500, Internal, Gateway,
-        "Stop; give the request id to whoever runs the gateway";
-    /// The caller went away; a label, never seen over HTTP.
+        "Stop; report the request id to the gateway's operator";
+    /// The caller disconnected. Used in logs and metrics, never sent over HTTP.
     Cancelled = "CANCELLED", 499, Cancelled, Caller,
-        "Nothing: nobody waits for an answer";
+        "None: nobody is waiting for an answer";
 }
 
 impl Code {
-    /// The one by this name.
+    /// The code with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Code::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// Whether `name` is one of ours, so that no plugin may block with it.
+    /// Whether `name` is a code of the gateway, so that no plugin may block with it.
     pub fn is_reserved(name: &str) -> bool {
         Code::from_name(name).is_some()
     }
 
-    /// The code of a step that failed in a chain that must not go on. `status` is the plugin's own gRPC
-    /// status where it answered with one.
+    /// The code for a failed step that ends its chain. `status` is the plugin's own gRPC status, if it answered with
+    /// one.
     pub const fn for_step(reason: Reason, status: Option<Grpc>) -> Code {
         match reason {
             Reason::Unreachable
@@ -197,7 +197,7 @@ impl Code {
     }
 }
 
-/// A status code as gRPC writes it.
+/// The canonical name of a gRPC status code.
 pub const fn grpc_name(code: Grpc) -> &'static str {
     match code {
         Grpc::Ok => "OK",
@@ -226,12 +226,12 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// One thing that is wrong with a request.
+/// One mistake in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// JSON pointer (RFC 6901) to the member, from the root of the request; empty for the whole.
     pub pointer: String,
-    /// What is wrong and what would be right, for people.
+    /// The mistake and the remedy, for people.
     pub message: String,
 }
 
@@ -242,19 +242,19 @@ impl Violation {
     }
 }
 
-/// Why no decision could be made, for the caller (`detail`, `violations`) and for the operator (`source`).
+/// Why no decision could be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Error {
     /// What went wrong.
     pub code: Code,
-    /// One sentence for the caller, without a full stop; holds no secret and no inner detail.
+    /// One sentence for the caller, without a full stop; contains no secret and no internal detail.
     pub detail: String,
-    /// What is wrong with the request, member by member.
+    /// The mistakes in the request, by member.
     pub violations: Vec<Violation>,
-    /// When to try again, where that makes sense.
+    /// When to retry, if a retry makes sense.
     pub retry_after: Option<Duration>,
-    /// The step that ended the chain, where one did; left out of answers with `answer.detail: minimal`.
+    /// The step that ended the chain, if one did; omitted from answers with `answer.detail: minimal`.
     pub step: Option<Box<FailedStep>>,
 }
 
@@ -277,7 +277,7 @@ impl Error {
         Error { code, detail: detail.into(), violations: Vec::new(), retry_after: None, step: None }
     }
 
-    /// A request that breaks the contract in the ways listed (at least one).
+    /// An invalid request, with at least one violation.
     pub fn invalid(violations: Vec<Violation>) -> Self {
         let detail = match violations.as_slice() {
             [only] => only.message.clone(),
@@ -286,7 +286,7 @@ impl Error {
         Error { violations, ..Error::new(Code::PayloadInvalid, detail) }
     }
 
-    /// Adds when to try again.
+    /// Sets when to retry.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);

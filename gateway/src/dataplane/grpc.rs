@@ -144,7 +144,7 @@ pub(crate) fn message<M: Message + Default>(mut body: Bytes, limit: usize) -> Re
     let compressed = body.get_u8() != 0;
     let length = body.get_u32() as usize;
     if compressed {
-        return Err(Error::new(Code::ContentType, "Compressed messages are not taken"));
+        return Err(Error::new(Code::ContentType, "Compressed messages are not supported"));
     }
     if length > limit {
         return Err(too_large(limit));

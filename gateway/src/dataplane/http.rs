@@ -83,7 +83,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), Error> {
         Some("" | "identity") => Ok(()),
         Some(_) | None => Err(Error::new(
             Code::ContentType,
-            "Compressed requests are not taken: leave out `content-encoding`",
+            "Compressed requests are not supported: omit `content-encoding`",
         )),
     }
 }
@@ -94,12 +94,12 @@ async fn openapi() -> Response {
 }
 
 async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
-    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path takes the method that `Allow` names"))
+    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path requires the method that `Allow` names"))
 }
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
     let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
-                  /v1/after-tool-result and /v1/before-response; /v1/whoami says what a token is";
+                  /v1/after-tool-result and /v1/before-response; /v1/whoami describes a token";
     refuse(&gateway, &Error::new(Code::NotFound, detail))
 }
 

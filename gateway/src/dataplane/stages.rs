@@ -159,8 +159,7 @@ fn context(
 ) -> Result<CallContext, Error> {
     if let Some(user_id) = &identity.user_id {
         if request.user_id.is_some() {
-            let violation =
-                Violation::new("/context/user_id", "`user_id` is taken from the token: leave it out");
+            let violation = Violation::new("/context/user_id", "`user_id` is taken from the token: omit it");
             return Err(Error::invalid(vec![violation]));
         }
         // Empty: the issuer maps it, and this token has none.

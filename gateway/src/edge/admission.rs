@@ -118,7 +118,7 @@ impl MemoryPermit {
     /// Takes room for `bytes` more. OVERLOADED where there is none; TENANT_LIMITED where it is kept for other tenants.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Error> {
         self.all.grow(bytes, self.most).ok_or_else(|| {
-            Error::new(Code::Overloaded, "The gateway has too many payload bytes under way")
+            Error::new(Code::Overloaded, "The gateway has too many payload bytes in flight")
                 .retry_after(RETRY_AFTER)
         })?;
         let Some(of_tenant) = &mut self.of_tenant else { return Ok(()) };
@@ -126,8 +126,7 @@ impl MemoryPermit {
         let (held, free) = (of_tenant.gauge.taken(), self.most.saturating_sub(self.all.gauge.taken()));
         // A call that is its tenant's only one may have all that is there.
         if held > of_tenant.amount && !fair_share::may_take(held, free) {
-            let detail =
-                "The tenant's calls under way have as many payload bytes as its share of the gateway allows";
+            let detail = "The tenant's calls in flight use up its share of the gateway's payload bytes";
             return Err(Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER));
         }
         Ok(())
@@ -138,7 +137,7 @@ impl Admission {
     /// A place among all calls, of which there are at most `most`, or OVERLOADED.
     pub fn enter(&self, most: usize) -> Result<CallPermit, Error> {
         self.calls.take(1, most).map(|taken| CallPermit { _taken: taken }).ok_or_else(|| {
-            Error::new(Code::Overloaded, "The gateway has too many calls under way").retry_after(RETRY_AFTER)
+            Error::new(Code::Overloaded, "The gateway has too many calls in flight").retry_after(RETRY_AFTER)
         })
     }
 
@@ -156,7 +155,7 @@ impl Admission {
     ) -> Result<TenantCallPermit, Error> {
         let entry = self.tenant(tenant, rate);
         let taken = entry.calls.take(1, most).ok_or_else(|| {
-            let detail = format!("The tenant has {most} calls under way, which is its limit");
+            let detail = format!("The tenant has {most} calls in flight, which is its limit");
             Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER)
         })?;
         if let Some((rate, limiter)) = &entry.rate

@@ -54,7 +54,8 @@ impl RequestMeta {
         let depth = depth(headers)?;
         if depth > MAX_GATEWAY_DEPTH {
             let detail = format!(
-                "The call went through {depth} gateways, {MAX_GATEWAY_DEPTH} are allowed: a plugin calls back"
+                "The call went through {depth} gateways, but {MAX_GATEWAY_DEPTH} are allowed: a plugin calls the \
+                 gateway"
             );
             return Err(Error::new(Code::Loop, detail));
         }

@@ -6,9 +6,9 @@ use std::{fmt::Display, io};
 pub(crate) fn unreadable(what: impl Display, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "correct the path, or put the file there",
-        io::ErrorKind::PermissionDenied => "let the user that runs the gateway read it",
+        io::ErrorKind::PermissionDenied => "make it readable for the gateway's user",
         io::ErrorKind::IsADirectory => "name a file in it",
-        _ => "see whether another program can read it",
+        _ => "check whether another program can read it",
     };
     format!("{what} can't be read: {error}: {remedy}")
 }

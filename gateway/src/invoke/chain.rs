@@ -359,7 +359,7 @@ fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
 
 /// The error of a chain whose step failed and must not be skipped.
 fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Error {
-    let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never asked"));
+    let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never called"));
     let code = Code::for_step(failure.reason, failure.status);
     let detail = format!("Plugin '{}' failed: {}", step.plugin_name, failure.detail);
     let failed = FailedStep {
@@ -375,7 +375,7 @@ fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Erro
 fn skip_notice(step: &Step, failure: Option<&Failure>) -> Remark {
     let (code, why) = match failure {
         Some(failure) => (Code::for_step(failure.reason, failure.status), failure.detail.as_str()),
-        None => (Code::BudgetExhausted, "too little of the invocation's time was left for it"),
+        None => (Code::BudgetExhausted, "too little of the invocation's budget was left for it"),
     };
     let notice = Notice {
         kind: NoticeKind::Warn.into(),

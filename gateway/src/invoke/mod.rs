@@ -94,10 +94,7 @@ impl Invoker {
     ) -> Result<ChainOutcome<P>, Error> {
         let plan = tenant.plan(P::POINT);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
-            return Err(Error::new(
-                Code::PlanChanged,
-                "The chain is not the one of `expect_plan_digest` any more",
-            ));
+            return Err(Error::new(Code::PlanChanged, "The plan no longer matches `expect_plan_digest`"));
         }
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
         let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);

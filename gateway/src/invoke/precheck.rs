@@ -43,7 +43,7 @@ pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAll
         (StepAllowance::Cut(limit), _) => Before::Ask { grant, limit, cut: true },
         (StepAllowance::Short, OnError::Skip) => Before::Leave(StepEvent::BudgetShort, None),
         (StepAllowance::Short, OnError::Fail) => {
-            failed(Failure::new(Reason::Budget, "none of the invocation's time was left for it"))
+            failed(Failure::new(Reason::Budget, "nothing of the invocation's budget was left for it"))
         }
     }
 }

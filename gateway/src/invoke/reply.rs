@@ -187,7 +187,7 @@ fn folded<P: ExtensionPoint>(
     {
         return Err(ReplyError::new(
             Reason::ForbiddenPatch,
-            format!("it patches `{field}`, but its binding lets it write only {writable:?}"),
+            format!("it patches `{field}`, but its binding permits only {writable:?}"),
         ));
     }
     if let Some(violation) = patch.violations("/modify").into_iter().next() {

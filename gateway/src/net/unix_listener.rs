@@ -73,7 +73,7 @@ pub async fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
         }
         clear(folder, path).await?;
     }
-    Err("others start and end there all the time: choose another path".into())
+    Err("other processes keep replacing it: choose another path".into())
 }
 
 fn make(folder: &Path) -> io::Result<NamedTempFile<UnixListener>> {
@@ -90,13 +90,15 @@ fn unmade(folder: &Path, error: &io::Error) -> String {
     let shown = folder.display();
     match error.kind() {
         io::ErrorKind::NotFound if !folder.exists() => {
-            format!("there is no folder {shown}: make it, or choose another path")
+            format!("there is no folder {shown}: create it, or choose another path")
         }
-        io::ErrorKind::NotADirectory => format!("{shown} is no folder: choose another path"),
+        io::ErrorKind::NotADirectory => format!("{shown} is not a folder: choose another path"),
         io::ErrorKind::PermissionDenied => {
-            format!("this user may not write to the folder {shown}: let it, or choose another path")
+            format!(
+                "the gateway's user may not write to the folder {shown}: permit it, or choose another path"
+            )
         }
-        _ => format!("no socket can be made in the folder {shown}: {error}"),
+        _ => format!("the socket can't be created in the folder {shown}: {error}"),
     }
 }
 
@@ -109,21 +111,23 @@ async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
         Err(error) => return Err(error.to_string()),
     };
     if !there.file_type().is_socket() {
-        return Err("there is a file that is no socket: remove it, or choose another path".into());
+        return Err("there is a file that is not a socket: remove it, or choose another path".into());
     }
     match UnixStream::connect(path).await {
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) if is_left_behind(&error) => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err("there is a socket of another user: remove it, or choose another path".into());
+            return Err(
+                "there is a socket that belongs to another user: remove it, or choose another path".into()
+            );
         }
         // One whose queue is full is listened on too.
         Ok(_) | Err(_) => {
-            return Err("another process listens there: end it, or choose another path".into());
+            return Err("another process listens there: stop it, or choose another path".into());
         }
     }
     let removed = remove(folder, path).await;
-    removed.map_err(|error| format!("the socket that a process left behind can't be removed: {error}"))
+    removed.map_err(|error| format!("the stale socket can't be removed: {error}"))
 }
 
 /// Removes what was left behind at `path`, and not what another process may have put there since it was looked at.

@@ -42,10 +42,10 @@ async fn what_is_listened_on_and_what_is_no_socket_stay() {
     let (path, other) = (folder.path().join("admin.sock"), folder.path().join("file"));
     let (_listener, _file) = listen(&path).await.unwrap();
     let taken = listen(&path).await.unwrap_err();
-    assert_eq!(taken, "another process listens there: end it, or choose another path");
+    assert_eq!(taken, "another process listens there: stop it, or choose another path");
     fs::write(&other, "of somebody").unwrap();
     let taken = listen(&other).await.unwrap_err();
-    assert_eq!(taken, "there is a file that is no socket: remove it, or choose another path");
+    assert_eq!(taken, "there is a file that is not a socket: remove it, or choose another path");
     assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody");
     UnixStream::connect(&path).await.unwrap();
     holds(folder.path(), &["admin.sock", "file"]);
@@ -106,8 +106,8 @@ async fn a_folder_that_is_not_there_is_named() {
     let why = listen(&missing).await.unwrap_err();
     assert_eq!(
         why,
-        format!("there is no folder {}/missing: make it, or choose another path", folder.path().display())
+        format!("there is no folder {}/missing: create it, or choose another path", folder.path().display())
     );
     let why = listen(&file.join("admin.sock")).await.unwrap_err();
-    assert_eq!(why, format!("{} is no folder: choose another path", file.display()));
+    assert_eq!(why, format!("{} is not a folder: choose another path", file.display()));
 }

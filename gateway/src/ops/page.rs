@@ -62,7 +62,7 @@ fn readiness(waiting_for: Option<&Waits>) -> String {
 fn tenants(status: &StatusView<'_>) -> String {
     let tenants = &status.tenants;
     let others = if tenants.accepts_unlisted { "served" } else { "refused" };
-    format!("{} listed, {} of them disabled; others are {others}", tenants.listed, tenants.disabled)
+    format!("{} listed, {} of them disabled; unlisted tenants are {others}", tenants.listed, tenants.disabled)
 }
 
 /// The errors in the file are not public.
@@ -71,7 +71,7 @@ fn configuration(configuration: &ConfigurationReport) -> String {
         None => format!("active for {}", duration(configuration.age_s)),
         Some(refused) => {
             let ago = duration(refused.age_s);
-            format!("the file was rejected {ago} ago: the log says why")
+            format!("the file was rejected {ago} ago: see the log")
         }
     }
 }

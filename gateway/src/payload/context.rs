@@ -38,7 +38,8 @@ pub(super) fn check(context: &RequestContext, check: &mut Validator<'_>) {
     }
     let labels = &context.labels;
     if labels.len() > MAX_LABELS {
-        check.report("labels", format!("At most {MAX_LABELS} labels are taken, there are {}", labels.len()));
+        check
+            .report("labels", format!("At most {MAX_LABELS} labels are allowed, there are {}", labels.len()));
     }
     check.inside("labels", |check| {
         for (key, value) in labels {
@@ -55,7 +56,7 @@ fn label_fault(key: &str, value: &str) -> Option<String> {
     }
     if key.starts_with(CLAIM_PREFIX) {
         return Some(format!(
-            "The label's key must not begin with `{CLAIM_PREFIX}`: claims come from the token alone"
+            "The label's key must not begin with `{CLAIM_PREFIX}`: claims come only from the token"
         ));
     }
     if let Some(wrong) = fault(key, MAX_LABEL_KEY_BYTES) {

@@ -17,9 +17,11 @@ impl Telemetry {
         let status = code.http();
         let port = (port == Port::Admin).then_some("admin");
         if status >= 500 {
-            tracing::warn!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was turned away");
+            tracing::warn!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was \
+                                                                                                      refused");
         } else {
-            tracing::info!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was turned away");
+            tracing::info!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was \
+                                                                                                      refused");
         }
     }
 }

@@ -161,12 +161,12 @@ impl CallRecord<'_> {
 
     fn message(&self) -> &'static str {
         match (self.facts.refused, self.end.decision) {
-            (Some(_), _) => "a caller was turned away",
-            (None, Decision::Continue) if self.is_slow => "a call went on, slowly",
-            (None, Decision::Continue) => "a call went on, with remarks",
+            (Some(_), _) => "a caller was refused",
+            (None, Decision::Continue) if self.is_slow => "a call continued, slowly",
+            (None, Decision::Continue) => "a call continued, with remarks",
             (None, Decision::Block) => "a call was blocked",
             (None, Decision::Error) => "no decision could be made",
-            (None, Decision::Cancelled) => "a caller went away",
+            (None, Decision::Cancelled) => "a caller disconnected",
         }
     }
 }
@@ -197,7 +197,7 @@ fn would_block(call: &CallRecord<'_>) {
             binding = &*step.binding,
             mode = step.mode.as_str(),
             code,
-            "a plugin that only advises would block"
+            "a plugin in mode advise would block"
         );
     }
 }

@@ -188,19 +188,19 @@ fn check(contents: &Contents, binding: &str, tenant: &str, here: LocalView) -> R
         _ => None,
     };
     let why = if listed.is_some_and(|tenant| !tenant.enabled) {
-        "the tenant is switched off"
+        "the tenant is disabled"
     } else if !of.is_floor() && of.tenant.as_deref() != Some(tenant) {
-        "it is another tenant's"
+        "it belongs to another tenant"
     } else {
         match plugin.map(|plugin| routing::stands(of, plugin, listed)) {
             Some(Ok(())) => return Ok(()),
-            None | Some(Err(AbsenceReason::PluginDisabled)) => "its plugin is switched off",
-            Some(Err(AbsenceReason::BindingDisabled)) => "it is switched off",
+            None | Some(Err(AbsenceReason::PluginDisabled)) => "its plugin is disabled",
+            Some(Err(AbsenceReason::BindingDisabled)) => "it is disabled",
             Some(Err(AbsenceReason::NotSelected)) => "the tenant lacks a label of its `selector`",
-            Some(Err(_)) => "the tenant's `disable` switches it off",
+            Some(Err(_)) => "the tenant's `disable` names it",
         }
     };
-    let message = format!("binding `{binding}` doesn't stand for tenant `{tenant}` anyway: {why}");
+    let message = format!("binding `{binding}` doesn't apply to tenant `{tenant}`: {why}");
     let object = Some((ObjectKind::Binding, binding.to_owned()));
     Err(OperationError::Invalid(vec![Invalid { object, pointer: String::new(), message }]))
 }

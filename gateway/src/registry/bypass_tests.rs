@@ -99,12 +99,12 @@ fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended
 fn what_does_not_stand_anyway_is_not_bypassed() {
     let contents = contents(Vec::new());
     for (binding, tenant, why) in [
-        ("off", "acme", "it is switched off"),
-        ("of-q", "acme", "its plugin is switched off"),
+        ("off", "acme", "it is disabled"),
+        ("of-q", "acme", "its plugin is disabled"),
         ("gold", "acme", "lacks a label"),
         ("soft", "acme", "`disable`"),
-        ("p@gone", "acme", "another tenant's"),
-        ("floor", "gone", "the tenant is switched off"),
+        ("p@gone", "acme", "another tenant"),
+        ("floor", "gone", "the tenant is disabled"),
     ] {
         let undone = asked(&contents, &glass(binding, tenant, Some(60)), true).expect_err(binding);
         let OperationError::Invalid(wrong) = undone else { panic!("{binding}: {undone:?}") };

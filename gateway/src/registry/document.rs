@@ -125,8 +125,8 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
             None => "removed".to_owned(),
         };
         *message = format!(
-            "tenant `{tenant}` would be {goes}, but binding `{binding}` names it: keep the tenant, or have the binding \
-             removed or changed with it or before"
+            "tenant `{tenant}` would be {goes}, but binding `{binding}` names it: keep the tenant, or also remove or \
+             change the binding"
         );
     }
 }
@@ -180,7 +180,7 @@ impl ApplyDocument {
         ];
         let (mut wishes, mut versions, mut wrong) = (Vec::new(), BTreeMap::new(), Vec::new());
         if prune.as_ref().is_some_and(|prune| prune.labels.is_empty()) {
-            let why = "At least one label has to say what is pruned; what else is to go is named in `remove`";
+            let why = "`prune` needs at least one label; list single objects in `remove`";
             wrong.push(Violation::new("/prune/labels", why.to_owned()));
         }
         for (kind, specs, expected) in lists {
@@ -189,8 +189,8 @@ impl ApplyDocument {
                 let place = format!("/{}/{at}", plural(kind));
                 if let Some(label) = prune.as_ref().and_then(|prune| prune.missing(&spec)) {
                     let why = format!(
-                        "The {kind} lacks the label `{label}`: without it the {kind} would not be pruned when it is no \
-                         longer named"
+                        "The {kind} lacks the label `{label}`: without it the {kind} would not be pruned once it is \
+                         no longer listed"
                     );
                     wrong.push(Violation::new(format!("{place}/labels"), why));
                 }
@@ -206,7 +206,7 @@ impl ApplyDocument {
         let (mut edits, mut places) = (Vec::new(), DocumentPointers::new());
         for (kind, name, place, wish) in wishes {
             if kind == ObjectKind::Bypass {
-                let why = "A bypass is ended at the binding and the tenant that it is of, not by a document";
+                let why = "A document can't end a bypass: delete the bypass of the binding and the tenant";
                 wrong.push(Violation::new(place, why.to_owned()));
                 continue;
             }
@@ -215,7 +215,7 @@ impl ApplyDocument {
                 continue;
             }
             if let Some(first) = places.insert((kind, name.clone()), place.clone()) {
-                wrong.push(Violation::new(place, format!("The {kind} stands at {first} already")));
+                wrong.push(Violation::new(place, format!("The {kind} is already listed at {first}")));
                 continue;
             }
             let expected = versions.remove(&(kind, name.clone()));
@@ -224,7 +224,7 @@ impl ApplyDocument {
         wrong.extend(versions.into_keys().map(|(kind, name)| {
             let mut pointer = format!("/versions/{}", plural(kind));
             crate::json::pointer::push_key(&mut pointer, &name);
-            Violation::new(pointer, format!("The document says nothing else of this {kind}"))
+            Violation::new(pointer, format!("The document does not list this {kind}"))
         }));
         if wrong.is_empty() { Ok(DocumentEdits { edits, prune, places }) } else { Err(wrong) }
     }

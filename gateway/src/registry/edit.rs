@@ -25,7 +25,7 @@ pub fn can_be_name(text: &str) -> bool {
 /// Describes the valid names in words.
 pub fn right_name(kind: ObjectKind) -> String {
     let name = if kind == ObjectKind::Tenant { "id" } else { "name" };
-    format!("The {name} of a {kind} has 1 to {MAX_NAME} bytes, and no control characters")
+    format!("The {name} of a {kind} must have 1 to {MAX_NAME} bytes, and no control characters")
 }
 
 pub fn can_be_reason(text: &str) -> bool {
@@ -235,7 +235,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result
             Some(_) => problems.push(
                 Problem::new(
                     format!("/{member}"),
-                    format!("`{member}` is not the name of the {kind} that is written"),
+                    format!("`{member}` is not the name of the written {kind}"),
                 )
                 .remedy(format!("write `{name}`, or leave it out")),
             ),

@@ -116,8 +116,8 @@ impl OfFile {
 
 fn conflict(kind: ObjectKind, name: &str, version: u64, pointer: &str) -> Problem {
     let message = format!(
-        "{kind} `{name}` of the file is in the registry already, written through the API (revision {version}); an object \
-         has one owner"
+        "{kind} `{name}` of the file already exists in the registry, written through the API (revision {version}); \
+         an object has one owner"
     );
-    Problem::new(pointer, message).remedy("take it out of the file, or remove it from the registry")
+    Problem::new(pointer, message).remedy("remove it from the file, or from the registry")
 }

@@ -129,7 +129,7 @@ impl Registry {
         if before.unkept != unkept {
             match &unkept {
                 Some(why) => tracing::warn!("the last good table {why}"),
-                None => tracing::info!("the last good table is kept again"),
+                None => tracing::info!("the last good table can be written again"),
             }
             self.stands(|before| StoreStatus { unkept: unkept.clone(), ..before.clone() });
         }
@@ -151,7 +151,7 @@ impl Registry {
         let unreachable = answer.as_ref().err().map(ToString::to_string);
         if before.unreachable.is_some() != unreachable.is_some() {
             match &unreachable {
-                Some(why) => tracing::error!("{why}; what is in force stays"),
+                Some(why) => tracing::error!("{why}; the current configuration stays active"),
                 None => tracing::info!("the store can be reached again"),
             }
             let since = Instant::now();

@@ -73,7 +73,7 @@ impl LastGood {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("can't be read: {error}")),
         };
-        let broken = || "is not whole".to_owned();
+        let broken = || "is incomplete".to_owned();
         let at = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
         let (head, body) = (&bytes[..at], bytes[at + 1..].trim_ascii_end());
         let head: LastGoodHeader = serde_json::from_slice(head).map_err(|_| broken())?;

@@ -38,7 +38,7 @@ pub(super) fn restore(spec: &mut Value, before: Option<&Value>) -> Vec<Problem> 
             match before.and_then(|before| before.pointer(pointer)) {
                 Some(was) => *value = was.clone(),
                 None => problems.push(
-                    Problem::new(pointer, "`***` stands for what was there before, and nothing was")
+                    Problem::new(pointer, "`***` stands for the previous value, but there is none")
                         .remedy("write the value, or a reference such as `${HOOKGATE_SECRET_NAME}`"),
                 ),
             }
@@ -55,7 +55,7 @@ pub(super) fn misplaced_references(kind: ObjectKind, spec: &Value) -> Vec<Proble
         let may_hold = kind == ObjectKind::Plugin && pointer.starts_with("/config/");
         if !may_hold && value.as_str().is_some_and(|text| text.contains("${")) {
             problems.push(
-                Problem::new(pointer, "a reference is resolved in a plugin's `config` alone")
+                Problem::new(pointer, "references are resolved only in a plugin's `config`")
                     .remedy("write the value itself"),
             );
         }

@@ -90,8 +90,8 @@ pub enum RegistryError {
     Unreadable(#[from] Unreadable),
     /// The store is at an older revision than before.
     #[error(
-        "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another one; \
-         start the process again to go on with what it holds now"
+        "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another \
+         database; restart the process to use its contents"
     )]
     WentBack {
         /// The store's revision.
@@ -99,11 +99,11 @@ pub enum RegistryError {
         /// The latest revision that this process has seen.
         seen: u64,
     },
-    /// Every attempt met a conflict.
-    #[error("others write to the registry all the time: try again")]
+    /// Others wrote every time.
+    #[error("too many concurrent writes to the registry: try again")]
     Busy,
-    /// It is unknown whether the write was committed.
-    #[error("{0}: look at the registry before you try again")]
+    /// The answer to a write was lost for good.
+    #[error("{0}: check the registry before you try again")]
     Unknown(String),
     /// The contents would be invalid after the write.
     #[error("{0}")]

@@ -233,7 +233,7 @@ fn log_commit(writer: &Writer, revision: u64, changes: &[Change]) {
         reason,
         changes = changes.len(),
         objects,
-        "the registry was written to"
+        "the registry was written"
     );
 }
 
@@ -320,8 +320,8 @@ fn validate(name: &str, after: &DryRunState) -> Result<bool, Vec<Invalid>> {
         .map(|error| Invalid {
             object: Some((ObjectKind::Plugin, name.to_owned())),
             pointer: format!("/config{}", error.instance_path()),
-            // Masked, because the config may contain secrets.
-            message: format!("the plugin's schema refuses it: {}", error.masked()),
+            // Masked: somebody may have written a secret there.
+            message: format!("it violates the plugin's schema: {}", error.masked()),
         })
         .collect();
     if wrong.is_empty() { Ok(true) } else { Err(wrong) }

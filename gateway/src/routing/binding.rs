@@ -85,11 +85,11 @@ impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
         if written.points.as_ref().is_some_and(Vec::is_empty) {
             problem(
                 "/points",
-                "an empty list stands at no point; leave it out for all the plugin offers".into(),
+                "an empty list means no point; omit it for all points that the plugin offers".into(),
             );
         }
         if written.conditions.text.is_some() && written.points.iter().flatten().any(|p| p.names_a_tool()) {
-            problem("/match/text", "there is no text at the tool points; leave them out of `points`".into());
+            problem("/match/text", "there is no text at the tool points; remove them from `points`".into());
         }
         if let Err((key, message)) = scope(written, &self.is_listed) {
             problem(key, message);
@@ -141,7 +141,7 @@ fn unique<'c>(
         if first != at {
             problems.push(Problem::new(
                 pointer(at),
-                format!("{kind} `{name}` is there already, at {}; names are unique", pointer(first)),
+                format!("{kind} `{name}` is already defined, at {}; names must be unique", pointer(first)),
             ));
         }
     }

@@ -241,7 +241,7 @@ fn patterns(
     let pattern = |(at, written): (usize, &String)| {
         let problem = |message: String| Problem::new(format!("{pointer}/{at}"), message);
         if written.is_empty() {
-            return Err(problem("an empty pattern names nothing; leave it out".to_owned()));
+            return Err(problem("an empty pattern matches nothing; remove it".to_owned()));
         }
         let regex = to_regex(written).map_err(problem)?;
         Regex::new(&regex).map_err(|error| problem(format!("`{written}` is not usable: {error}")))?;
@@ -254,14 +254,14 @@ fn patterns(
 fn set(patterns: Vec<Result<String, Problem>>, pointer: &str) -> Result<Option<RegexSet>, Vec<Problem>> {
     let problem = |message: String| vec![Problem::new(pointer, message)];
     if patterns.is_empty() {
-        return Err(problem("an empty list matches nothing; name a pattern or leave the key out".to_owned()));
+        return Err(problem("an empty list matches nothing; add a pattern or omit the key".to_owned()));
     }
     let (valid, invalid): (Vec<_>, Vec<_>) = patterns.into_iter().partition(Result::is_ok);
     if !invalid.is_empty() {
         return Err(invalid.into_iter().filter_map(Result::err).collect());
     }
     let set = RegexSet::new(valid.into_iter().flatten());
-    set.map(Some).map_err(|error| problem(format!("too much for one condition: {error}")))
+    set.map(Some).map_err(|error| problem(format!("the condition is too large: {error}")))
 }
 
 fn texts(written: &TextMatch, pointer: &str) -> Result<Option<RegexSet>, Vec<Problem>> {

@@ -78,10 +78,10 @@ pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
             let message = match bindings.get(name.as_str()) {
                 None => format!("there is no binding `{name}`; `disable` lists names of bindings"),
                 Some(binding) if binding.tenant.as_ref().is_some_and(|id| id != "*" && *id != tenant.id) => {
-                    format!("binding `{name}` belongs to another tenant; take it off the list")
+                    format!("binding `{name}` belongs to another tenant; remove it from the list")
                 }
                 Some(binding) if !binding.overridable => {
-                    format!("binding `{name}` is not `overridable`, so no tenant can switch it off")
+                    format!("binding `{name}` is not `overridable`, so no tenant can disable it")
                 }
                 Some(_) => continue,
             };
@@ -114,8 +114,8 @@ pub(super) fn check_priorities(config: &Config, chains: &BindingChains<'_>, prob
         }
         let pointer = format!("/bindings/{}/priority", second.index);
         let message = format!(
-            "bindings `{}` and `{}` both have priority {} for {named}; within a tenant's chain each priority stands \
-             once",
+            "bindings `{}` and `{}` both have priority {} for {named}; priorities must be unique within a tenant's \
+             chain",
             first.name, second.name, first.written.priority
         );
         let remedy = format!(

@@ -197,7 +197,7 @@ pub(super) fn problems<'l>(
             }
         };
         let why = config_refused.as_deref()?;
-        Some((pointer, format!("plugin `{plugin}` refuses the config of {whose}: {why}")))
+        Some((pointer, format!("plugin `{plugin}` rejects the config of {whose}: {why}")))
     };
     let refused =
         concerned.iter().flat_map(|listed| listed.refused.iter().map(|refused| (&***listed, refused)));

@@ -162,7 +162,7 @@ impl ConfigSnapshot {
     /// The tenant is unknown or disabled, or the registry was never read.
     pub(crate) fn tenant(&self, identity: &Identity) -> Result<&TenantPlans, Error> {
         if self.is_absent {
-            let detail = "The gateway could not read its registry since it started";
+            let detail = "The gateway has not been able to read its registry since it started";
             return Err(Error::new(Code::StoreUnavailable, detail).retry_after(Duration::from_secs(1)));
         }
         tenant(&self.invoker.routes().table, identity)
@@ -186,7 +186,7 @@ pub struct EdgeLimits {
 pub fn tenant<'a>(table: &'a RouteTable, identity: &Identity) -> Result<&'a TenantPlans, Error> {
     match table.tenant(&identity.tenant) {
         TenantRoute::Known(plans) => Ok(plans),
-        TenantRoute::Disabled => Err(Error::new(Code::TenantDisabled, "The tenant is switched off")),
+        TenantRoute::Disabled => Err(Error::new(Code::TenantDisabled, "The tenant is disabled")),
         TenantRoute::Unknown => {
             Err(Error::new(Code::TenantUnknown, "The tenant is not configured at this gateway"))
         }

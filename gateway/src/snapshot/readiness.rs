@@ -62,7 +62,7 @@ impl Readiness {
         } else if self.snapshots.current().is_absent {
             alone("the store can't be reached, and there is no last good table")
         } else if let Some(missing) = self.missing.load_full() {
-            Some(Waits { what: "a plugin that the registry requires is not there", which: Some(missing) })
+            Some(Waits { what: "a plugin that the registry requires is missing", which: Some(missing) })
         } else if !self.snapshots.current().auth.ready() {
             alone("an issuer has no keys")
         } else {

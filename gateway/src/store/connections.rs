@@ -68,7 +68,7 @@ impl<D: Database> ConnectionPool<D> {
 
     async fn in_turn(&self) -> Result<PooledConnection<'_, D>, StoreError> {
         let Ok(turn) = self.turns.acquire().await else {
-            return Err(StoreError::Unavailable(format!("{} was let go of", self.place())));
+            return Err(StoreError::Unavailable(format!("{} was dropped", self.place())));
         };
         if let Some(mut connection) = self.newest() {
             if self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {

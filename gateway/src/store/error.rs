@@ -51,7 +51,7 @@ fn other(place: &str, error: &Error) -> StoreError {
         Error::PoolClosed | Error::WorkerCrashed => StoreError::Unavailable(format!("{place} is closed")),
         // The server went away in the middle of a message.
         Error::Protocol(error) => StoreError::Unavailable(format!("{place}: {error}")),
-        Error::RowNotFound => StoreError::Unusable(format!("{place} lacks the row that holds its revision")),
+        Error::RowNotFound => StoreError::Unusable(format!("{place} lacks the row with its revision")),
         error => StoreError::Unusable(format!("{place}: {error}")),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn parse(url: &str) -> Result<StoreLocation, String> {
         "sqlite" => sqlite(rest),
         "postgres" | "postgresql" => postgres(url, rest),
         _ if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-            Err(forms(&format!("{scheme}: is no store")))
+            Err(forms(&format!("{scheme}: is not a store")))
         }
         _ => Err(forms("it has no scheme")),
     }
@@ -57,15 +57,13 @@ fn sqlite(rest: &str) -> Result<StoreLocation, String> {
     // SQLite would keep a database of this name in memory, and lose acknowledged writes when the process
     // ends.
     if is_in_memory(path) {
-        return Err(
-            "a database in memory loses at the end of the process what was written: write sqlite:PATH".into(),
-        );
+        return Err("a database in memory is lost at the end of the process: write sqlite:PATH".into());
     }
     if path.is_empty() {
-        return Err(forms("it names no file"));
+        return Err(forms("it has no path"));
     }
     if path.contains(['?', '\0']) {
-        return Err("the path of a SQLite file stands alone, without parameters".to_owned());
+        return Err("the path of a SQLite file takes no parameters".to_owned());
     }
     if path.ends_with('/') {
         return Err("it names a folder: write sqlite:PATH with the path of a file".to_owned());
@@ -96,9 +94,9 @@ fn postgres(url: &str, rest: &str) -> Result<StoreLocation, String> {
             return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
         }
     }
-    // The library's error may quote a parameter, and a misplaced password may be in it.
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|_| "a part of this URL of PostgreSQL is not what it has to be".to_owned())?;
+    // What stands in a parameter may be in the library's error; a password may have come to stand there.
+    let options =
+        PgConnectOptions::from_str(url).map_err(|_| "a part of this PostgreSQL URL is invalid".to_owned())?;
     Ok(StoreLocation::Postgres(Box::new(options)))
 }
 

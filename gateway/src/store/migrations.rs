@@ -56,14 +56,13 @@ pub(super) fn tables(migrator: &Migrator, done: &[AppliedMigration]) -> Result<T
 /// The library's own message names another table.
 fn unfinished(version: i64) -> String {
     format!(
-        "step {version} of its tables did not come to its end: undo by hand what there is of it, and delete its row in the \
-         table `{MIGRATIONS_TABLE}`"
+        "migration {version} did not finish: undo it by hand, and delete its row in the table `{MIGRATIONS_TABLE}`"
     )
 }
 
 fn changed(version: i64) -> String {
     format!(
-        "step {version} of its tables is not the one of this version: its checksum in the table `{MIGRATIONS_TABLE}` is another"
+        "migration {version} is not the one of this version: its checksum in the table `{MIGRATIONS_TABLE}` differs"
     )
 }
 

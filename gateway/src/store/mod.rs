@@ -148,8 +148,8 @@ pub enum StoreError {
 /// Why a draft did not become a revision.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Others wrote in between. The draft must be checked again against the current contents.
-    #[error("the registry is at revision {head} by now")]
+    /// Others wrote in between: the draft has to be looked at again upon what is there now.
+    #[error("the registry is already at revision {head}")]
     Moved {
         /// The current revision.
         head: u64,
@@ -157,8 +157,8 @@ pub enum CommitError {
     /// Nothing was written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The connection was lost during the write, so the outcome is unknown.
-    #[error("it is not known whether the store has written it: {0}")]
+    /// The connection was lost while it was written: nobody knows whether it was.
+    #[error("the result of the write is unknown: {0}")]
     Unknown(String),
 }
 

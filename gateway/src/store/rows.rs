@@ -94,8 +94,7 @@ pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreEr
 
 pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {
     let kind = usize::try_from(kind).ok().and_then(|place| ObjectKind::ALL.get(place).copied());
-    let kind =
-        kind.ok_or_else(|| StoreError::Unusable("there is a kind that nobody asked for".to_owned()))?;
+    let kind = kind.ok_or_else(|| StoreError::Unusable("a row has an unexpected kind".to_owned()))?;
     let content = content(kind, &name, &owner, &spec)?;
     Ok(Object { kind, name: name.into(), version: number(version)?, content })
 }
@@ -119,7 +118,7 @@ pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
     let (key, at, author, reason, changes, further) = row;
     let unusable = |what: &str| StoreError::Unusable(format!("revision {key} has {what}"));
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000)
-        .map_err(|_| unusable("a time that is none"))?;
+        .map_err(|_| unusable("an invalid time"))?;
     let parts = std::iter::once(changes).chain(further);
     let parts = parts.map(|part| unknown_kinds::changes(&part)).collect::<Result<Vec<_>, _>>();
     let changes = parts.map_err(|_| unusable("changes that this version does not know"))?.concat();
@@ -231,7 +230,7 @@ impl<'a> ChangeBatch<'a> {
             if found.get(&**name) != before.as_ref() {
                 let kind = self.kind;
                 return Err(StoreError::Unusable(format!(
-                    "{kind} {name} is not what the change to it was made upon"
+                    "{kind} {name} differs from the state that the change was based on"
                 )));
             }
         }

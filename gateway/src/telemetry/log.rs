@@ -101,7 +101,7 @@ pub(super) async fn tell_of_overflows() {
         tracing::warn!(
             target: OVERFLOW,
             event = "log.dropped",
-            "lines of the log are dropped: standard error isn't read, or too slowly"
+            "log lines are being dropped: standard error is not read, or too slowly"
         );
     }
 }
@@ -110,7 +110,7 @@ fn report_dropped(lines: u64) {
     tracing::warn!(
         event = "log.dropped",
         lines,
-        "lines of the log were dropped: standard error was not read, or too slowly"
+        "log lines were dropped: standard error was not read, or too slowly"
     );
 }
 

@@ -124,7 +124,7 @@ pub const RPC_SERVER: Metric = histogram(
 .says(
     "Calls over gRPC on the data port, from the headers to the answer. An unknown method is `_OTHER`; health \
          and reflection are not measured. A block is `OK`: it is a decision.",
-    "`error.type` is there: agents get no decision",
+    "series with `error.type`: agents get no decision",
 );
 pub const HTTP_SERVER: Metric = histogram(
     "http.server.request.duration",
@@ -132,8 +132,8 @@ pub const HTTP_SERVER: Metric = histogram(
     &[HTTP_METHOD, URL_SCHEME, HTTP_ROUTE, HTTP_STATUS, ERROR_TYPE],
 )
 .says(
-    "Requests over HTTP on the data port, from the headers to the answer. Paths that are no route have no \
-     `http.route`; a caller gone has no status.",
+    "Requests over HTTP on the data port, from the headers to the answer. Unknown paths have no `http.route`; a \
+     caller that disconnected has no status.",
     "`http.response.status_code` of 500 and above",
 );
 pub const RPC_CLIENT: Metric = histogram(
@@ -142,33 +142,33 @@ pub const RPC_CLIENT: Metric = histogram(
     &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, ERROR_TYPE, SERVER_ADDRESS, SERVER_PORT, PLUGIN],
 )
 .says(
-    "Calls to plugins at extension points, observers included: finding or making a connection, sending, the \
-     reply. The handshake's own calls and the wait for a place are not in it.",
-    "`error.type` is there: a plugin fails",
+    "Calls to plugins at extension points, observers included: finding or making a connection, sending, the reply. \
+     Excludes the handshake's calls and the wait for a permit.",
+    "series with `error.type`: a plugin fails",
 );
 pub const INVOCATION: Metric =
     histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, DECISION, ERROR_TYPE]).by_tenant().says(
-        "Invocations, refused ones included, from the headers until the decision. `hookgate.decision` is \
-         `continue`, `block`, `error` or `cancelled`; `error.type` is the error code.",
-        "the share of `error`; the 99th percentile against your agents' patience",
+        "Invocations, including refused ones, from the headers to the decision. `hookgate.decision` is `continue`, \
+         `block`, `error` or `cancelled`; `error.type` is the error code.",
+        "the share of `error`; the 99th percentile compared with your agents' timeouts",
     );
 pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT]).by_tenant().says(
-    "What an invocation took less what its steps took: the gateway's own time, receiving the request included. \
-     Only of invocations whose chain ran and whose caller stayed.",
+    "The gateway's own time: the duration of an invocation less its steps, including receiving the request. Only for \
+     invocations whose chain ran and whose caller stayed connected.",
     "the 99th percentile over 5 ms: the machine is too small, or callers send slowly",
 );
 pub const PLUGIN_CALL: Metric =
     histogram("hookgate.plugin.call.duration", PLUGIN_BOUNDS, &[PLUGIN, POINT, OUTCOME]).by_tenant().says(
-        "Steps that asked their plugin, less the wait for a place.",
-        "the 99th percentile near the step's time-out",
+        "Steps that called their plugin, less the wait for a permit.",
+        "the 99th percentile near the step's timeout",
     );
 pub const PLUGIN_QUEUE: Metric = histogram("hookgate.plugin.queue.duration", PLUGIN_BOUNDS, &[PLUGIN]).says(
-    "The wait for a place among a plugin's calls under way (`limits.in_flight`).",
-    "anything but the lowest bucket: the plugin is too slow or has too few places",
+    "The wait for a permit among a plugin's calls in flight (`limits.in_flight`).",
+    "anything but the lowest bucket: the plugin is too slow or has too few permits",
 );
 pub const STEPS: Metric =
     counter("hookgate.steps", "{step}", &[PLUGIN, POINT, OUTCOME, REASON]).by_tenant().says(
-        "Steps by how they ended. An observer counts once, when it has answered or was given up.",
+        "Steps by outcome. An observer counts once, when it has answered or was abandoned.",
         "outcome `failed`",
     );
 pub const BLOCKS: Metric = counter("hookgate.blocks", "{block}", &[PLUGIN, POINT, CODE]).by_tenant().says(
@@ -177,61 +177,61 @@ pub const BLOCKS: Metric = counter("hookgate.blocks", "{block}", &[PLUGIN, POINT
 );
 pub const FAILED_OPEN: Metric =
     counter("hookgate.failed_open", "{step}", &[PLUGIN, POINT, REASON]).by_tenant().says(
-        "Steps that failed, or found too little time, and were skipped: a rule that was not applied.",
-        "any, where the rule matters",
+        "Steps that were skipped because they failed or had too little time: a rule was not applied.",
+        "any, if the rule matters",
     );
-pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING]).by_tenant().says(
-    "Calls whose plan lacked a binding that an operator had taken out of it for a while: a rule that was not applied.",
-    "any that nobody knows of",
-);
+pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING])
+    .by_tenant()
+    .says("Calls whose plan lacked a bypassed binding: a rule was not applied.", "any unexpected one");
 pub const BYPASSES: Metric = gauge("hookgate.bypasses", "{bypass}", &[]).says(
-    "Bypasses in effect: bindings that operators have taken out of a tenant's chains for a while.",
-    "any that nobody knows of: `hookgate binding list`",
+    "Active bypasses: bindings that operators have bypassed for a tenant for a limited time.",
+    "any unexpected one: `hookgate binding list`",
 );
 pub const WOULD_BLOCK: Metric =
     counter("hookgate.would_block", "{step}", &[PLUGIN, POINT, MODE]).by_tenant().says(
-        "Cancels that were not honoured, because the binding only advises or observes.",
-        "none: read it before you make a binding enforce",
+        "Cancels that were ignored, because the binding's mode is advise or observe.",
+        "none (read it before you switch a binding to enforce)",
     );
 pub const AUTH_FAILURES: Metric = counter("hookgate.auth.failures", "{call}", &[REASON]).says(
-    "Callers turned away for their token.",
-    "`signature` or `issuer` rising: somebody tries; `keys_unavailable`: the issuer can't be reached",
+    "Callers refused because of their token.",
+    "rising `signature` or `issuer`: a possible attack; `keys_unavailable`: the issuer can't be reached",
 );
 pub const IN_FLIGHT: Metric =
-    gauge("hookgate.in_flight", "{call}", &[]).says("Calls under way.", "near `limits.in_flight`");
+    gauge("hookgate.in_flight", "{call}", &[]).says("Calls in flight.", "near `limits.in_flight`");
 pub const READY: Metric = gauge("hookgate.ready", "{process}", &[]).says(
-    "1 while `/readyz` says that the process is ready for calls, else 0: until the start is finished, \
-     without the store and a last good table, until a plugin that the registry requires is there, while an issuer has no \
-     keys, and in the drain.",
+    "1 while `/readyz` says that the process is ready for calls, else 0: during startup, without the store and a \
+     last good table, while a plugin that the registry requires is missing, while an issuer has no keys, and while \
+     draining.",
     "0 for more than five minutes; 0 in every replica: nobody is served",
 );
 pub const OBSERVER_DROPPED: Metric = counter("hookgate.observer.dropped", "{call}", &[PLUGIN]).says(
-    "Calls that an observer never saw, because its queue was full or ended.",
+    "Calls that an observer never received, because its queue was full or ended.",
     "any: the observer is too slow",
 );
 pub const LOG_DROPPED: Metric = counter("hookgate.log.dropped", "{line}", &[]).says(
     "Lines of the log that were dropped, because standard error was not read, or too slowly. Calls wait for no reader.",
-    "any: whatever collects the log is too slow, or has stopped",
+    "any: the log collector is too slow, or has stopped",
 );
 pub const PLUGIN_STATE: Metric = gauge("hookgate.plugin.state", "{plugin}", &[PLUGIN, STATE]).says(
     "1 for the state that a plugin is in, 0 for the others.",
     "`refused`, or `unhealthy` for more than a minute",
 );
 pub const PLUGIN_FAILS_CLOSED: Metric = gauge("hookgate.plugin.fails_closed", "{plugin}", &[PLUGIN]).says(
-    "1 where an enabled binding of the plugin has `on_error: fail`, so that calls get no decision while it is away; else 0.",
-    "none: it tells plugins that calls can't do without from the others",
+    "1 if an enabled binding of the plugin has `on_error: fail`, so that calls get no decision while it is \
+     unavailable; else 0.",
+    "none (use it to filter for fail-closed plugins)",
 );
 pub const ENDPOINTS: Metric = gauge("hookgate.plugin.endpoints", "{endpoint}", &[PLUGIN, STATE]).says(
     "Endpoints of a plugin in a state; a name counts as often as it has addresses.",
     "fewer in `ready` than there should be",
 );
 pub const BREAKER_OPEN: Metric = gauge("hookgate.breaker.open", "{endpoint}", &[PLUGIN]).says(
-    "Endpoints of a plugin whose breaker is open, or lets one call try: they can't be reached.",
+    "Endpoints of a plugin whose breaker is open or half-open: they can't be reached.",
     "any for more than a minute; as many as there are endpoints: every call fails at once",
 );
 pub const BREAKER_TENANTS: Metric = gauge("hookgate.breaker.tenants", "{breaker}", &[PLUGIN]).says(
-    "Breakers of single tenants that are open, or let one call try, at all endpoints of a plugin: the calls of these tenants \
-     failed there.",
+    "Tenants whose own breakers are open or half-open at all endpoints of a plugin: these tenants' calls failed \
+     there.",
     "many at once: the plugin fails, or is too slow; one: the tenant's payloads make it fail",
 );
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
@@ -242,38 +242,41 @@ pub const CONFIG_REJECTED: Metric = gauge("hookgate.config.rejected", "{configur
     "1 for more than a minute: `hookgate config check`, and the event `config.rejected`",
 );
 pub const STORE_REVISION: Metric = gauge("hookgate.store.revision", "{revision}", &[]).says(
-    "Revision of the registry in the store, when it was asked last; absent without a store and before its first answer.",
+    "Revision of the registry in the store, as last read; absent without a store and before its first answer.",
     "above `hookgate.table.revision` for more than a minute: see `configuration` of the status",
 );
 pub const STORE_UP: Metric = gauge("hookgate.store.up", "{store}", &[]).says(
     "1 while the store answers, 0 while it doesn't; absent without a store.",
-    "0 for more than a minute: calls go on, but nothing can be written and a restart has the last good table alone",
+    "0 for more than a minute: calls continue, but nothing can be written, and a restart has only the last good \
+     table",
 );
 pub const TABLE_STALE: Metric = gauge("hookgate.table.stale", "{table}", &[]).says(
-    "1 while the table in force came from the local file of a start without the store, and the store has not confirmed \
-     it; else 0; absent without a store.",
+    "1 while the active table is the last good table of a start without the store, not yet confirmed by the store; \
+     else 0; absent without a store.",
     "1 for more than a minute",
 );
 pub const BUDGET_EXHAUSTED: Metric =
     counter("hookgate.budget_exhausted", "{invocation}", &[POINT]).by_tenant().says(
-        "Invocations whose time ran out before the chain's end: a step failed or was skipped for it, or the body \
-         came too late.",
-        "any: time-outs and budget do not fit the chain",
+        "Invocations whose budget ran out before the end of the chain: a step failed or was skipped because of it, \
+         or the body came too late.",
+        "any: timeouts and budget do not fit the chain",
     );
 pub const JWKS_AGE: Metric = gauge("hookgate.jwks.age", "s", &[ISSUER]).says(
-    "Time since an issuer's keys were fetched, for issuers that publish them; absent as long as they were never fetched.",
-    "none: it rises to `jwks_ttl` each time",
+    "Time since an issuer's keys were fetched, for issuers that publish them; absent until they are first fetched.",
+    "none (it rises to `jwks_ttl` each time)",
 );
 pub const JWKS_EXPIRY: Metric = gauge("hookgate.jwks.expiry", "s", &[ISSUER]).says(
-    "Time until an issuer's keys are used no more, for issuers that publish them: `jwks_ttl` and an hour after they were \
-     fetched, and 0 from then on; 0 as long as they were never fetched.",
-    "below 50 minutes: they should have been fetched again 10 minutes ago; at 0 nobody of that issuer gets in",
+    "Time until an issuer's keys expire, for issuers that publish them: `jwks_ttl` plus an hour after they were \
+     fetched, then 0; 0 until they are first fetched.",
+    "below 50 minutes: they should have been fetched again 10 minutes ago; at 0 all tokens of that issuer are \
+     refused",
 );
 
 pub const CERTIFICATE_EXPIRY: Metric = gauge("hookgate.certificate.expiry", "s", &[CERTIFICATE, PLUGIN]).says(
-    "Time until a certificate in force ends, negative afterwards: `server`, our own to callers; `client_ca`, the CA of \
-     callers; with a plugin's name `client`, our own to it, and `server_ca`, its CA. Of a CA file the one that ends first.",
-    "below a week: nobody renews it",
+    "Time until an active certificate expires, negative afterwards: `server`, the gateway's own; `client_ca`, the \
+     callers' CA; with a plugin's name `client`, the gateway's client certificate, and `server_ca`, the plugin's CA. \
+     For a CA file, the certificate that expires first.",
+    "below a week: it is not being renewed",
 );
 
 /// All metrics, in the order of docs/metrics.md.

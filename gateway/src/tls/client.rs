@@ -55,7 +55,7 @@ impl Client {
             ca: tls.and_then(|tls| file("tls.ca_file", tls.ca_file.as_ref())),
         };
         let server_name = match tls.and_then(|tls| tls.server_name.as_deref()) {
-            Some(name) => Some(server_name(name).ok_or("`tls.server_name` is no host's name")?),
+            Some(name) => Some(server_name(name).ok_or("`tls.server_name` is not a host name")?),
             None => None,
         };
         let platform = if files.ca.is_none() { Some(watch.platform_roots()?) } else { None };

@@ -64,8 +64,8 @@ fn pair(chain_file: &TlsFile, key_file: &TlsFile, chain: &[u8], key: &[u8]) -> R
         pem::Error::NoItemsFound => {
             format!("{key_file} holds no private key in PEM (PKCS#8, SEC1 or PKCS#1): write one that isn't encrypted")
         }
-        // The library's error is omitted: it may show the file's contents.
-        _ => format!("{key_file} is no whole PEM file: write it anew"),
+        // Not the error itself: it may show what the file holds.
+        _ => format!("{key_file} is an incomplete PEM file: replace it"),
     })?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -85,24 +85,24 @@ fn ca(file: &TlsFile, content: &[u8]) -> Result<Ca, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| {
-            format!("{file} holds a certificate that is no CA's: {error}: name the CA's own")
+            format!("{file} holds a certificate that is not a CA's: {error}: use the CA's own")
         })?;
     }
     Ok(Ca { roots: Arc::new(roots), facts })
 }
 
 fn none_in(file: &TlsFile) -> String {
-    format!("{file} holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
+    format!("{file} holds no PEM certificate, which begins with `-----BEGIN CERTIFICATE-----`")
 }
 
 fn certificates(file: &TlsFile, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
-    all.map_err(|_| format!("{file} is no whole PEM file: write it anew"))
+    all.map_err(|_| format!("{file} is an incomplete PEM file: replace it"))
 }
 
 fn facts(file: &TlsFile, certificates: &[CertificateDer<'_>]) -> Result<Vec<CertificateFacts>, String> {
     let all = certificates.iter().map(CertificateFacts::from_certificate).collect::<Option<_>>();
-    all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509): write it anew"))
+    all.ok_or_else(|| format!("{file} contains an invalid certificate (X.509): replace it"))
 }
 
 impl CertificateFacts {

@@ -156,7 +156,7 @@ impl<C: Send + Sync + 'static> WatchFiles for ReloadingConfig<C> {
                     event = "certificate.refused",
                     plugin,
                     error,
-                    "the old certificates stay in force"
+                    "the old certificates stay active"
                 );
             }
         }
@@ -240,7 +240,7 @@ fn platform_roots() -> Result<Arc<RootCertStore>, String> {
     // Machines contain unusable certificates; the others still work.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err("this machine trusts no CA: set `tls.ca_file`".to_owned());
+        return Err("this system has no trusted CAs: set `tls.ca_file`".to_owned());
     }
     Ok(Arc::new(roots))
 }

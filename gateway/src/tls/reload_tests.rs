@@ -85,10 +85,10 @@ fn what_is_no_whole_pair_is_refused_with_the_key_and_the_file() {
     let half = |text: &str| text[..text.len() / 2].to_owned();
     for (pair, said) in [
         ((chain.clone(), other_key), "is not the key of the certificate in `cert_file` ("),
-        ((half(&chain), key.clone()), "`cert_file` (FOLDER/tls.crt) is no whole PEM file"),
-        ((String::new(), key.clone()), "`cert_file` (FOLDER/tls.crt) holds no certificate in PEM"),
-        (("nonsense".into(), key.clone()), "`cert_file` (FOLDER/tls.crt) holds no certificate in PEM"),
-        ((chain.clone(), half(&key)), "`key_file` (FOLDER/tls.key) is no whole PEM file"),
+        ((half(&chain), key.clone()), "`cert_file` (FOLDER/tls.crt) is an incomplete PEM file"),
+        ((String::new(), key.clone()), "`cert_file` (FOLDER/tls.crt) holds no PEM certificate"),
+        (("nonsense".into(), key.clone()), "`cert_file` (FOLDER/tls.crt) holds no PEM certificate"),
+        ((chain.clone(), half(&key)), "`key_file` (FOLDER/tls.key) is an incomplete PEM file"),
         ((chain.clone(), String::new()), "`key_file` (FOLDER/tls.key) holds no private key in PEM"),
         ((chain.clone(), chain.clone()), "`key_file` (FOLDER/tls.key) holds no private key in PEM"),
         (
@@ -116,7 +116,7 @@ fn a_ca_file_holds_certificates() {
     let ca = Ca::new();
     let folder = Folder::new(&ca.pair("a", false));
     for (content, said) in
-        [("", "holds no certificate in PEM"), ("-----BEGIN CERTIFICATE-----\nAA", "no whole PEM")]
+        [("", "holds no PEM certificate"), ("-----BEGIN CERTIFICATE-----\nAA", "incomplete PEM")]
     {
         fs::write(folder.path("ca.crt"), content).unwrap();
         let error = load(files(folder.0.path(), true)).map(drop).unwrap_err();

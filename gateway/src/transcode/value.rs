@@ -89,7 +89,7 @@ fn unknown_member(key: &str, members: &[&str]) -> String {
     let near = |key: &str| members.iter().find(|member| plain(member) == plain(key));
     match key {
         "tenant" | "tenant_id" | "operator" | "operator_id" => {
-            format!("`{key}` comes from the token alone; leave it out")
+            format!("`{key}` comes from the token: omit it")
         }
         "request_id" => {
             "`request_id` is the gateway's own; send your id in the header `x-request-id`".to_owned()

@@ -79,9 +79,9 @@ impl PluginClient {
     async fn enter_bulkhead(&self, request: &PluginRequest) -> Result<BulkheadPermit, Failure> {
         let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
         self.bulkhead.enter(&request.meta.tenant, wait).await.map_err(|full| {
-            let (reason, late) = (Reason::BulkheadFull, "no place became free in time");
+            let (reason, late) = (Reason::BulkheadFull, "no permit became free in time");
             match full {
-                Full::Queue => Failure::new(reason, "too many calls under way and waiting"),
+                Full::Queue => Failure::new(reason, "too many calls in flight and waiting"),
                 Full::Wait if wait == request.limit => Failure::ran_out(reason, late),
                 Full::Wait => Failure::new(reason, late),
             }

@@ -195,7 +195,7 @@ impl PluginClient {
         self.pool.registration.initialised_at()
     }
 
-    /// Says in the log that it is one of the gateway's plugins, and whether it is switched off.
+    /// Says in the log that it is one of the gateway's plugins, and whether it is disabled.
     pub fn log_registered(&self) {
         self.pool.registration.log_registered();
     }
@@ -253,8 +253,9 @@ impl PluginClient {
         self.pool.shut_down(limit, &InUse::default()).await;
     }
 
-    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that are not `in_use`.
-    /// The others still serve this gateway, which the message would name; they hear that this configuration is released.
+    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that are
+    /// not `in_use`. The others still serve this gateway, which the message would name; they hear that this
+    /// configuration is released.
     pub async fn retire(&self, in_use: &InUse) {
         self.pool.shut_down(self.limits.shutdown.0, in_use).await;
     }

@@ -58,18 +58,19 @@ pub(super) fn consented(
     let wants = Wants::new(manifest, shape.clone(), accepted);
     let (difference, version) = (&wants.difference, &wants.version);
     let (why, detail) = match accepted {
-        None => {
-            (Why::Approval, format!("version {version} waits for an operator's approval: it {difference}"))
-        }
+        None => (Why::Approval, format!("version {version} is waiting for approval: it {difference}")),
         Some(_) if !difference.capabilities.added.is_empty() => (
             Why::UpgradePending,
             format!(
-                "version {version} wants more than was accepted, and waits for approval: it {difference}"
+                "version {version} exceeds the accepted manifest, and is waiting for approval: it {difference}"
             ),
         ),
         Some(_) => (
             Why::ManifestMismatch,
-            format!("version {version} is not what was accepted, and waits for approval: it {difference}"),
+            format!(
+                "version {version} differs from the accepted manifest, and is waiting for approval: it \
+                     {difference}"
+            ),
         ),
     };
     Err(DescribeError::Out { why, detail, wants: Some(wants) })

@@ -137,7 +137,7 @@ impl DialError {
     }
 }
 
-const NO_TLS_HINT: &str = "see whether the plugin speaks TLS at that port, or write `http://`";
+const NO_TLS_HINT: &str = "check that the plugin speaks TLS at that port, or use `http://`";
 
 fn classify_rustls(error: &rustls::Error) -> (DialErrorKind, &'static str) {
     use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
@@ -151,16 +151,16 @@ fn classify_rustls(error: &rustls::Error) -> (DialErrorKind, &'static str) {
             }
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => (
                 DialErrorKind::CertificateName,
-                "give the plugin a certificate for the endpoint's host, or write a name that it has as \
-                 `tls.server_name`",
+                "give the plugin a certificate for the endpoint's host, or set `tls.server_name` to a name that it \
+                 has",
             ),
             Certificate::Other(other) if other.0.is::<WrongIdentity>() => (
                 DialErrorKind::CertificateIdentity,
-                "correct `tls.spiffe_id`, or look who answers in the plugin's place",
+                "correct `tls.spiffe_id`, or check which process answers instead of the plugin",
             ),
             _ => (
                 DialErrorKind::CertificateUntrusted,
-                "write the CA that vouches for the plugin as `tls.ca_file`, or have that CA sign its certificate",
+                "set `tls.ca_file` to the CA of the plugin's certificate, or get the certificate signed by that CA",
             ),
         },
         Error::AlertReceived(
@@ -174,9 +174,9 @@ fn classify_rustls(error: &rustls::Error) -> (DialErrorKind, &'static str) {
             | Alert::AccessDenied,
         ) => (
             DialErrorKind::ClientCertificateRefused,
-            "give the gateway a certificate that the plugin accepts as `tls.cert_file` and `tls.key_file`",
+            "set `tls.cert_file` and `tls.key_file` to a certificate that the plugin accepts",
         ),
         Error::InvalidMessage(_) => (DialErrorKind::TlsFailed, NO_TLS_HINT),
-        _ => (DialErrorKind::TlsFailed, "see the plugin's own log for what it expects of TLS"),
+        _ => (DialErrorKind::TlsFailed, "check the plugin's log for what it expects of TLS"),
     }
 }

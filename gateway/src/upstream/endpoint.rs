@@ -44,7 +44,7 @@ const CALLS_PER_CONNECTION: usize = 16;
 /// Minimum delay after an additional connection failed.
 const SCALE_UP_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-const SHUTTING_DOWN_MESSAGE: &str = "the gateway lets go of this endpoint";
+const SHUTTING_DOWN_MESSAGE: &str = "the gateway is closing this endpoint";
 
 pub(super) struct Endpoint {
     pub(super) registration: Arc<Registration>,
@@ -459,7 +459,8 @@ fn mismatch(accepted: &AcceptedManifest, live: &ReadyConnection) -> DescribeErro
     let AcceptedManifest { manifest, shape } = &*live.accepted;
     let wants = Wants::new(manifest, shape.clone(), Some(&accepted.shape));
     let detail = format!(
-        "version {} is not what is accepted: it {}; it gets calls when no endpoint with the accepted manifest is left",
+        "version {} differs from the accepted manifest: it {}; it gets calls when no endpoint with the accepted \
+         manifest is left",
         wants.version, wants.difference
     );
     DescribeError::Out { why: Why::ManifestMismatch, detail, wants: Some(wants) }

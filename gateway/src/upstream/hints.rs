@@ -9,22 +9,22 @@ impl Why {
     pub const fn remedy(self, owner: Owner) -> Option<&'static str> {
         match self {
             Why::Unreachable(cause) => cause.remedy(owner),
-            Why::NotDialled => Some("wait longer (`--wait`), or see whether the address is the right one"),
+            Why::NotDialled => Some("wait longer (`--wait`), or check the address"),
             Why::Initializing => {
-                Some("wait longer (`--wait`), or see in the plugin's log what Initialize waits for")
+                Some("wait longer (`--wait`), or check the plugin's log for what Initialize waits for")
             }
             Why::Disconnected | Why::DescribeTimeout | Why::DescribeFailed | Why::InitializeUnavailable => {
                 Some("see the plugin's own log")
             }
-            Why::NotServing => Some("see in the plugin's log what it waits for"),
+            Why::NotServing => Some("check the plugin's log for what it waits for"),
             Why::HealthUnanswered => {
-                Some("see the plugin's own log, and let it answer grpc.health.v1 while it works")
+                Some("check the plugin's log, and make it answer grpc.health.v1 while it works")
             }
-            Why::Approval => Some("approve of it: `hookgate plugin approve`"),
+            Why::Approval => Some("approve it: `hookgate plugin approve`"),
             Why::ManifestMismatch => Some("run the same build of the plugin at all of its endpoints"),
-            Why::UpgradePending => {
-                Some("grant it what it wants, or run a build that wants no more than before")
-            }
+            Why::UpgradePending => Some(
+                "grant the capabilities that it requests, or run a build that requests no more than before",
+            ),
             Why::Disabled | Why::Serving | Why::Refused(_) | Why::ShuttingDown => None,
         }
     }
@@ -37,26 +37,26 @@ impl DialErrorKind {
                 Owner::File => "start the plugin there, or correct `endpoint`",
                 Owner::Api => "start the plugin there, or correct its endpoint: `hookgate plugin set`",
             }),
-            DialErrorKind::NoAddress => Some("correct the name, or see to DNS"),
+            DialErrorKind::NoAddress => Some("correct the name, or fix DNS"),
             DialErrorKind::EgressDenied => {
-                Some("write another address: that one leads to the machine's own metadata")
+                Some("use another address: that one is for the machine's own metadata")
             }
             DialErrorKind::ConnectTimeout => Some(match owner {
                 Owner::File => {
-                    "see whether the host is up and no firewall lies between, or correct `endpoint`"
+                    "check that the host is up and no firewall is in between, or correct `endpoint`"
                 }
                 Owner::Api => {
-                    "see whether the host is up and no firewall lies between, or correct its endpoint: \
-                     `hookgate plugin set`"
+                    "check that the host is up and no firewall is in between, or correct its endpoint: `hookgate \
+                     plugin set`"
                 }
             }),
             DialErrorKind::Closed => {
-                Some("see whether a gRPC server without TLS listens there; for TLS write `https://`")
+                Some("check that a gRPC server without TLS listens there; for TLS use `https://`")
             }
             DialErrorKind::Other => Some(match owner {
-                Owner::File => "see whether the host can be reached from here, or correct `endpoint`",
+                Owner::File => "check that the host can be reached from here, or correct `endpoint`",
                 Owner::Api => {
-                    "see whether the host can be reached from here, or correct its endpoint: `hookgate plugin set`"
+                    "check that the host can be reached from here, or correct its endpoint: `hookgate plugin set`"
                 }
             }),
             DialErrorKind::NotASocket

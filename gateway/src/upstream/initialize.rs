@@ -166,7 +166,7 @@ pub(super) async fn initialize(
         Err(ExchangeError::TimedOut) => refused(
             Refusal::InitializeTimeout,
             format!(
-                "Initialize was not answered within {limit:?}: have the plugin answer sooner, or raise \
+                "Initialize was not answered within {limit:?}: make the plugin answer faster, or raise \
                  `limits.initialize`"
             ),
         ),

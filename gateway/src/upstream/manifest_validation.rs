@@ -195,11 +195,12 @@ fn capabilities(
     let overreach = |advice| Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into());
     if asks {
         return overreach(format!(
-            "the plugin wants {surplus}, which this gateway can't grant: have it ask for less, or run a gateway that can"
+            "the plugin wants {surplus}, which this gateway can't grant: make it request less, or run a gateway that \
+             can"
         ));
     }
     let advice = format!(
-        "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
+        "the plugin wants {surplus} beyond its grants: add them to `grants`, or make it request less"
     );
     match before {
         Some(_) => Err(DescribeError::Out { why: Why::UpgradePending, detail: advice, wants: None }),
@@ -219,8 +220,8 @@ fn identity(
         return Err(RefusalDetail::new(
             Refusal::NameMismatch,
             format!(
-                "the plugin calls itself `{named}` and is registered as `{name}`: register it under its own \
-                 name, or correct `endpoint`"
+                "the plugin's name is `{named}`, but it is registered as `{name}`: register it under its own name, \
+                 or correct `endpoint`"
             ),
         ));
     }

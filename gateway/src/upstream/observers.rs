@@ -50,7 +50,7 @@ impl DeliveryCallback {
 impl Drop for DeliveryCallback {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
-            done(Err(Failure::new(Reason::BulkheadFull, "given up: the observer's queue was full or ended")));
+            done(Err(Failure::new(Reason::BulkheadFull, "dropped: the observer's queue was full or ended")));
         }
     }
 }

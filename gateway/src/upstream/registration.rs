@@ -50,7 +50,11 @@ impl Registration {
             "registered by the configuration"
         );
         if !enabled {
-            tracing::info!(event = "plugin.disabled", plugin = name, "switched off: it is never dialled");
+            tracing::info!(
+                event = "plugin.disabled",
+                plugin = name,
+                "disabled: the gateway does not connect to it"
+            );
         }
     }
 

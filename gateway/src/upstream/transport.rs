@@ -256,9 +256,10 @@ impl UnixTransport {
                 DialErrorKind::SocketPermission,
                 format!("{error}: let the gateway's user or group write to {path}"),
             ),
-            io::ErrorKind::ConnectionRefused if !is_socket() => {
-                DialError::new(DialErrorKind::NotASocket, format!("{path} is no socket: correct `endpoint`"))
-            }
+            io::ErrorKind::ConnectionRefused if !is_socket() => DialError::new(
+                DialErrorKind::NotASocket,
+                format!("{path} is not a socket: correct `endpoint`"),
+            ),
             _ => DialError::from_socket(error),
         }
     }

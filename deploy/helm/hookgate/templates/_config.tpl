@@ -79,7 +79,7 @@ tls:
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* What of the file a running gateway doesn't take up: the pods are replaced when it changes, and only then. */}}
+{{/* The part of the file that a running gateway doesn't reload: the pods are replaced only when it changes. */}}
 {{- define "hookgate.restart" -}}
 {{- $config := include "hookgate.config" . | fromYaml -}}
 {{- $telemetry := pick ($config.telemetry | default dict) "otlp_endpoint" "otlp_protocol" -}}

@@ -1,4 +1,4 @@
-{{/* What can't be installed, said before anything is. */}}
+{{/* Rejects invalid values before anything is installed. */}}
 {{- define "hookgate.validate" -}}
 {{- $config := .Values.config | default dict -}}
 {{- range $key, $values := dict "server" "listenAddress, tls and adminSocket" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
@@ -7,12 +7,12 @@
 {{- end -}}
 {{- end -}}
 {{- if not ($config.auth | default dict).issuers -}}
-{{- fail "config.auth.issuers is missing: say whose tokens are accepted, such as [{ issuer: https://id.example.com, audience: hookgate, jwks_url: https://id.example.com/jwks.json }]" -}}
+{{- fail "config.auth.issuers is missing: list the issuers of accepted tokens, such as [{ issuer: https://id.example.com, audience: hookgate, jwks_url: https://id.example.com/jwks.json }]" -}}
 {{- end -}}
 {{- range $issuer := $config.auth.issuers -}}
 {{- range $issuer.keys -}}
 {{- if and .secret (not (contains "${" (toString .secret))) -}}
-{{- fail (printf "config.auth.issuers: a secret of %v stands there itself, and would in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $issuer.issuer) -}}
+{{- fail (printf "config.auth.issuers: a secret of %v is in plain text, and would be stored in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $issuer.issuer) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -23,7 +23,7 @@
 {{- if get $plugin $key -}}{{- $places = append $places $key -}}{{- end -}}
 {{- end -}}
 {{- if ne (len $places) 1 -}}
-{{- fail (printf "plugins: %s needs one of image, endpoint, endpoints and builtin, and has %s" $name (join " and " $places | default "none")) -}}
+{{- fail (printf "plugins: %s needs exactly one of image, endpoint, endpoints and builtin, but has %s" $name (join " and " $places | default "none")) -}}
 {{- end -}}
 {{- if $plugin.tlsSecret -}}
 {{- $_ := required (printf "plugins: tlsSecret.name of %s is missing: name a Secret with ca.crt" $name) $plugin.tlsSecret.name -}}
@@ -41,7 +41,7 @@
 {{- include "hookgate.validateNetwork" . -}}
 {{- end -}}
 
-{{/* What objects, volumes and variables would be called. */}}
+{{/* Names of objects, volumes and variables. */}}
 {{- define "hookgate.validateNames" -}}
 {{- $name := include "hookgate.name" . -}}
 {{- if not (regexMatch "^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$" $name) -}}
@@ -49,12 +49,12 @@
 {{- end -}}
 {{- $name = include "hookgate.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "no Service can be called %q: set fullnameOverride to small letters, digits and hyphens, a letter first" $name) -}}
+{{- fail (printf "%q is not a valid Service name: set fullnameOverride to small letters, digits and hyphens, a letter first" $name) -}}
 {{- end -}}
 {{- $chosen := .Values.podLabels -}}
 {{- range $label, $_ := include "hookgate.selector" . | fromYaml -}}
 {{- if hasKey $chosen $label -}}
-{{- fail (printf "podLabels: by %s the release finds its pods: take another label" $label) -}}
+{{- fail (printf "podLabels: the release selects its pods by %s: use another label" $label) -}}
 {{- end -}}
 {{- end -}}
 {{- $volumes := include "hookgate.volumes" . | fromYamlArray -}}
@@ -66,7 +66,7 @@
 {{- include "hookgate.once" (dict "of" $variables "what" "variables" "do" "take one out of extraEnv or secrets.create; adminSocket and store.postgresql make some, too") -}}
 {{- end -}}
 
-{{/* Entries of one name, of which a cluster refuses both or forgets one. */}}
+{{/* Duplicate names, of which a cluster refuses both or drops one. */}}
 {{- define "hookgate.once" -}}
 {{- $taken := dict -}}
 {{- range .of -}}
@@ -77,14 +77,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Containers and volumes are named after plugins, whose names may differ in what those of the pod may not. */}}
+{{/* Containers and volumes are named after plugins, whose names allow more characters. */}}
 {{- define "hookgate.validateSidecars" -}}
 {{- $taken := dict -}}
 {{- range $plugin := .Values.plugins -}}
 {{- if or $plugin.image $plugin.tlsSecret -}}
 {{- $name := include "hookgate.sidecar" $plugin -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "plugins: %s would be %s in the pod, which is no name there: let it end in a letter or a digit" $plugin.name $name) -}}
+{{- fail (printf "plugins: %s would be %s in the pod, which is not a valid name there: make it end in a letter or a digit" $plugin.name $name) -}}
 {{- end -}}
 {{- if hasKey $taken $name -}}
 {{- fail (printf "plugins: %s and %s would both be %s in the pod: rename one" (get $taken $name) $plugin.name $name) -}}
@@ -100,7 +100,7 @@
 {{- if $autoscaling.enabled -}}
 {{- /* Kubernetes takes a limit for a request that isn't there. */}}
 {{- if not (or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu) -}}
-{{- fail "autoscaling counts in parts of resources.requests.cpu, which is missing: set it, such as 250m, or set autoscaling.enabled to false" -}}
+{{- fail "autoscaling needs resources.requests.cpu, which is missing: set it, such as 250m, or set autoscaling.enabled to false" -}}
 {{- end -}}
 {{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
 {{- fail (printf "autoscaling.minReplicas is %d, and maxReplicas %d: the first can't be more" (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas)) -}}
@@ -114,17 +114,17 @@
 {{- define "hookgate.validateStore" -}}
 {{- $postgresql := .Values.store.postgresql -}}
 {{- if and $postgresql.url $postgresql.existingSecret -}}
-{{- fail "store.postgresql: url and existingSecret exclude each other" -}}
+{{- fail "store.postgresql: set only one of url and existingSecret" -}}
 {{- end -}}
 {{- if .Values.store.sqlite.enabled -}}
 {{- if or $postgresql.url $postgresql.existingSecret -}}
-{{- fail "store: postgresql and sqlite exclude each other" -}}
+{{- fail "store: set only one of postgresql and sqlite" -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
-{{- fail "store.sqlite is a file of one gateway: set autoscaling.enabled to false, or take store.postgresql" -}}
+{{- fail "store.sqlite is a file of one gateway: set autoscaling.enabled to false, or use store.postgresql" -}}
 {{- end -}}
 {{- if gt (int .Values.replicas) 1 -}}
-{{- fail (printf "store.sqlite is a file of one gateway, and replicas is %d: set it to 1, or take store.postgresql" (int .Values.replicas)) -}}
+{{- fail (printf "store.sqlite is a file of one gateway, and replicas is %d: set it to 1, or use store.postgresql" (int .Values.replicas)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -133,14 +133,14 @@
 {{- if .Values.tls.enabled -}}
 {{- if .Values.tls.certManager.enabled -}}
 {{- if .Values.tls.existingSecret -}}
-{{- fail "tls: existingSecret and certManager exclude each other" -}}
+{{- fail "tls: set only one of existingSecret and certManager" -}}
 {{- end -}}
 {{- $_ := required "tls.certManager.issuerRef.name is missing: name the issuer that signs" .Values.tls.certManager.issuerRef.name -}}
 {{- else -}}
 {{- $_ := required "tls.existingSecret is missing: name a Secret with tls.crt and tls.key, or set tls.certManager.enabled" .Values.tls.existingSecret -}}
 {{- end -}}
 {{- else if or .Values.tls.existingSecret .Values.tls.certManager.enabled .Values.tls.clientCa.existingSecret -}}
-{{- fail "tls.enabled is false, and tls says more: set it to true, or leave the rest out" -}}
+{{- fail "tls.enabled is false, but other keys of tls are set: set it to true, or omit them" -}}
 {{- end -}}
 {{- end -}}
 
@@ -153,23 +153,23 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A policy that shuts in what is installed: the release would never become ready, or nobody would get what it is for. */}}
+{{/* Network policies that would isolate the release: it would never become ready, or never get a call. */}}
 {{- define "hookgate.validateNetwork" -}}
 {{- if .Values.networkPolicy.enabled -}}
 {{- if not .Values.networkPolicy.agents -}}
-{{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
+{{- fail "networkPolicy.agents is empty: list the peers that may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
 {{- end -}}
 {{- if and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled (not .Values.networkPolicy.metrics) -}}
-{{- fail "networkPolicy.metrics is empty, and metrics.serviceMonitor is enabled: say who may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
+{{- fail "networkPolicy.metrics is empty, but metrics.serviceMonitor is enabled: list the peers that may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
 {{- end -}}
 {{- $outside := include "hookgate.outside" . -}}
 {{- if and $outside (not .Values.networkPolicy.egress) -}}
-{{- fail (printf "networkPolicy.egress is empty, and the gateway could not reach what is elsewhere (%s): list the ways out, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}
+{{- fail (printf "networkPolicy.egress is empty, so the gateway could not reach other hosts (%s): list the destinations, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What the gateway calls outside its pod: words, none where it calls nobody. */}}
+{{/* What the gateway calls outside its pod, in words; empty if nothing. */}}
 {{- define "hookgate.outside" -}}
 {{- $outside := list -}}
 {{- range .Values.config.auth.issuers -}}

@@ -86,7 +86,8 @@ pub(super) fn read(head: &Parts) -> Result<EventsQuery, Error> {
             "level" => asked.level = level(&value)?,
             _ => {
                 return Err(invalid(format!(
-                    "There is no query member `{name}`: there are event, plugin, tenant, level, since, limit and follow"
+                    "There is no query member `{name}`; the members are event, plugin, tenant, level, since, limit \
+                     and follow"
                 )));
             }
         }
@@ -105,7 +106,7 @@ pub(super) fn read(head: &Parts) -> Result<EventsQuery, Error> {
 /// A sentence that says what is wrong with the patterns.
 pub(in crate::admin) fn names(what: &str, globs: &[String]) -> Result<Option<RegexSet>, String> {
     if globs.len() > MAX_PATTERNS {
-        return Err(format!("{what}: there are more than {MAX_PATTERNS}"));
+        return Err(format!("{what}: at most {MAX_PATTERNS} are allowed"));
     }
     let pattern = |glob: &String| {
         if glob.is_empty() || glob.len() > MAX_PATTERN_BYTES {

@@ -87,9 +87,8 @@ fn error(end: StreamEnd) -> Error {
     match end {
         StreamEnd::Draining => Error::new(Code::Draining, "The gateway is shutting down"),
         StreamEnd::TokenExpired => Error::new(Code::TokenExpired, "The token has expired"),
-        StreamEnd::TokenRefused => Error::new(
-            Code::TokenInvalid,
-            "By the configuration that is in force now the token is good for this no longer",
-        ),
+        StreamEnd::TokenRefused => {
+            Error::new(Code::TokenInvalid, "The current configuration no longer accepts the token for this")
+        }
     }
 }

@@ -67,7 +67,8 @@ impl Upkeep {
         let known: BTreeSet<_> = tried.iter().map(|tried| tried.address.clone()).collect();
         let left = client.endpoints().into_iter().map(|endpoint| endpoint.address);
         tried.extend(left.filter(|address| !known.contains(address)).map(|address| {
-            let trouble = format!("not done within {} s, and goes on", DESCRIBE_TIMEOUT.as_secs());
+            let trouble =
+                format!("not done within {} s; it continues in the background", DESCRIBE_TIMEOUT.as_secs());
             DescribeOutcome { address, trouble: Some(trouble) }
         }));
         Ok(tried)
@@ -96,11 +97,9 @@ pub(super) fn find<'a>(
     let found = snapshot.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
     match found {
         Some((plugin, client)) if plugin.enabled => Ok((plugin, client)),
-        Some(_) => {
-            Err(Error::new(Code::Conflict, format!("Plugin `{name}` is switched off: enable it first")))
-        }
+        Some(_) => Err(Error::new(Code::Conflict, format!("Plugin `{name}` is disabled: enable it first"))),
         None => {
-            Err(Error::new(Code::NotFound, format!("There is no plugin `{name}` in force in this process")))
+            Err(Error::new(Code::NotFound, format!("There is no active plugin `{name}` in this process")))
         }
     }
 }

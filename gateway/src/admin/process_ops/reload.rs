@@ -64,9 +64,14 @@ impl Upkeep {
 
 fn reload_refused(wrong: Vec<Invalid>) -> Error {
     let detail = match wrong.as_slice() {
-        [only] => format!("The configuration is refused, and the one before stays: {}", only.message),
+        [only] => {
+            format!("The configuration was rejected, and the previous one stays active: {}", only.message)
+        }
         several => {
-            format!("The configuration is refused, and the one before stays: {} mistakes", several.len())
+            format!(
+                "The configuration was rejected, and the previous one stays active: {} mistakes",
+                several.len()
+            )
         }
     };
     let violations = wrong.into_iter().map(|wrong| Violation::new(wrong.pointer, wrong.message)).collect();

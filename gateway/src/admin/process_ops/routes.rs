@@ -52,8 +52,8 @@ pub(crate) const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum of a drain's `timeout`.
 pub(crate) const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The error message for a wrong `tenant` in a test call.
-pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be left out";
+/// What the tenant of a call must be.
+pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be absent";
 
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,7 +221,7 @@ fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
         push_key(&mut pointer, name);
         wrong.push(Violation::new(
             pointer,
-            format!("There is no such member: there are {}", KNOWN_MEMBERS.join(", ")),
+            format!("Unknown member; the members are {}", KNOWN_MEMBERS.join(", ")),
         ));
     }
     let given = |name: &str| members.get(name).map(|value| value.get()).filter(|value| *value != "null");
@@ -237,7 +237,7 @@ fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
     }
     let tenant_config = given("tenant_config").map(|text| serde_json::from_str::<JsonObject>(text).ok());
     if tenant_config == Some(None) {
-        wrong.push(Violation::new("/tenant_config", "Must be an object, or be left out"));
+        wrong.push(Violation::new("/tenant_config", "Must be an object, or be absent"));
     }
     let Some(point) = point.filter(|_| wrong.is_empty()) else { return Err(Error::invalid(wrong)) };
     let question = TestCallOptions { tenant: tenant.flatten(), tenant_config: tenant_config.flatten() };
@@ -370,17 +370,19 @@ const fn remedy(reason: step::Reason) -> &'static str {
     use step::Reason;
     match reason {
         Reason::Timeout | Reason::Budget => {
-            "have the plugin answer sooner, or allow more by the binding's `timeout` or the plugin's `limits.timeout`"
+            "make the plugin answer faster, or raise the binding's `timeout` or the plugin's `limits.timeout`"
         }
         Reason::BadReply => {
-            "have it answer as docs/protocol.md, section 3 says; beside `continue` anything wrong fails the step"
+            "make it follow docs/protocol.md, section 3; except in a cancel, any mistake fails the step"
         }
         Reason::ForbiddenPatch => {
-            "have its manifest declare access MODIFY, or the binding's `writable` allow the field"
+            "declare access MODIFY in its manifest, or allow the field in the binding's `writable`"
         }
-        Reason::TooLarge => "have it answer with less: a reply and the payload it leads to have limits",
-        Reason::RpcError => "look into its log: it answered with an error, or its connection was lost",
-        Reason::BulkheadFull => "wait until agents' calls leave it a place, or raise its `limits.in_flight`",
+        Reason::TooLarge => {
+            "make it send a smaller reply: the reply and the resulting payload have size limits"
+        }
+        Reason::RpcError => "check its log: it answered with an error, or the connection was lost",
+        Reason::BulkheadFull => "wait until agents' calls free a permit, or raise its `limits.in_flight`",
         Reason::PointNotOffered => "call it at a point that its manifest offers",
         Reason::Unreachable | Reason::BreakerOpen | Reason::NotReady => {
             "see its state, reason and endpoints in GET /admin/v1/plugins/NAME"

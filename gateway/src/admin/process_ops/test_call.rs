@@ -121,7 +121,7 @@ fn terms<'a>(
                 plans.plan(point).steps.iter().find(|step| *step.plugin_name == *plugin.name)
             }
             TenantRoute::Disabled | TenantRoute::Unknown => {
-                let violation = Violation::new("/tenant", "No tenant of this id is served: leave it out");
+                let violation = Violation::new("/tenant", "No tenant with this id is served: omit `tenant`");
                 return Err(Error::invalid(vec![violation]));
             }
         },
@@ -152,8 +152,8 @@ fn check_config(manifest: &Manifest, config: &[u8]) -> Result<(), Error> {
     let violations: Vec<_> = schema
         .iter_errors(&config)
         .map(|error| {
-            // Masked, because the config may contain secrets.
-            let message = format!("The plugin's schema refuses it: {}", error.masked());
+            // Masked: somebody may have written a secret there.
+            let message = format!("It violates the plugin's schema: {}", error.masked());
             Violation::new(format!("/tenant_config{}", error.instance_path()), message)
         })
         .collect();

@@ -63,7 +63,7 @@ impl Admin {
             ));
         };
         let detail = format!(
-            "Plugin `{name}` wants something else by now: beside what was sent, version {} {}",
+            "The manifest of plugin `{name}` has changed: compared with what was sent, version {} {}",
             first.version,
             ManifestDiff::between(&accepted, &first.accepted)
         );

@@ -130,7 +130,7 @@ pub(in crate::admin) fn part<'t>(member: &str, name: &str, text: &'t [u8]) -> Re
         }
         error
     })?;
-    std::str::from_utf8(text).map_err(|_| Error::new(Code::PayloadInvalid, format!("{name} is no UTF-8")))
+    std::str::from_utf8(text).map_err(|_| Error::new(Code::PayloadInvalid, format!("{name} is not UTF-8")))
 }
 
 fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
@@ -185,7 +185,7 @@ fn check_content(headers: &HeaderMap, taken: BodySpec) -> Result<(), Error> {
         None | Some(b"" | b"identity") => Ok(()),
         Some(_) => Err(Error::new(
             Code::ContentType,
-            "Compressed requests are not taken: leave out `content-encoding`",
+            "Compressed requests are not supported: omit `content-encoding`",
         )),
     }
 }

@@ -101,13 +101,13 @@ pub(in crate::admin) fn right_size() -> String {
 
 /// Describes a valid version in words. If `may_be_new`, 0 is allowed too.
 pub(in crate::admin) fn right_version(may_be_new: bool) -> String {
-    let none = if may_be_new { ", or 0 where there is to be none yet" } else { "" };
+    let none = if may_be_new { ", or 0 if it must not exist" } else { "" };
     format!("the `version` of the object as it was read{none}")
 }
 
 /// Describes a valid reason in words.
 pub(in crate::admin) fn right_reason() -> String {
-    format!("{MAX_REASON} bytes at most, without control characters")
+    format!("at most {MAX_REASON} bytes, without control characters")
 }
 
 pub(in crate::admin) fn state(name: &str) -> Option<State> {

@@ -57,7 +57,8 @@ pub(crate) fn error(undone: OperationError, sent: &SentBody) -> Error {
         }
         OperationError::NoRegistry => Error::new(
             Code::Conflict,
-            "The configuration file alone says what is there: change it, or name a `store` in it to write here",
+            "Without a `store`, the configuration file is the only source of objects: change the file, or add a \
+             `store` to it",
         ),
         OperationError::Registry(RegistryError::Invalid(problems)) => not_valid(invalid(&problems), sent),
         OperationError::Registry(error @ RegistryError::Busy) => {
@@ -81,12 +82,10 @@ fn edit_error(refusal: EditError, sent: &SentBody) -> Error {
         EditError::Version { kind, name, current: 0, expected } => conflict(
             kind,
             &name,
-            format!(
-                "There is no {kind} `{name}`, whose version {expected} is expected; write 0 to create it"
-            ),
+            format!("There is no {kind} `{name}`, but version {expected} is expected; expect 0 to create it"),
         ),
         EditError::Version { kind, name, current, expected: 0 } => {
-            conflict(kind, &name, format!("There is a {kind} `{name}` already: its version is {current}"))
+            conflict(kind, &name, format!("There is already a {kind} `{name}`: its version is {current}"))
         }
         EditError::Version { kind, name, current, expected } => conflict(
             kind,
@@ -103,12 +102,12 @@ fn edit_error(refusal: EditError, sent: &SentBody) -> Error {
         EditError::InUse { name, bindings } => {
             let named: Vec<_> = bindings.iter().map(|binding| format!("`{binding}`")).collect();
             let detail = format!(
-                "Bindings name plugin `{name}`: {}; delete them first, or send `force=true` to delete them too",
+                "Bindings use plugin `{name}`: {}; delete them first, or send `force=true` to delete them too",
                 named.join(", ")
             );
             let violation = |binding: &String| {
                 let at = sent.pointer(ObjectKind::Binding, binding, "/plugin");
-                Violation::new(at, format!("Names plugin `{name}`"))
+                Violation::new(at, format!("Uses plugin `{name}`"))
             };
             Error {
                 violations: bindings.iter().map(violation).collect(),
@@ -137,7 +136,7 @@ fn not_valid(wrong: Vec<Invalid>, sent: &SentBody) -> Error {
     let violations: Vec<_> = wrong.into_iter().map(violation).collect();
     let detail = match violations.as_slice() {
         [only] => capital(&only.message),
-        several => format!("There would be {} mistakes in the configuration", several.len()),
+        several => format!("The resulting configuration would have {} mistakes", several.len()),
     };
     Error { violations, ..Error::new(Code::ConfigInvalid, detail) }
 }

@@ -25,14 +25,14 @@ pub(super) struct Http {
 impl Http {
     /// Checks `url`. `Err` says what would be right.
     pub(super) fn new(url: &str, limit: Duration) -> Result<Self, String> {
-        let url = Url::parse(url).map_err(|error| format!("this is no URL: {error}"))?;
+        let url = Url::parse(url).map_err(|error| format!("this is not a URL: {error}"))?;
         match url.scheme() {
             "https" => {}
             "http" if is_loopback(&url) => {}
             _ => return Err("keys are fetched over https (over http from loopback only)".to_owned()),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("the URL of keys holds no user name and no password".to_owned());
+            return Err("the URL of keys must not contain a user name or a password".to_owned());
         }
         let client = Client::builder()
             .redirect(Policy::none())
@@ -41,7 +41,7 @@ impl Http {
             .timeout(limit)
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| format!("no HTTP client could be set up: {}", chain(&error)))?;
+            .map_err(|error| format!("the HTTP client can't be set up: {}", chain(&error)))?;
         Ok(Http { client, url })
     }
 

@@ -44,7 +44,7 @@ pub(super) enum FetchError {
     TooLarge,
     #[error("{0}")]
     Transport(String),
-    #[error("the answer is no JWK set: {0}")]
+    #[error("the answer is not a JWK set: {0}")]
     Document(String),
 }
 

@@ -69,8 +69,8 @@ impl ConfigChecker<'_> {
         if binding.conditions.text.is_some() && binding.points.as_ref().is_some_and(names_a_tool) {
             self.report(
                 child(&child(pointer, "match"), "text"),
-                "`match.text` can't be judged at the tool points, which `points` names",
-                "make two bindings of it, one for the tool points without `text`",
+                "`match.text` can't be evaluated at the tool points, which `points` lists",
+                "split the binding in two, one for the tool points without `text`",
             );
         }
     }
@@ -79,7 +79,7 @@ impl ConfigChecker<'_> {
         let at = child(pointer, "tenant");
         if binding.selector.as_ref().is_some_and(|labels| labels.is_empty()) {
             let remedy = "write the labels that a tenant must have, or `tenant: \"*\"` for all";
-            self.report(child(pointer, "selector"), "`selector` names no label", remedy);
+            self.report(child(pointer, "selector"), "`selector` has no label", remedy);
         }
         let Some(tenant) = binding.tenant.as_deref().filter(|tenant| *tenant != "*") else { return };
         if let Some(fault) = tenant_id_fault(tenant) {
@@ -97,13 +97,13 @@ impl ConfigChecker<'_> {
         if binding.blocking.is_some() && (binding.mode.is_some() || binding.on_error.is_some()) {
             self.report(
                 child(pointer, "blocking"),
-                "`blocking` excludes `mode` and `on_error`, which it is short for",
-                "leave `blocking` out: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`",
+                "`blocking` can't be combined with `mode` and `on_error`, which it abbreviates",
+                "omit `blocking`: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`",
             );
         } else if binding.mode == Some(Mode::Observe) && binding.on_error.is_some() {
             self.report(
                 child(pointer, "on_error"),
-                "`on_error` has no meaning with `mode: observe`, whose failures change nothing",
+                "`on_error` has no effect with `mode: observe`, whose failures change nothing",
                 "leave `on_error` out",
             );
         }
@@ -152,7 +152,7 @@ impl ConfigChecker<'_> {
                 self.report(
                     item(pointer, index),
                     error,
-                    "globs know `*`, `?` and `[..]`; `[*]` is a star itself",
+                    "globs support `*`, `?` and `[..]`; `[*]` matches a star",
                 );
             }
         }

@@ -37,8 +37,8 @@ fn name_fault(name: &str) -> Option<&'static str> {
         !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     if name.parse::<IpAddr>().is_ok() {
-        return Some("is an address, which belongs into `cidrs`");
+        return Some("is an address: list it in `cidrs`");
     }
     let exact = name.strip_prefix("*.").unwrap_or(name);
-    (!exact.split('.').all(is_label)).then_some("is no host's name")
+    (!exact.split('.').all(is_label)).then_some("is not a host name")
 }

@@ -63,7 +63,7 @@ impl ConfigChecker<'_> {
         if several && issuer.tenants.is_none() && !entry.tainted {
             self.report(
                 pointer,
-                "`tenants` is missing: with more than one issuer each says for which tenants it speaks",
+                "`tenants` is missing: with more than one issuer, each needs it",
                 "add `tenants: [ids]`, `tenants: {fixed: id}` or `tenants: \"*\"`",
             );
         }
@@ -83,15 +83,15 @@ impl ConfigChecker<'_> {
         if *audience == issuer.audience {
             self.report(
                 &pointer,
-                "`admin_audience` equals `audience`: a token for agents would be one for operators",
-                "give each its own",
+                "`admin_audience` equals `audience`: agents' tokens would also be operators' tokens",
+                "use different values",
             );
         }
         let reads = |scope: &Scope| matches!(scope, Scope::Read | Scope::Admin);
         if !issuer.scopes.iter().any(reads) && !entry.tainted {
             self.report(
                 pointer,
-                "`admin_audience` lets nobody in: `scopes` holds neither `hookgate:read` nor `hookgate:admin`",
+                "`admin_audience` has no effect: `scopes` contains neither `hookgate:read` nor `hookgate:admin`",
                 "add one of them to `scopes`, or leave `admin_audience` out",
             );
         }
@@ -128,13 +128,13 @@ impl ConfigChecker<'_> {
             Some(alg) if known.contains(&alg.as_str()) => {}
             Some(alg) => {
                 let remedy = did_you_mean(alg, known.iter().copied());
-                let message = format!("`{alg}` is no algorithm for this key");
+                let message = format!("`{alg}` is not an algorithm for this key");
                 let remedy = remedy.unwrap_or_else(|| format!("write {}", alternatives(&known)));
                 self.report(child(pointer, "alg"), message, remedy);
             }
             None if (secret || pem) && !tainted => self.report(
                 pointer,
-                "`alg` is missing: a secret or a PEM file doesn't say for which algorithm it is",
+                "`alg` is missing: a secret or a PEM file doesn't name its algorithm",
                 format!("add `alg`: {}", alternatives(&known)),
             ),
             None => {}

@@ -74,8 +74,8 @@ impl ConfigChecker<'_> {
             if let Some((_, other, _)) = opens[..index].iter().find(|(_, _, other)| other == address) {
                 self.report(
                     format!("/server/{key}"),
-                    format!("`{key}` is the address of `{other}` too"),
-                    "give each its own port",
+                    format!("`{key}` is the same address as `{other}`"),
+                    "use different ports",
                 );
             }
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_admin_socket_is_written_from_the_root_and_fits_into_an_address() {
-        let from_the_root = "the path of a Unix socket is written from the root";
+        let from_the_root = "the path of a Unix socket must be absolute";
         let long = format!("/{}", "x".repeat(107));
         for (path, wrong) in [
             ("admin.sock", from_the_root),

@@ -110,7 +110,7 @@ impl<'d> ConfigChecker<'d> {
             match first.get(&name) {
                 Some(other) => self.report(
                     pointer,
-                    format!("{what} `{name}` is there already, at {other}"),
+                    format!("{what} `{name}` is already defined, at {other}"),
                     "give one of the two another name, or remove it",
                 ),
                 None => {
@@ -150,7 +150,7 @@ pub fn is_name(text: &str) -> bool {
 /// What is wrong with a tenant's id.
 fn tenant_id_fault(id: &str) -> Option<&'static str> {
     if id == "*" {
-        Some("`*` is no tenant's id")
+        Some("`*` is not a tenant id")
     } else if !(1..=256).contains(&id.len()) {
         Some("a tenant's id has 1 to 256 bytes")
     } else if id.chars().any(char::is_control) {

@@ -81,7 +81,7 @@ impl ConfigChecker<'_> {
             if before.insert(endpoint) {
                 self.endpoint(pointer, &at, endpoint, plugin);
             } else {
-                self.report(at, format!("`{endpoint}` is there already"), "name each endpoint once");
+                self.report(at, format!("`{endpoint}` is listed twice"), "name each endpoint once");
             }
         }
         if let Some(tls) = &plugin.tls {
@@ -102,7 +102,7 @@ impl ConfigChecker<'_> {
         if accepted.points.is_empty() {
             self.report(
                 child(pointer, "points"),
-                "no manifest has no point",
+                "a manifest needs at least one point",
                 "name the points that the plugin offers, or leave `accepted` out",
             );
         }
@@ -110,8 +110,8 @@ impl ConfigChecker<'_> {
             if !plugin.grants.contains(capability) {
                 self.report(
                     child(pointer, "capabilities"),
-                    format!("`{}` is accepted and not granted", capability.as_str()),
-                    "add it to `grants`, or take `accepted` back, so that the plugin is looked at anew",
+                    format!("`{}` is accepted but not granted", capability.as_str()),
+                    "add it to `grants`, or remove `accepted`, so that the plugin's manifest is reviewed again",
                 );
             }
         }
@@ -192,7 +192,7 @@ pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
 /// What is wrong with the path of a Unix socket.
 pub fn socket_flaw(path: &str) -> Option<String> {
     if !path.starts_with('/') || path.ends_with('/') {
-        return Some("the path of a Unix socket is written from the root".into());
+        return Some("the path of a Unix socket must be absolute".into());
     }
     let fits = path.len() <= MAX_SOCKET_PATH;
     (!fits).then(|| format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
@@ -220,13 +220,13 @@ impl EndpointLocality {
         }
         let uri = url.parse::<http::Uri>().map_err(|_| "this endpoint is not a URL".to_owned())?;
         let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
-            return Err("an endpoint names a host and a port, and nothing else".into());
+            return Err("an endpoint must be a host and a port, and nothing else".into());
         };
         if authority.port_u16().is_none_or(|port| port == 0) {
-            return Err("this endpoint names no port".into());
+            return Err("this endpoint has no port".into());
         }
         if uri.path() != "/" || uri.query().is_some() || url.contains('#') {
-            return Err("an endpoint ends behind the port".into());
+            return Err("an endpoint must end after the port".into());
         }
         if egress::denies_literal(authority.host()) {
             return Err(format!("`{}` {}", authority.host(), egress::DENIED_MESSAGE));

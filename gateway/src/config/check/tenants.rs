@@ -13,7 +13,7 @@ impl<'d> ConfigChecker<'d> {
         if self.draft.refuses_everybody {
             self.report(
                 "/tenants",
-                "no tenant is listed and unknown ones are refused: every call would be refused",
+                "no tenant is listed and unknown tenants are refused: every call would be refused",
                 "list the tenants under `tenants.list`, or set `tenants.unknown: accept`",
             );
         }
@@ -84,14 +84,14 @@ impl<'d> ConfigChecker<'d> {
         if !binding.is_floor() {
             self.report(
                 pointer,
-                format!("binding `{name}` stands for one tenant alone, and is not switched off by `disable`"),
+                format!("binding `{name}` applies to one tenant only, and can't be disabled by `disable`"),
                 "set `enabled: false` in the binding, or remove it",
             );
         } else if !binding.overridable {
             self.report(
                 pointer,
-                format!("binding `{name}` can't be switched off by a tenant"),
-                "set `overridable: true` in the binding, or leave it on",
+                format!("binding `{name}` can't be disabled by a tenant"),
+                "set `overridable: true` in the binding, or remove it from `disable`",
             );
         }
     }

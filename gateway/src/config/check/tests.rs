@@ -33,13 +33,13 @@ fn names_stand_once() {
     rest(
         "plugins:\n  - { name: p, endpoint: \"http://a:1\" }\n  - { name: p, builtin: content-policy }\n",
         4,
-        "a plugin `p` is there already, at /plugins/0/name",
+        "a plugin `p` is already defined, at /plugins/0/name",
         remedy,
     );
     rest(
         "tenants:\n  list:\n    - id: acme\n    - id: acme\n",
         5,
-        "a tenant `acme` is there already, at /tenants/list/0/id",
+        "a tenant `acme` is already defined, at /tenants/list/0/id",
         remedy,
     );
     let bindings =
@@ -48,19 +48,19 @@ fn names_stand_once() {
     rest(
         &format!("{rest_of}{bindings}"),
         7,
-        "a binding `p@acme` is there already, at /bindings/1/plugin",
+        "a binding `p@acme` is already defined, at /bindings/1/plugin",
         remedy,
     );
     let named = REST.replace(
         "bindings: [",
         "bindings:\n  - { plugin: p, name: p, selector: { a: b }, priority: 2 }\n  - ",
     );
-    rest(&named.replace("1 }]", "1 }"), 6, "a binding `p` is there already, at /bindings/0/name", remedy);
+    rest(&named.replace("1 }]", "1 }"), 6, "a binding `p` is already defined, at /bindings/0/name", remedy);
     let twice = "  - { issuer: i, audience: a, jwks_url: \"https://x\", tenants: \"*\" }\n".repeat(2);
     refused(
         &format!("auth:\n  issuers:\n{twice}"),
         4,
-        "issuer `i` is there already, at /auth/issuers/0/issuer",
+        "issuer `i` is already defined, at /auth/issuers/0/issuer",
         remedy,
     );
 }
@@ -103,20 +103,20 @@ fn endpoints_are_unix_sockets_or_urls_of_a_port() {
     let begins = "an endpoint begins with `unix:///`, `http://`, `https://` or `dns:///`";
     for (endpoint, message) in [
         ("ftp://a:1", begins),
-        ("https://a", "this endpoint names no port"),
-        ("https://a:1/path", "an endpoint ends behind the port"),
+        ("https://a", "this endpoint has no port"),
+        ("https://a:1/path", "an endpoint must end after the port"),
         ("dns://a:1", begins),
-        ("dns:///a", "this endpoint names no port"),
+        ("dns:///a", "this endpoint has no port"),
         ("a:1", begins),
-        ("http://a", "this endpoint names no port"),
-        ("http://a:0", "this endpoint names no port"),
-        ("http://a:1/path", "an endpoint ends behind the port"),
-        ("http://a:1?q", "an endpoint ends behind the port"),
-        ("http://u:p@a:1", "an endpoint names a host and a port, and nothing else"),
+        ("http://a", "this endpoint has no port"),
+        ("http://a:0", "this endpoint has no port"),
+        ("http://a:1/path", "an endpoint must end after the port"),
+        ("http://a:1?q", "an endpoint must end after the port"),
+        ("http://u:p@a:1", "an endpoint must be a host and a port, and nothing else"),
         ("http://a b:1", "this endpoint is not a URL"),
         ("", begins),
-        ("unix://run/x.sock", "the path of a Unix socket is written from the root"),
-        ("unix:///", "the path of a Unix socket is written from the root"),
+        ("unix://run/x.sock", "the path of a Unix socket must be absolute"),
+        ("unix:///", "the path of a Unix socket must be absolute"),
         (&format!("unix:///{}", "x".repeat(107)), "the path of a Unix socket has at most 107 bytes"),
     ] {
         plugin(&format!("name: p, endpoint: \"{endpoint}\""), message, ENDPOINT_REMEDY);
@@ -129,7 +129,7 @@ fn endpoints_are_unix_sockets_or_urls_of_a_port() {
     let several = |list: &str| format!("name: p, endpoints: [{list}]");
     plugin(&several("\"http://a:1\", \"ftp://a:1\""), begins, ENDPOINT_REMEDY);
     let twice = several("\"http://a:1\", \"http://b:1\", \"http://a:1\"");
-    plugin(&twice, "`http://a:1` is there already", "name each endpoint once");
+    plugin(&twice, "`http://a:1` is listed twice", "name each endpoint once");
     plugin(
         "name: p, builtin: content-polcy",
         "`content-polcy` is not built in",
@@ -143,7 +143,7 @@ fn a_file_that_refuses_everybody_is_refused() {
     for tenants in ["", "tenants: {}\n", "tenants: { list: [] }\n", "tenants: { unknown: refuse }\n"] {
         let problems = from_text(String::new(), &format!("{AUTH}{tenants}"), []).unwrap_err();
         let said: Vec<_> = problems.iter().map(|at| at.problem.message.as_str()).collect();
-        let refused = "no tenant is listed and unknown ones are refused: every call would be refused";
+        let refused = "no tenant is listed and unknown tenants are refused: every call would be refused";
         assert_eq!(said, [refused], "{tenants}");
     }
     for tenants in ["{ unknown: accept }", "{ list: [{ id: acme, enabled: false }] }"] {
@@ -218,15 +218,15 @@ fn ranges_hold() {
     rest(
         "server: { ops_addr: \"127.0.0.1:8080\" }\n",
         2,
-        "`ops_addr` is the address of `data_addr` too",
-        "give each its own port",
+        "`ops_addr` is the same address as `data_addr`",
+        "use different ports",
     );
     let opened = AUTH.replace("audience: a,", "audience: a, admin_audience: o, scopes: [\"hookgate:read\"],");
     refused(
         &format!("{opened}server: {{ admin_addr: \"127.0.0.1:9090\" }}\n"),
         2,
-        "`admin_addr` is the address of `ops_addr` too",
-        "give each its own port",
+        "`admin_addr` is the same address as `ops_addr`",
+        "use different ports",
     );
 }
 
@@ -234,29 +234,30 @@ fn ranges_hold() {
 fn an_admin_audience_is_another_and_lets_somebody_in() {
     issuer(
         "jwks_url: \"https://x\", admin_audience: a, scopes: [\"hookgate:admin\"]",
-        "`admin_audience` equals `audience`: a token for agents would be one for operators",
-        "give each its own",
+        "`admin_audience` equals `audience`: agents' tokens would also be operators' tokens",
+        "use different values",
     );
     issuer(
         "jwks_url: \"https://x\", admin_audience: o, scopes: [\"hookgate:invoke\", \"hookgate:plugin\"]",
-        "`admin_audience` lets nobody in: `scopes` holds neither `hookgate:read` nor `hookgate:admin`",
+        "`admin_audience` has no effect: `scopes` contains neither `hookgate:read` nor `hookgate:admin`",
         "add one of them to `scopes`, or leave `admin_audience` out",
     );
 }
 
 #[test]
 fn verdict_rules_are_written_one_way() {
-    let remedy = "leave `blocking` out: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`";
+    let remedy =
+        "omit `blocking`: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`";
     for rule in ["blocking: true, mode: enforce", "blocking: false, on_error: skip"] {
         binding(
             &format!("plugin: p, name: b, tenant: \"*\", priority: 2, {rule}"),
-            "`blocking` excludes `mode` and `on_error`, which it is short for",
+            "`blocking` can't be combined with `mode` and `on_error`, which it abbreviates",
             remedy,
         );
     }
     binding(
         "plugin: p, name: b, tenant: \"*\", priority: 2, mode: observe, on_error: skip",
-        "`on_error` has no meaning with `mode: observe`, whose failures change nothing",
+        "`on_error` has no effect with `mode: observe`, whose failures change nothing",
         "leave `on_error` out",
     );
 }
@@ -280,7 +281,7 @@ fn bindings_name_what_exists() {
     );
     binding(
         "plugin: p, name: b, selector: {}, priority: 2",
-        "`selector` names no label",
+        "`selector` has no label",
         "write the labels that a tenant must have, or `tenant: \"*\"` for all",
     );
 }
@@ -306,7 +307,7 @@ fn writable_fields_exist_at_a_point_of_the_binding() {
 #[test]
 fn match_conditions_are_checked_when_read() {
     let start = "plugin: p, name: b, tenant: \"*\", priority: 2";
-    let globs = "globs know `*`, `?` and `[..]`; `[*]` is a star itself";
+    let globs = "globs support `*`, `?` and `[..]`; `[*]` matches a star";
     for list in ["tools: [\"[a\"]", "agents: [\"[a\"]", "models: [\"[a\"]", "labels: { k: [\"[a\"] }"] {
         binding(
             &format!("{start}, match: {{ {list} }}"),
@@ -323,8 +324,8 @@ fn match_conditions_are_checked_when_read() {
         &format!(
             "{start}, points: [before_response, after_tool_result], match: {{ text: {{ contains: [a] }} }}"
         ),
-        "`match.text` can't be judged at the tool points, which `points` names",
-        "make two bindings of it, one for the tool points without `text`",
+        "`match.text` can't be evaluated at the tool points, which `points` lists",
+        "split the binding in two, one for the tool points without `text`",
     );
     let good = format!(
         "{start}, match: {{ text: {{ contains: [a], regex: ['^a$'] }}, tools: [\"fs.*\", \"[*]\"] }}"
@@ -367,7 +368,7 @@ fn issuers_say_for_whom_they_speak() {
     refused(
         &format!("auth:\n  issuers:\n{}{}", entry("a", ""), entry("b", ", tenants: [acme]")),
         3,
-        "`tenants` is missing: with more than one issuer each says for which tenants it speaks",
+        "`tenants` is missing: with more than one issuer, each needs it",
         "add `tenants: [ids]`, `tenants: {fixed: id}` or `tenants: \"*\"`",
     );
     issuer(
@@ -381,7 +382,7 @@ fn issuers_say_for_whom_they_speak() {
         "did you mean `fixed`?",
     );
     let remedy = "write one tenant's id; for all tenants write `tenants: \"*\"`";
-    issuer("jwks_url: \"https://x\", tenants: [\"*\"]", "`*` is no tenant's id", remedy);
+    issuer("jwks_url: \"https://x\", tenants: [\"*\"]", "`*` is not a tenant id", remedy);
     issuer("jwks_url: \"https://x\", tenants: { fixed: \"\" }", "a tenant's id has 1 to 256 bytes", remedy);
     issuer(
         "jwks_url: \"https://x\", scopes: [hookgate:invok]",
@@ -404,17 +405,17 @@ fn issuers_say_for_whom_they_speak() {
 fn keys_name_their_algorithm() {
     let long = "x".repeat(32);
     let shared = "add `alg`: `HS256`, `HS384` or `HS512`";
-    let missing = "`alg` is missing: a secret or a PEM file doesn't say for which algorithm it is";
+    let missing = "`alg` is missing: a secret or a PEM file doesn't name its algorithm";
     key(&format!("secret: {long}"), missing, shared);
     let public = "`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA`";
     key("pem_file: /x", missing, &format!("add `alg`: {public}"));
     key(
         &format!("alg: RS256, secret: {long}"),
-        "`RS256` is no algorithm for this key",
+        "`RS256` is not an algorithm for this key",
         "did you mean `HS256`?",
     );
-    key("alg: none, pem_file: /x", "`none` is no algorithm for this key", &format!("write {public}"));
-    key("alg: hs265, jwk_file: /x", "`hs265` is no algorithm for this key", "did you mean `HS256`?");
+    key("alg: none, pem_file: /x", "`none` is not an algorithm for this key", &format!("write {public}"));
+    key("alg: hs265, jwk_file: /x", "`hs265` is not an algorithm for this key", "did you mean `HS256`?");
     key(
         "alg: HS256, secret: short",
         "`secret` has fewer than 32 bytes",
@@ -425,7 +426,7 @@ fn keys_name_their_algorithm() {
 #[test]
 fn tenants_have_ids_and_disable_what_may_be_disabled() {
     for (id, message) in [
-        ("*", "`*` is no tenant's id"),
+        ("*", "`*` is not a tenant id"),
         ("", "a tenant's id has 1 to 256 bytes"),
         (&"x".repeat(257), "a tenant's id has 1 to 256 bytes"),
         ("a\\tb", "a tenant's id holds no control characters"),
@@ -439,14 +440,14 @@ fn tenants_have_ids_and_disable_what_may_be_disabled() {
     rest(
         &tenant("disable: [p]"),
         3,
-        "binding `p` can't be switched off by a tenant",
-        "set `overridable: true` in the binding, or leave it on",
+        "binding `p` can't be disabled by a tenant",
+        "set `overridable: true` in the binding, or remove it from `disable`",
     );
     let own = tenant("disable: [\"p@acme\"]").replace("tenant: \"*\"", "tenant: acme, overridable: true");
     rest(
         &own,
         3,
-        "binding `p@acme` stands for one tenant alone, and is not switched off by `disable`",
+        "binding `p@acme` applies to one tenant only, and can't be disabled by `disable`",
         "set `enabled: false` in the binding, or remove it",
     );
     let good = tenant("disable: [p]").replace("priority: 1", "priority: 1, overridable: true");
@@ -470,7 +471,12 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
         let text = format!("telemetry: {{ otlp_endpoint: \"{endpoint}\" }}\n");
         rest(&text, 2, &format!("`otlp_endpoint` {fault}"), remedy);
     }
-    rest("telemetry: { tenant_labels: [acme, \"*\"] }\n", 2, "`*` is no tenant's id", "write ids of tenants");
+    rest(
+        "telemetry: { tenant_labels: [acme, \"*\"] }\n",
+        2,
+        "`*` is not a tenant id",
+        "write ids of tenants",
+    );
     rest(
         "telemetry: { slow_invocation: 0s }\n",
         2,

@@ -32,7 +32,7 @@ impl ConfigChecker<'_> {
         {
             self.report(
                 child(pointer, "server_name"),
-                format!("`{name}` is no host's name"),
+                format!("`{name}` is not a host name"),
                 "write a name or an address as the plugin's certificate has it, without scheme and port",
             );
         }
@@ -41,7 +41,7 @@ impl ConfigChecker<'_> {
         {
             self.report(
                 child(pointer, "spiffe_id"),
-                format!("`{id}` is no SPIFFE id"),
+                format!("`{id}` is not a SPIFFE ID"),
                 "write `spiffe://trust-domain/path`, as the plugin's certificate has it",
             );
         }
@@ -66,7 +66,7 @@ impl ConfigChecker<'_> {
     fn half_a_pair(&mut self, pointer: &str, missing: &str) {
         self.report(
             pointer,
-            format!("`{missing}` is missing: a certificate is of no use without its key"),
+            format!("`{missing}` is missing: a certificate needs its key"),
             "give both of `cert_file` and `key_file`, or none",
         );
     }
@@ -135,18 +135,18 @@ mod tests {
     fn keys_of_tls_to_a_plugin_fit_together() {
         let tls = |text: &str| format!("name: p, endpoint: \"https://a:1\", tls: {{ {text} }}");
         let both = "give both of `cert_file` and `key_file`, or none";
-        let missing = |key| format!("`{key}` is missing: a certificate is of no use without its key");
+        let missing = |key| format!("`{key}` is missing: a certificate needs its key");
         plugin(&tls("cert_file: /c"), &missing("key_file"), both);
         plugin(&tls("key_file: /k"), &missing("cert_file"), both);
         plugin(&tls("ca_file: \"\""), "the path is empty", "write the path of a PEM file");
         plugin(
             &tls("server_name: \"https://a\""),
-            "`https://a` is no host's name",
+            "`https://a` is not a host name",
             "write a name or an address as the plugin's certificate has it, without scheme and port",
         );
         plugin(
             &tls("spiffe_id: guard"),
-            "`guard` is no SPIFFE id",
+            "`guard` is not a SPIFFE ID",
             "write `spiffe://trust-domain/path`, as the plugin's certificate has it",
         );
     }
@@ -171,14 +171,16 @@ mod tests {
         for host in ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.1.1]", "100.100.100.200"] {
             plugin(
                 &format!("name: p, endpoint: \"https://{host}:1\""),
-                &format!("`{host}` is link-local or serves a cloud's metadata, and is never dialled"),
+                &format!(
+                    "`{host}` is a link-local or cloud metadata address, to which the gateway never connects"
+                ),
                 "write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`",
             );
         }
         for url in ["https://169.254.169.254/keys", "https://2852039166/keys", "https://0xa9fea9fe/keys"] {
             issuer(
                 &format!("jwks_url: \"{url}\""),
-                "`169.254.169.254` is link-local or serves a cloud's metadata, and is never dialled",
+                "`169.254.169.254` is a link-local or cloud metadata address, to which the gateway never connects",
                 "write the host that publishes the issuer's keys",
             );
         }

@@ -23,13 +23,13 @@ fn at_once(step: &StepExplanation) -> Option<String> {
             Some(format!("`{name}` fails without being called {}: the chain ends there, undecided", why()))
         }
         ExpectedOutcome::FailedOpen => {
-            Some(format!("`{name}` fails without being called {}: the chain goes on without it", why()))
+            Some(format!("`{name}` fails without being called {}: the chain continues without it", why()))
         }
         ExpectedOutcome::SkippedBudget => {
-            Some(format!("`{name}` is never called, however fast all others are: too little time"))
+            Some(format!("`{name}` is never called, even if all other steps are fast: too little time"))
         }
         ExpectedOutcome::Observed if step.comes.reason.is_some() => {
-            Some(format!("`{name}` is handed calls that its plugin never sees {}", why()))
+            Some(format!("`{name}` queues calls that its plugin never sees {}", why()))
         }
         ExpectedOutcome::Called
         | ExpectedOutcome::Observed
@@ -48,8 +48,8 @@ fn add_up(steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
     let sum = Millis(steps.iter().filter(must).map(|step| step.timeout_ms.0).sum());
     (sum > budget.total_ms).then(|| {
         format!(
-            "the time-outs of the steps with `on_error: fail` add up to {}, the budget is {}: where they take that \
-             long, calls end with BUDGET_EXHAUSTED",
+            "the timeouts of the steps with `on_error: fail` add up to {}, the budget is {}: if they take that long, \
+             calls end with BUDGET_EXHAUSTED",
             sum, budget.total_ms
         )
     })
@@ -58,8 +58,8 @@ fn add_up(steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
 fn in_the_worst_case(step: &StepExplanation) -> Option<String> {
     (step.comes.outcome == ExpectedOutcome::Called && step.worst_case.comes.outcome == ExpectedOutcome::SkippedBudget).then(|| {
         format!(
-            "`{}` is not called where those before it take all their time: nothing is left beside what is reserved for later \
-             steps with `on_error: fail`",
+            "`{}` is not called if the steps before it use up their time: the rest is reserved for later steps with \
+             `on_error: fail`",
             step.binding
         )
     })

@@ -104,7 +104,7 @@ fn a_binding_that_would_not_do_what_it_says_is_refused() {
             "both `tenant` and `selector`",
         ),
         (json!({ "selector": {} }), "/bindings/0/selector", "empty selector"),
-        (json!({ "tenant": "*", "points": [] }), "/bindings/0/points", "at no point"),
+        (json!({ "tenant": "*", "points": [] }), "/bindings/0/points", "means no point"),
         (
             json!({ "tenant": "*", "points": ["before_response", "after_tool_result"],
                     "match": { "text": { "contains": ["x"] } } }),

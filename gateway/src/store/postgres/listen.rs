@@ -41,9 +41,9 @@ pub(super) async fn follow(options: PgConnectOptions, place: String, hints: Arc<
             // The followers of the store query it, and report that it is unreachable.
             Ok(Err(error)) => {
                 let error = error::postgres(&place, &error);
-                tracing::debug!(%error, "the store's notifications can't be heard");
+                tracing::debug!(%error, "the store's notifications can't be received");
             }
-            Err(_) => tracing::debug!(%place, "the store's notifications can't be heard"),
+            Err(_) => tracing::debug!(%place, "the store's notifications can't be received"),
         }
         sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(MAX_PAUSE);

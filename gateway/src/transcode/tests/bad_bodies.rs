@@ -123,7 +123,7 @@ fn who_calls_is_never_taken_from_the_body() {
             (format!(r#"{{"context":{{"{name}":"acme"}},"payload":{{}}}}"#), format!("/context/{name}")),
             (format!(r#"{{"context":{{"{name}":null}},"payload":{{}}}}"#), format!("/context/{name}")),
         ] {
-            assert_refused(&[(RESPONSE, &text, &pointer, "comes from the token alone")]);
+            assert_refused(&[(RESPONSE, &text, &pointer, "comes from the token: omit it")]);
         }
     }
     assert_refused(&[

@@ -56,7 +56,7 @@ async fn plugin_that_nobody_consented_to_is_described_and_told_nothing() {
         assert_eq!((status.state, status.manifest.is_none()), (State::Pending, true));
         assert_eq!(
             status.detail,
-            "version 1.2.0 waits for an operator's approval: it adds before_tool_call (modify, side effects: none), asks \
+            "version 1.2.0 is waiting for approval: it adds before_tool_call (modify, side effects: none), asks \
              for log, asks for emit, has a config_schema"
         );
         let refused = client.tool_call(SECOND).await.expect_err("nobody consented");
@@ -165,7 +165,7 @@ async fn more_capabilities_than_were_accepted_wait_though_they_are_granted_while
     client.until(|_| reasons() == [Why::Serving, Why::UpgradePending, Why::ManifestMismatch]).await;
     assert_eq!(
         client.endpoints()[1].detail,
-        "version 1.3.0 wants more than was accepted, and waits for approval: it asks for log"
+        "version 1.3.0 exceeds the accepted manifest, and is waiting for approval: it asks for log"
     );
     let versions: Vec<_> = client.wants().iter().map(|wants| wants.version.to_string()).collect();
     assert_eq!(versions, ["2.0.0", "1.3.0"]);

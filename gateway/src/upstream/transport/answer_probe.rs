@@ -58,7 +58,7 @@ impl<S: AsyncRead> AnswerProbe<S> {
             Poll::Ready(Err(error)) => DialError::from_tls(&error),
             Poll::Ready(Ok(())) => DialError::new(
                 DialErrorKind::Closed,
-                format!("the plugin hung up before it answered anything: {failed}"),
+                format!("the plugin closed the connection before it answered: {failed}"),
             ),
         };
         if let Some(tell) = this.tell.take() {
@@ -78,7 +78,7 @@ impl<S: AsyncRead> AsyncRead for AnswerProbe<S> {
                 Ok(()) if buf.filled().len() > before => Ok(()),
                 Ok(()) => Err(DialError::new(
                     DialErrorKind::Closed,
-                    "the plugin hung up before it answered anything",
+                    "the plugin closed the connection before it answered",
                 )),
                 Err(error) => Err(DialError::from_tls(error)),
             };

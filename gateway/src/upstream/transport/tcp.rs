@@ -71,8 +71,7 @@ impl Tcp {
             Destination::Address(address) => (Vec::new(), vec![*address]),
             Destination::Name { host, port } => {
                 let resolved = egress::resolve(host, *port).await.map_err(|error| {
-                    let detail =
-                        format!("`{host}` is not resolved ({error}): correct the name, or see to DNS");
+                    let detail = format!("`{host}` is not resolved ({error}): correct the name, or fix DNS");
                     DialError::new(DialErrorKind::NameUnresolved, detail)
                 })?;
                 (resolved.allowed, resolved.denied)
@@ -110,7 +109,9 @@ impl Tcp {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 DialError::new(
                     DialErrorKind::TlsFailed,
-                    format!("the plugin hung up during the TLS handshake ({error}): see its own log"),
+                    format!(
+                        "the plugin closed the connection during the TLS handshake ({error}): check its log"
+                    ),
                 )
             }
             _ => DialError::from_tls(&error),

@@ -84,7 +84,7 @@ async fn a_drained_plugin_is_let_go_of_by_every_replica_and_no_call_under_way_is
 
     let off = post(&elsewhere, "plugins/guard/describe").await;
     assert_eq!((off.status, &off.body["code"]), (409, &json!("CONFLICT")), "{off:?}");
-    assert_eq!(off.body["detail"], json!("Plugin `guard` is switched off: enable it first"));
+    assert_eq!(off.body["detail"], json!("Plugin `guard` is disabled: enable it first"));
 
     let revision = written(&post(&elsewhere, "plugins/guard/enable").await);
     serves_by(&one, revision).await;

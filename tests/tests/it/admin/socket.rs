@@ -111,11 +111,8 @@ async fn another_user_cannot_open_it() {
     let other = explain(Some(NOBODY));
     let said = String::from_utf8_lossy(&other.stderr);
     assert_eq!((other.status.code(), other.stdout.len()), (Some(1), 0), "{said}");
-    assert!(
-        said.contains("Permission denied") && said.contains("its user and root alone may open"),
-        "{said}"
-    );
-    // Only the mode prevented access.
+    assert!(said.contains("Permission denied") && said.contains("only its user and root may open"), "{said}");
+    // Only the mode is in his way.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(explain(Some(NOBODY)).status.success());
 }
@@ -127,8 +124,7 @@ async fn one_that_a_crash_left_behind_is_replaced_and_one_in_use_ends_the_start(
     let second = setup(&path).run_to_the_end().await;
     assert_eq!(second.code, Some(1), "{}", second.log);
     let said = format!(
-        "hookgate: can't listen on unix://{} (`server.admin_socket`): another process listens there: end it, or choose \
-         another path",
+        "hookgate: can't listen on unix://{} (`server.admin_socket`): another process listens there: stop it, or choose another path",
         path.display()
     );
     assert!(second.log.to_string().contains(&said), "{}", second.log);
@@ -150,14 +146,14 @@ async fn a_place_where_none_can_be_names_the_key() {
     let (folder, path) = place();
     fs::write(&path, "").unwrap();
     for (path, why) in [
-        (path, "there is a file that is no socket: remove it, or choose another path".to_owned()),
+        (path, "there is a file that is not a socket: remove it, or choose another path".to_owned()),
         (
             folder.path().join("run/admin.sock"),
-            format!("there is no folder {}/run: make it, or choose another path", folder.path().display()),
+            format!("there is no folder {}/run: create it, or choose another path", folder.path().display()),
         ),
         ("/proc/admin.sock".into(), {
             let why = "No such file or directory (os error 2)";
-            format!("no socket can be made in the folder /proc: {why}")
+            format!("the socket can't be created in the folder /proc: {why}")
         }),
     ] {
         let exit = setup(&path).run_to_the_end().await;
@@ -166,7 +162,7 @@ async fn a_place_where_none_can_be_names_the_key() {
         assert!(exit.log.to_string().contains(&said), "{}", exit.log);
     }
     for (path, why) in [
-        ("admin.sock".to_owned(), "the path of a Unix socket is written from the root"),
+        ("admin.sock".to_owned(), "the path of a Unix socket must be absolute"),
         (format!("/{}", "x".repeat(107)), "the path of a Unix socket has at most 107 bytes"),
     ] {
         let exit = setup(Path::new(&path)).run_to_the_end().await;
@@ -197,10 +193,14 @@ async fn explain_asks_the_socket_and_takes_no_token_there() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert!(ran.stdout.contains(&address), "{ran:?}");
     let ran = folder.run(&[&asking[..], &["--token-file", "token"]].concat()).await;
-    assert!(ran.code == Some(2) && ran.stderr.contains("a socket takes no token"), "{ran:?}");
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains("a socket needs neither a token nor a certificate"),
+        "{ran:?}"
+    );
     gateway.stop().await;
     let ran = folder.run(&asking).await;
-    let said =
-        format!("hookgate: no answer from {address}: No such file or directory (os error 2); --addr is the");
+    let said = format!(
+        "hookgate: no answer from {address}: No such file or directory (os error 2); --addr must be the"
+    );
     assert!(ran.code == Some(1) && ran.stderr.starts_with(&said), "{ran:?}");
 }

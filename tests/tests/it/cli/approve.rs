@@ -25,25 +25,32 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     let added = desk.run(&add).await;
     assert_eq!(added.code, Some(1), "{added:?}");
     assert!(added.stdout.starts_with("+ plugin guard\n") && added.stdout.contains(NEW), "{added:?}");
-    let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 waits for an operator's approval: it \
+    let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 is waiting for approval: it \
                 adds before_tool_call (read, side effects: none)\n  = `hookgate plugin approve guard` lets it\n";
     assert!(added.stderr.starts_with(said), "{added:?}");
     desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
     assert_eq!(call(&desk.gateway, "acme").await.status, 503);
 
-    desk.fails(&["plugin", "approve", "guard"], 2, "nobody can be asked: give --yes").await;
+    desk.fails(&["plugin", "approve", "guard"], 2, "there is no terminal to ask on; give --yes").await;
     let tried = desk.does(&["plugin", "approve", "guard", "--dry-run"]).await;
-    assert!(tried.starts_with("~ plugin guard\n") && tried.ends_with("it was tried out.\n"), "{tried}");
+    assert!(
+        tried.starts_with("~ plugin guard\n") && tried.ends_with("Dry run: nothing was written.\n"),
+        "{tried}"
+    );
     assert_eq!((desk.head().await, plugin.counts().initializes), (3, 0));
     let approved = desk.does(&["plugin", "approve", "guard", "--yes", "--reason", "seen"]).await;
     assert!(approved.starts_with(NEW), "{approved}");
-    assert!(approved.contains("Approved of guard in revision 4.\n\nstate     ready\n"), "{approved}");
+    assert!(approved.contains("Approved guard in revision 4.\n\nstate     ready\n"), "{approved}");
     assert_eq!(call(&desk.gateway, "acme").await.status, 200);
-    assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing waits for approval.\n");
+    assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing to approve.\n");
     assert_eq!(desk.json(&["plugin", "approve", "guard"]).await["pending_manifests"], json!([]));
     desk.fails(&["plugin", "approve", "nobody"], 1, "there is no plugin `nobody`").await;
-    desk.fails(&["plugin", "approve", "guard", "--version", "3.0.0"], 1, "of version 3.0.0 wants approval")
-        .await;
+    desk.fails(
+        &["plugin", "approve", "guard", "--version", "3.0.0"],
+        1,
+        "with version 3.0.0 has anything to approve",
+    )
+    .await;
 }
 
 #[tokio::test]

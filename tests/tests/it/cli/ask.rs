@@ -54,7 +54,7 @@ fn unported(said: &str) -> String {
     let said = said.replace("no decision: ", "").replace("9091", "8080").replace("admin_addr", "data_addr");
     let said =
         said.replace(" or unix:///run/hookgate/admin.sock", "").replace("HOOKGATE_ADMIN_TOKEN or ", "");
-    said.replace(" open where an issuer has an `admin_audience`,", "")
+    said.replace(" which is open if an issuer has an `admin_audience`,", "")
 }
 
 /// Small containers have no CAs, and need none unless they use TLS.
@@ -70,7 +70,10 @@ async fn a_machine_without_cas_asks_over_plain_http() {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}");
     }
     let ran = folder.run_with(&["whoami", "--addr", &data.replace("http:", "https:")], &none, "").await;
-    assert!(ran.code == Some(2) && ran.stderr.contains("--ca names the CA"), "{ran:?}");
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains("give the CA of the gateway's certificate with --ca"),
+        "{ran:?}"
+    );
 }
 
 /// A server that answers everything with `head` and then endless bytes.
@@ -105,7 +108,10 @@ async fn an_answer_without_end_is_given_up() {
     let address = answers("HTTP/1.1 200 OK\r\n\r\n").await;
     for ran in ask(&Folder::new(), &address).await {
         assert!(matches!(ran.code, Some(1 | 4)) && ran.stdout.is_empty(), "{ran:?}");
-        assert!(ran.stderr.contains(" answered with more than 64 MiB; --addr is the gateway's"), "{ran:?}");
+        assert!(
+            ran.stderr.contains(" answered with more than 64 MiB; --addr must be the gateway's"),
+            "{ran:?}"
+        );
     }
 }
 

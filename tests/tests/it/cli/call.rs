@@ -50,7 +50,7 @@ async fn a_decision_is_told_by_exit_code_and_in_words() {
     let args = ["before_tool_call", "--tool", "fs.read", "--args", ARGS, "--call-id", "c1"];
     let ran = call(&gateway, &args).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(ran.stdout.starts_with("CONTINUE  the payload is as it was sent"), "{ran:?}");
+    assert!(ran.stdout.starts_with("CONTINUE  the payload is unchanged"), "{ran:?}");
     assert!(ran.stdout.contains(&format!("\n  args       {ARGS}\n")), "to the byte: {ran:?}");
 
     let said = notice(NoticeKind::Warn, "TOLD", "look out", &Value::Null);
@@ -59,7 +59,7 @@ async fn a_decision_is_told_by_exit_code_and_in_words() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "{ran:?}");
     for part in [
         "BLOCK  TOOL_NOT_ALLOWED: not that one",
-        "by guard, binding guard, scope step, ask again after 1500 ms",
+        "by guard, binding guard, scope step, retry after 1500 ms",
         "warn    guard   TOLD  look out",
         "1     guard   guard    cancelled",
     ] {
@@ -160,7 +160,7 @@ async fn a_trace_shows_what_each_step_made_of_the_payload() {
     let address = format!("http://{}", gateway.data_addr());
     let quiet = call_at(&address, &token("quiet"), &args, "").await;
     assert_eq!(quiet.code, Some(0));
-    assert!(quiet.stdout.ends_with("or by `answer.detail: minimal`\n"), "{quiet:?}");
+    assert!(quiet.stdout.ends_with("or `answer.detail` is `minimal`\n"), "{quiet:?}");
     assert!(!quiet.stdout.contains("first"), "{quiet:?}");
 }
 
@@ -197,7 +197,7 @@ async fn without_a_decision_it_says_who_failed_and_what_to_do() {
     gateway.stop().await;
     let ran = call_at(&address, &token("acme"), &args, "").await;
     no_decision(&ran, &format!("no answer from {address}: Connection refused"));
-    assert!(ran.stderr.contains("--addr is the gateway's `server.data_addr`"), "{ran:?}");
+    assert!(ran.stderr.contains("--addr must be the gateway's `server.data_addr`"), "{ran:?}");
 }
 
 /// The rows of the table of steps without their durations, after checking that called steps have one.
@@ -251,8 +251,11 @@ async fn what_is_no_gateway_gives_no_decision() {
             Some("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"),
             "answered 302, but not",
         ),
-        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not as a gateway does"),
-        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "it is no gateway's"),
+        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not like a gateway"),
+        (
+            Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+            "neither a result nor an error of a gateway",
+        ),
         (
             Some(
                 "HTTP/1.1 200 OK\r\nhookgate-decision: continue\r\ncontent-length: 33\r\n\r\n\
@@ -332,23 +335,23 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["before_tool_call"], "before_tool_call needs --tool, or --payload with a file"),
         (&["before_tool_call", "--tool", "t", "--args", "{\"a\":nul}"], "--args is not valid JSON: "),
         (&["before_tool_call", "--tool", "t", "--args", "{\"a\":1,\"a\":2}"], "--args is not valid JSON: "),
-        (&["before_tool_call", "--tool", "t", "--args", "hello"], "a text stands in double quotes"),
+        (&["before_tool_call", "--tool", "t", "--args", "hello"], "put a text in double quotes"),
         (
             &["before_tool_call", "--tool", "t", "--text", "x"],
             "--text doesn't belong to before_tool_call: it has --tool,",
         ),
         (&["before_tool_call", "--tool", "t", "--extra", "[]"], "/payload/extra: "),
-        (&["before_tool_call", "--tool", "t", "--label", "x"], "a label is written KEY=VALUE"),
+        (&["before_tool_call", "--tool", "t", "--label", "x"], "a label must be KEY=VALUE"),
         (&["before_tool_call", "--tool", "t", "--label", "claim.role=boss"], "/context/labels"),
         (&["before_tool_call", "--tool", "t", "--payload", "-"], "cannot be used with"),
         (&["before_tool_call", "--payload", "none.json"], "the payload can't be read from `none.json`"),
-        (&["before_tool_call", "--payload", "-"], "there is no payload in standard input"),
+        (&["before_tool_call", "--payload", "-"], "standard input is empty"),
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
-        (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a caller waits from 1ms to 60s"),
-        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is no address of a gateway"),
-        (&["before_tool_call", "--tool", "t", "--addr", secret], "holds a user or a password"),
-        (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "ends behind the port"),
+        (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a timeout must be from 1ms to 60s"),
+        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is not a gateway's address"),
+        (&["before_tool_call", "--tool", "t", "--addr", secret], "contains a user or a password"),
+        (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "must end after the port"),
         (&["before_tool_call", "--tool", "t", "--token-file", "none"], "--token-file `none` can't be read"),
         (
             &["before_tool_call", "--tool", "t", "--addr", "https://h:1", "--ca", "none"],

@@ -150,7 +150,7 @@ async fn config_that_a_plugin_does_not_take_is_a_mistake_with_its_line() {
     let ran = connect(&wrong, &[]).await;
     assert_eq!(ran.code, Some(2), "{ran:?}");
     said(&ran, "/tenants/list/0/config/one: ", "for tenant `acme`");
-    said(&ran, "/bindings/0/config: ", "plugin `one` refuses the config");
+    said(&ran, "/bindings/0/config: ", "plugin `one` rejects the config");
     assert!(!ran.stderr.contains("CANARY") && ran.stdout.contains(" ready "), "{ran:?}");
     let listed = connect(&wrong, &["--output", "yaml"]).await;
     let listed: Value = serde_saphyr::from_str(&listed.stdout).unwrap();

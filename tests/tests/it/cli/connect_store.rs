@@ -47,13 +47,13 @@ async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
         let file = file(&place.url);
         let plain = check(&file, &[]).await;
         assert!(
-            plain.code == Some(0) && plain.stdout.contains(" was not looked at: --connect reads it\n"),
+            plain.code == Some(0) && plain.stdout.contains(" was not read; use --connect to read it\n"),
             "{plain:?}"
         );
         assert_eq!(plain.stdout.lines().count(), 2, "{plain:?}");
         for _ in 0..2 {
             let ran = connect(&file).await;
-            let says = ": revision 0, 0 objects of the API; a start makes its tables; a start writes 2 objects of the file\n";
+            let says = ": revision 0, 0 objects owned by the API; a start creates its tables; a start writes 2 objects from the file\n";
             assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
         }
         assert_eq!(place.open().look().await.unwrap().tables, Tables::Absent, "{place}: nothing was made");
@@ -63,7 +63,7 @@ async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
         let first = draft(0, vec![change(ObjectKind::Tenant, "nova", None, spec("nova"))]);
         store.commit(&first).await.unwrap();
         let ran = connect(&file).await;
-        let says = ": revision 1, 1 object of the API; a start writes 2 objects of the file\n";
+        let says = ": revision 1, 1 object owned by the API; a start writes 2 objects from the file\n";
         assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
         let told = check(&file, &["--connect", "--output", "json"]).await.json()["store"].take();
         let read =
@@ -92,7 +92,7 @@ async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
         by_hand(&place, "DELETE FROM hookgate_migrations WHERE version > 1; DROP TABLE hookgate_bypasses")
             .await;
         let ran = connect(&file).await;
-        let says = "1 object of the API; a start brings its tables up to this version; a start writes";
+        let says = "1 object owned by the API; a start migrates its tables to this version; a start writes";
         assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
         assert_eq!(
             (store.head().await.unwrap(), place.open().look().await.unwrap().tables),
@@ -120,7 +120,7 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
             (
                 taken,
                 &[
-                    "/tenants/list/0: tenant `acme` of the file is in the registry already, written through the API (revision 1)",
+                    "/tenants/list/0: tenant `acme` of the file already exists in the registry, written through the API (revision 1)",
                     "f.yaml:",
                 ],
             ),
@@ -190,7 +190,7 @@ async fn plugins_of_the_api_are_asked_as_a_start_would() {
     store.commit(&draft(1, vec![new("waiting", spec)])).await.unwrap();
     let ran = connect(&file).await;
     assert!(ran.code == Some(1) && ran.stderr.contains("plugin `waiting` at"), "{ran:?}");
-    assert!(ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(ran.stderr.contains("is waiting for approval"), "{ran:?}");
     assert_eq!(waiting.initialized().len(), 0);
 }
 
@@ -213,7 +213,7 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
         .await
         .unwrap();
     let ran = connect(&file).await;
-    assert!(ran.code == Some(1) && ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.stderr.contains("is waiting for approval"), "{ran:?}");
     assert!(!ran.stderr.contains("not ready without it"), "it holds nothing up: {ran:?}");
 
     store.commit(&draft(1, vec![change(ObjectKind::Plugin, "guard", unapproved, approved)])).await.unwrap();
@@ -221,7 +221,7 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     plugin.stop().await;
     let ran = connect(&file).await;
     assert!(ran.code == Some(1) && ran.stderr.starts_with("plugin `guard` at http://127."), "{ran:?}");
-    let remedy = "; a start is not ready without it: start the plugin there, or correct its endpoint: `hookgate plugin set`\n";
+    let remedy = "; a gateway is not ready without it: start the plugin there, or correct its endpoint: `hookgate plugin set`\n";
     assert!(ran.stderr.ends_with(remedy), "{ran:?}");
 
     // What the file requires does hold up a start.
@@ -237,6 +237,6 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     file["store"]["apply_file"] = json!(false);
     let ran = connect(&file).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    let said = "; a start is not ready without it: start the plugin there, or correct `endpoint`\n";
+    let said = "; a gateway is not ready without it: start the plugin there, or correct `endpoint`\n";
     assert!(ran.stderr.contains(said), "{ran:?}");
 }

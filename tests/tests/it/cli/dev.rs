@@ -147,7 +147,7 @@ async fn the_call_of_the_banner_works_where_the_file_asks_for_tls() {
         folder.write("f.yaml", &file.to_string());
         let (serving, banner) = dev(&folder, "--config f.yaml", &[]).await;
         let call = lines(&banner).1;
-        assert_eq!(banner.contains("\nCallers must show a certificate: "), !more.is_empty(), "{banner}");
+        assert_eq!(banner.contains("\nCallers must present a certificate: "), !more.is_empty(), "{banner}");
         let answer = paste(format!("{call}{more}")).await;
         let status = answer.lines().next().unwrap_or_default();
         assert!(status.starts_with("HTTP/") && status.contains(" 200"), "{call}{more}: {answer}");

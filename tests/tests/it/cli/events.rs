@@ -85,7 +85,7 @@ async fn a_mistake_is_told_with_its_remedy_and_exit_code() {
         let args = [&["events", "--addr", &closed], args].concat();
         let ran = Folder::new().run_with(&args, &[("HOOKGATE_TOKEN", &operator)], "").await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-        assert!(ran.stderr.contains("--addr is the gateway's `server.admin_addr`"), "{ran:?}");
+        assert!(ran.stderr.contains("--addr must be the gateway's `server.admin_addr`"), "{ran:?}");
     }
 }
 
@@ -107,7 +107,7 @@ async fn a_gateway_that_goes_is_followed_again_when_it_is_back_and_ctrl_c_ends_i
     let first: Value = serde_json::from_str(&line(&mut stdout).await).unwrap();
     assert_eq!((&first["event"], &first["plugin"]), (&json!("plugin.registered"), &json!("guard")));
     assert_eq!(gateway.stop().await.code, Some(0));
-    assert_eq!(line(&mut stderr).await, "hookgate: the gateway ends; trying again in 500ms");
+    assert_eq!(line(&mut stderr).await, "hookgate: the gateway is shutting down; trying again in 500ms");
     let again = setup.start().await;
     while line(&mut stderr).await != "hookgate: connected again" {}
     let second: Value = serde_json::from_str(&line(&mut stdout).await).unwrap();

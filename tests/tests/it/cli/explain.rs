@@ -162,16 +162,16 @@ async fn people_are_told_what_runs_what_does_not_and_why() {
         "     the tenant's own configuration sets limit, more",
         "     tools fs.*: matched by `fs.read`",
         "2  gone   away    -        2         advise   skip      2s        failed_open",
-        "     global: for tenants with plan=pro; time-out is the plugin's",
+        "     global: for tenants with plan=pro; timeout from the plugin",
         "     not_ready: it has not finished its handshake yet",
-        "     tenant: for this tenant alone; time-out is the binding's",
+        "     tenant: for this tenant only; timeout from the binding",
         "  big      words  is for tenants with plan=big",
         "  beta     words  the tenant's `disable` names it",
         "  off      words  the binding has `enabled: false`",
-        "  answers  words  stands at before_response alone",
-        "BUDGET 6s: `limits.budget`, the caller doesn't say how long it waits.",
+        "  answers  words  applies only at before_response",
+        "BUDGET 6s: `limits.budget`, because the caller sets no deadline.",
         "  3  own    1s         0s        called, limited by the budget",
-        "  - the time-outs of the steps with `on_error: fail` add up to 9s, the budget is 6s: where they take",
+        "  - the timeouts of the steps with `on_error: fail` add up to 9s, the budget is 6s: if they take",
     ] {
         assert!(told.stdout.lines().any(|told| told == line), "no line `{line}` in\n{}", told.stdout);
     }
@@ -291,16 +291,16 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
     assert_refused(
         &ask(&folder, &url, &stranger, &[]).await,
         1,
-        &["NOT_FOUND", "that tenant alone"],
+        &["NOT_FOUND", "only that tenant"],
         &stranger,
     );
 
     let ops = format!("http://{}", gateway.ops_addr());
     assert_refused(&ask(&folder, &ops, &good, &[]).await, 1, &["answered 404", "server.admin_addr"], &good);
     for (url, said) in [
-        ("127.0.0.1:9091", "--addr is no address of a gateway: write it as http://127.0.0.1:9091"),
+        ("127.0.0.1:9091", "--addr is not a gateway's address: write it as http://127.0.0.1:9091"),
         ("ftp://127.0.0.1", "is no address"),
-        ("http://me:pw@127.0.0.1:9", "holds a user or a password"),
+        ("http://me:pw@127.0.0.1:9", "contains a user or a password"),
     ] {
         assert_refused(&ask(&folder, url, &good, &[]).await, 2, &[said], &good);
     }

@@ -125,7 +125,7 @@ async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the
     let added = folder
         .run_with(&["plugin", "add", "tenant-auth", "--endpoint", &endpoint("ta.sock"), "--yes"], &env, "")
         .await;
-    assert!(added.code == Some(0) && added.stdout.contains("Approved of tenant-auth"), "{added:?}");
+    assert!(added.code == Some(0) && added.stdout.contains("Approved tenant-auth"), "{added:?}");
     // A link that leads out of the folder is not followed.
     let strayed = folder
         .run_with(&["plugin", "add", "guard", "--endpoint", &endpoint("link.sock"), "--yes"], &env, "")
@@ -201,7 +201,7 @@ async fn a_name_that_is_taken_is_named_and_then_nothing_is_written() {
             }
             let before = everything(folder.0.path());
             let ran = folder.run(&["init"]).await;
-            let said = format!("hookgate: ./{name} is there already, and nothing was written: ");
+            let said = format!("hookgate: nothing was written, because ./{name} already exists: ");
             assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{name}, a {kind}");
             assert!(ran.stderr.starts_with(&said) && ran.stderr.lines().count() == 1, "{ran:?}");
             assert_eq!(everything(folder.0.path()), before, "{name}, a {kind}");
@@ -233,8 +233,8 @@ async fn a_folder_that_will_not_do_is_refused_in_a_sentence() {
         ("file/below", "file/below can't be written: Not a directory"),
         ("file", "file can't be written: "),
         ("/proc/hookgate", "/proc/hookgate can't be written: "),
-        ("${HOME}", "/${HOME} can't be named in a configuration: give a folder"),
-        ("a\nb", "/a b can't be named in a configuration: give a folder"),
+        ("${HOME}", "/${HOME} can't be written in a configuration: give a folder"),
+        ("a\nb", "/a b can't be written in a configuration: give a folder"),
     ] {
         let ran = folder.run(&["init", name]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{name}: {ran:?}");

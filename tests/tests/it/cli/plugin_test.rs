@@ -108,8 +108,8 @@ async fn what_a_gateway_would_not_take_is_exit_code_1_with_the_reason() {
         ),
         (named().config_schema(schema.clone()), &[], "the plugin is refused: CONFIG_REFUSED: "),
         (named().on_initialize(fails()), &secret, "the plugin is refused: "),
-        (named().tenant_config_schema(schema), &[], "the plugin's schema refuses --tenant-config: "),
-        (named().manifest(|m| m.name = "no name".into()), &[], "which is no name: a name is a letter"),
+        (named().tenant_config_schema(schema), &[], "--tenant-config violates the plugin's schema: "),
+        (named().manifest(|m| m.name = "no name".into()), &[], "`no name` is not valid: use a letter"),
         (
             named().manifest(|m| m.protocol_versions = vec![9]),
             &[],
@@ -143,8 +143,9 @@ async fn a_plugin_that_is_not_there_is_named_by_its_cause() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
         assert!(ran.stderr.contains(said), "{said}: {ran:?}");
         assert!(
-            ran.stderr
-                .ends_with("\n  = see whether the plugin runs and serves at that address, and its log\n"),
+            ran.stderr.ends_with(
+                "\n  = check that the plugin runs and listens at that address, and check its log\n"
+            ),
             "{ran:?}"
         );
     }
@@ -172,11 +173,11 @@ async fn what_is_typed_wrongly_reaches_no_plugin() {
     for (args, said) in [
         (&["--config", "{\"key\":hunter2}"][..], "is not valid JSON: "),
         (&["--config", "none.yaml"], "the file of --config can't be read"),
-        (&["--tenant-config", &list], "the file of --tenant-config is no YAML with one object"),
+        (&["--tenant-config", &list], "the file of --tenant-config is not a YAML mapping"),
         (&["--args", "{"], "--args is not valid JSON"),
         (&["--text", "x"], "--text doesn't belong to before_tool_call"),
         (&["--cert", "a.pem"], "--key"),
-        (&["--timeout", "2h"], "a caller waits from 1ms to 60s"),
+        (&["--timeout", "2h"], "a timeout must be from 1ms to 60s"),
     ] {
         let ran = test(&plugin, args).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");

@@ -87,7 +87,7 @@ async fn arguments_stand_over_the_environment_and_that_over_a_profile_that_none_
     let said = format!("there is no profile `locl` in {}", rig.folder.0.path().join(FILE).display());
     assert_eq!(
         (ran.code, ran.stderr),
-        (Some(2), format!("hookgate: {said}: there are away, bare, local, other\n"))
+        (Some(2), format!("hookgate: {said}; it has away, bare, local, other\n"))
     );
     let ran = rig.folder.run(&["whoami", "--profile", "other"]).await;
     let said = "hookgate: there is no token in the variable OTHER (`token` of the profile `other`): set";
@@ -139,7 +139,7 @@ async fn a_command_prints_the_token_and_what_goes_wrong_with_it_is_one_sentence_
     command(&["cat", "acme.txt"]);
     assert_eq!(rig.tenant(&[], &[]).await, "acme");
     let name = |program| format!("hookgate: the command `{program}` (`token` of the profile `p`)");
-    let silent = format!("{} ended with 3: it does not say why\n", name("sh"));
+    let silent = format!("{} ended with 3: it gave no reason\n", name("sh"));
     for (words, said) in [
         (
             // No shell interprets the words, and its own token is never shown.
@@ -152,7 +152,7 @@ async fn a_command_prints_the_token_and_what_goes_wrong_with_it_is_one_sentence_
             format!("{} ended with 7: no *** for $HOME\n", name("sh")),
         ),
         (&["sh", "-c", "echo hunter2; exit 3"], silent),
-        (&["sh", "-c", "kill -9 $$"], format!("{} was ended by a signal: it does not say why\n", name("sh"))),
+        (&["sh", "-c", "kill -9 $$"], format!("{} was ended by a signal: it gave no reason\n", name("sh"))),
         (
             &["./nowhere"],
             format!("{} can't be run: No such file or directory (os error 2)\n", name("./nowhere")),
@@ -174,10 +174,7 @@ async fn a_command_prints_the_token_and_what_goes_wrong_with_it_is_one_sentence_
     let begun = std::time::Instant::now();
     let ran = rig.folder.run(&["whoami"]).await;
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
-    assert_eq!(
-        (ran.code, ran.stderr),
-        (Some(2), format!("{} has printed no token within 10 s\n", name("sh")))
-    );
+    assert_eq!((ran.code, ran.stderr), (Some(2), format!("{} printed no token within 10 s\n", name("sh"))));
 }
 
 #[tokio::test]
@@ -195,8 +192,7 @@ async fn a_token_itself_is_read_from_a_file_of_its_owner_alone() {
     for mode in [0o640, 0o604, 0o644] {
         write(&rig.folder, &file.to_string(), mode);
         let ran = rig.folder.run(&["whoami"]).await;
-        let why =
-            format!("holds a token and others than its owner may read it (mode {mode:04o}): make it 0600");
+        let why = format!("holds a token, but other users may read it (mode {mode:04o}): make it 0600");
         assert!(ran.code == Some(2) && ran.stderr.contains(&why), "{ran:?}");
         assert!(!ran.stderr.contains(&signature), "{ran:?}");
     }
@@ -240,7 +236,7 @@ async fn profiles_are_made_chosen_changed_and_removed() {
     fs::write(&path, format!("# mine\n{}", fs::read_to_string(&path).unwrap())).unwrap();
     let said = run(&["remove", "prod"]).await;
     let expected = format!(
-        "The profile `prod` is no longer in {shown}, and none is the current one; its comments are gone.\n"
+        "The profile `prod` is no longer in {shown}, and there is no current profile; its comments are gone.\n"
     );
     assert_eq!(said, expected);
     assert_eq!(fs::read_to_string(&path).unwrap().matches("prod").count(), 0);

@@ -60,7 +60,7 @@ async fn a_folder_that_is_none_is_said() {
     let ran = folder.run(&["proto", "export", "file/proto"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(
-        ran.stderr.contains("file/proto/buf.yaml") && ran.stderr.contains("yours to write"),
+        ran.stderr.contains("file/proto/buf.yaml") && ran.stderr.contains("you may write to"),
         "{}",
         ran.stderr
     );

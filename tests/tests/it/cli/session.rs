@@ -198,13 +198,13 @@ async fn an_edit_is_taken_while_the_gateway_runs(first: &mut Terminal, second: &
     let edit =
         |from: &str, to: &str| format!("sed 's/{from}/{to}/' hookgate.yaml > new && mv new hookgate.yaml");
     second.does(&edit("max_input_chars: 60", "max_input_chars: 600")).await;
-    first.shows("the routing table is in force").await;
+    first.shows("a new routing table is active").await;
     first.shows("2\n").await;
     assert!(second.does(call).await.starts_with("CONTINUE"), "{}", second.screen);
 
     // An invalid configuration is rejected on both screens and changes nothing.
     second.does(&edit("mode: enforce ", "mode: enforced ")).await;
-    first.shows("the configuration in force stays").await;
+    first.shows("the current configuration stays active").await;
     let (said, code) = second.runs("hookgate config check hookgate.yaml").await;
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("did you mean `enforce`?"), "{said}");

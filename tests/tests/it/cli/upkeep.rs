@@ -81,7 +81,7 @@ async fn how_a_gateway_is_stands_in_a_few_lines() {
         "ready     yes",
         "revision  1, active for ",
         "store     revision 1, reachable for ",
-        "tenants   1 listed, 0 of them disabled; others are refused",
+        "tenants   1 listed, 0 of them disabled; unlisted tenants are refused",
         "plugins   1 ready",
     ];
     assert_eq!(lines.len(), starts.len(), "{shown:?}");

@@ -47,7 +47,7 @@ async fn an_answer_that_names_no_tenant_is_a_failure() {
     let ran = Folder::new().run_with(&["whoami"], &env, "").await;
     server.await.unwrap();
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
-    assert!(ran.stderr.contains("it is no gateway's"), "{ran:?}");
+    assert!(ran.stderr.contains("neither a result nor an error of a gateway"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn another_server_is_not_taken_for_a_gateway() {
     let ran = whoami(&gateway, &token("acme"), &["--addr", &address]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(
-        ran.stderr.contains(" but not as a gateway does; --addr is the gateway's `server.data_addr`"),
+        ran.stderr.contains(" but not like a gateway; --addr must be the gateway's `server.data_addr`"),
         "{ran:?}"
     );
 }

@@ -383,7 +383,7 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
     let config = std::fs::read_to_string(composed.file()).unwrap();
     let without: Vec<_> = config.lines().filter(|line| !line.contains("response-sanitizer")).collect();
     composed.put(&without.join("\n"));
-    let left = gateway.logged("left the configuration").await;
+    let left = gateway.logged("removed from the configuration").await;
     assert_eq!(left.field("plugin"), Some(&json!("response-sanitizer")));
 
     gateway.signal("TERM");

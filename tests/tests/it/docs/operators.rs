@@ -32,9 +32,7 @@ async fn each_symptom_shows_what_the_page_says() {
 #[tokio::test]
 async fn a_registry_is_written_applied_and_taken_back_from_the_command_line_as_the_page_says() {
     let printed = Story::of("registry-cli.md").await.told().await;
-    for stage in
-        ["which is active", "read it again", "There is nothing to change.", "There is no difference."]
-    {
+    for stage in ["which is active", "read it again", "Nothing to change.", "No difference."] {
         assert!(printed.contains(stage), "{stage}: {printed}");
     }
 }
@@ -42,7 +40,7 @@ async fn a_registry_is_written_applied_and_taken_back_from_the_command_line_as_t
 #[tokio::test]
 async fn a_registry_is_written_bypassed_and_kept_up_over_http_as_the_page_says() {
     let printed = Story::of("registry.md").await.told().await;
-    for stage in ["Approved of tenant-auth", "\"active\":true", "\"drained\":true", "TOOL_NOT_ALLOWED"] {
+    for stage in ["Approved tenant-auth", "\"active\":true", "\"drained\":true", "TOOL_NOT_ALLOWED"] {
         assert!(printed.contains(stage), "{stage}: {printed}");
     }
 }

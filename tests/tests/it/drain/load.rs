@@ -169,7 +169,8 @@ async fn no_call_begun_before_goaway_fails_and_service_goes_on_until_then() {
     gateway.terminate();
     let draining = gateway.log().wait_for(|line| line.message() == Some("draining")).await;
     assert_eq!(ops.get("/readyz").await.unwrap().status, 503);
-    let goaway = gateway.log().wait_for(|line| line.message() == Some("no more calls are taken")).await;
+    let goaway =
+        gateway.log().wait_for(|line| line.message() == Some("draining: no new calls are accepted")).await;
     let exit = gateway.exited().await;
     ended.send_replace(true);
     let (draining, goaway) = (written(&draining), written(&goaway));

@@ -128,7 +128,7 @@ async fn the_command_line_says_of_a_lost_answer_that_nobody_knows() {
     let env = [("HOOKGATE_ADMIN_ADDR", address.as_str())];
     let ran = folder.run_with(&["plugin", "disable", "guard"], &env, "").await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains("it is not known whether it was written: look before"), "{ran:?}");
+    assert!(ran.stderr.contains("the write may have happened: check before"), "{ran:?}");
     let ran = folder.run_with(&["plugin", "show", "guard"], &env, "").await;
     assert_eq!(ran.code, Some(0), "what only looks is answered: {ran:?}");
     gateway.abort();

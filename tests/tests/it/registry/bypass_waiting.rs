@@ -258,24 +258,19 @@ async fn the_command_line_says_what_is_waited_for_and_which_bypass_is_not_in_for
     let said = desk.does(&["tenant", "set", "later"]).await;
     assert!(
         said.contains(
-            "is not active on this gateway yet: it is waiting for required plugin 'req', which is unhealthy: no_socket"
+            "is not yet active on this gateway: waiting for required plugin 'req', which is unhealthy: no_socket"
         ),
         "{said}"
     );
     let reloaded = desk.run(&["reload"]).await;
     assert_eq!(reloaded.code, Some(1), "{reloaded:?}");
     assert!(
-        reloaded
-            .stderr
-            .contains("it is waiting for required plugin 'req', which is unhealthy: no_socket: cannot"),
+        reloaded.stderr.contains("waiting for required plugin 'req', which is unhealthy: no_socket: cannot"),
         "{reloaded:?}"
     );
     let broken = ["binding", "bypass", "rule", "--tenant", "acme", "--for", "15m", "--reason", "INC-7"];
     let said = desk.does(&broken).await;
-    assert!(
-        said.contains("is not active on this gateway yet: it is waiting for required plugin 'req'"),
-        "{said}"
-    );
+    assert!(said.contains("is not yet active on this gateway: waiting for required plugin 'req'"), "{said}");
     let list = desk.does(&["binding", "list"]).await;
     let row = list.lines().find(|line| line.contains("INC-7")).unwrap_or_else(|| panic!("{list}"));
     assert!(row.contains("  no           INC-7"), "{list}");

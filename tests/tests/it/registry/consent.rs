@@ -193,7 +193,7 @@ async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_o
     let shown = plugin_is(&operator, waits).await;
     assert_eq!(
         shown["endpoints"][1]["detail"],
-        "version 2.0.0 wants more than was accepted, and waits for approval: it asks for log"
+        "version 2.0.0 exceeds the accepted manifest, and is waiting for approval: it asks for log"
     );
     let wants = &shown["pending_manifests"][0];
     assert_eq!((&wants["version"], &wants["accepted"]["capabilities"]), (&json!("2.0.0"), &json!(["log"])));
@@ -270,7 +270,7 @@ async fn nobody_approves_of_anything_but_what_he_was_shown() {
     let refused = approve(&operator, "", &shown).await;
     assert_http_error(&refused, Code::Conflict);
     let detail = refused.body["detail"].as_str().unwrap_or_default();
-    assert!(detail.ends_with("beside what was sent, version 2.0.0 asks for log"), "{refused:?}");
+    assert!(detail.ends_with("compared with what was sent, version 2.0.0 asks for log"), "{refused:?}");
     assert_eq!(refused.body["errors"][0]["pointer"], "/accepted");
 
     let now = wanted(&operator).await["accepted"].clone();
@@ -323,7 +323,7 @@ async fn file_that_says_what_is_accepted_takes_nothing_else() {
     let shown = plugin_is(&operator, reason_is("manifest_mismatch")).await;
     assert_eq!(
         shown["detail"],
-        "version 1.0.0 is not what was accepted, and waits for approval: it has before_tool_call as (read, side effects: \
+        "version 1.0.0 differs from the accepted manifest, and is waiting for approval: it has before_tool_call as (read, side effects: \
          none) instead of (modify, side effects: none)"
     );
     assert_not_ready(&call(&gateway, "acme").await);

@@ -78,7 +78,7 @@ pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered
         }
         _ => {
             assert_http_error(&answer, Code::StoreUnavailable);
-            match answer.text.contains("look at the registry") {
+            match answer.text.contains("check the registry") {
                 true => Answered::Unknown,
                 false => Answered::Unavailable,
             }

@@ -48,7 +48,7 @@ async fn waits(gateway: &Gateway) -> String {
     let status = status_is(gateway, |status| status["waiting_for"].to_string().contains("guard")).await;
     let ready = gateway.ops().get("/readyz").await.expect("the process is up");
     assert_eq!(ready.status, 503);
-    assert_eq!(ready.text, "not ready: a plugin that the registry requires is not there\n");
+    assert_eq!(ready.text, "not ready: a plugin that the registry requires is missing\n");
     status["waiting_for"].as_str().expect("a sentence").to_owned()
 }
 

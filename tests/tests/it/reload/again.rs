@@ -39,7 +39,7 @@ fn waits(nth: usize) -> impl FnMut(&Line) -> bool {
     let mut told = 0;
     move |line| {
         let text = line.message().unwrap_or_default();
-        told += usize::from(text.starts_with("a changed configuration waits for "));
+        told += usize::from(text.starts_with("a changed configuration is pending: waiting for "));
         told == nth
     }
 }
@@ -131,7 +131,7 @@ async fn a_pipe_in_the_place_of_the_file_is_refused_and_holds_nothing_up() {
     fs::rename(pipe, gateway.file()).unwrap();
     gateway.hang_up();
     let line = gateway.log().wait_for(refused).await;
-    assert_eq!(line.message(), Some("is no file that can be read again"), "{line:?}");
+    assert_eq!(line.message(), Some("is not a regular file"), "{line:?}");
 
     fs::remove_file(gateway.file()).unwrap();
     fs::write(gateway.file(), plain().tenant("globex").text()).unwrap();
@@ -145,7 +145,7 @@ async fn a_configuration_out_of_a_pipe_is_served_and_stays() {
     let gateway = plain().launched_by(&shell).start().await;
     assert_eq!(status(&gateway, "acme").await, 200);
     gateway.hang_up();
-    gateway.log().wait_for(|line| line.message() == Some("the configuration in force stays")).await;
+    gateway.log().wait_for(|line| line.message() == Some("the current configuration stays active")).await;
     assert_eq!(status(&gateway, "acme").await, 200);
 }
 
@@ -180,7 +180,7 @@ async fn what_a_replaced_client_s_observers_give_up_is_counted() {
     assert_eq!(status(&gateway, "acme").await, 200);
     plugin.wait_until(|counts| counts.calls == 1).await;
     gateway.reload(&with(2));
-    gateway.log().wait_for(|line| line.message() == Some("observers did not see every call")).await;
+    gateway.log().wait_for(|line| line.message() == Some("observers did not receive every call")).await;
     let counted = |scrape: &Scrape| scrape.sum("hookgate_observer_dropped_total", &[]);
     for _ in 0..500 {
         if counted(&Scrape::of(&gateway).await) > 0.0 {

@@ -119,7 +119,7 @@ async fn a_file_is_not_judged_while_it_is_written() {
 async fn a_file_that_says_the_same_changes_nothing() {
     let gateway = acme().start().await;
     gateway.hang_up();
-    let said = |line: &Line| line.message().is_some_and(|text| text.ends_with("is as it was"));
+    let said = |line: &Line| line.message().is_some_and(|text| text.ends_with("has not changed"));
     gateway.log().wait_for(said).await;
     // Another text with the same meaning.
     gateway.reload(&Setup::file(&format!("# a remark\n{}", acme().text())));
@@ -173,7 +173,7 @@ async fn a_file_with_mistakes_leaves_what_is_in_force_and_says_what_a_check_says
         let mut looked = 0;
         let told = |line: &Line| {
             looked += 1;
-            looked > before && line.message() == Some("the configuration in force stays")
+            looked > before && line.message() == Some("the current configuration stays active")
         };
         gateway.log().wait_for(told).await;
         refusals += 1;
@@ -193,7 +193,7 @@ async fn a_file_with_mistakes_leaves_what_is_in_force_and_says_what_a_check_says
     gateway.log().wait_for(|line| line.message().is_some_and(|text| text.contains("can't be read"))).await;
 
     gateway.reload(&acme());
-    gateway.log().wait_for(|line| line.message().is_some_and(|text| text.ends_with("is as it was"))).await;
+    gateway.log().wait_for(|line| line.message().is_some_and(|text| text.ends_with("has not changed"))).await;
     assert!(!is_refused(&gateway).await);
     assert_eq!(configuration(&gateway).await["rejected"], Value::Null);
 }

@@ -137,7 +137,9 @@ async fn a_file_that_waits_for_a_plugin_says_so() {
     plugin.stop().await;
     let gateway = Gateway::with().tenant("acme").start().await;
     gateway.reload(&with_guard(&plugin, json!({})));
-    let waits = |line: &Line| line.message() == Some("a changed configuration waits for plugin 'guard'");
+    let waits = |line: &Line| {
+        line.message() == Some("a changed configuration is pending: waiting for plugin 'guard'")
+    };
     gateway.log().wait_for(waits).await;
     plugin.start().await;
     gateway.wait_for_revision(2).await;

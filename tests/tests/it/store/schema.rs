@@ -136,7 +136,7 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
         place.prepared().await;
         run(&place, "DELETE FROM hookgate_head").await.unwrap();
         let said = place.open().head().await.unwrap_err().to_string();
-        assert!(said.contains("lacks the row that holds its revision"), "{place}: {said}");
+        assert!(said.contains("lacks the row with its revision"), "{place}: {said}");
         run(&place, "DROP TABLE hookgate_tenants").await.unwrap();
         let said = place.open().snapshot().await.unwrap_err().to_string();
         assert!(said.starts_with("the store is not usable") && !said.contains('\n'), "{place}: {said}");
@@ -154,18 +154,18 @@ async fn steps_that_a_start_refuses_are_refused_by_a_look() {
         );
         place.prepared().await;
         for (by_hand, said) in [
-            (later, "step 9999 of its tables did not come to its end"),
+            (later, "migration 9999 did not finish"),
             (
                 format!(
                     "DELETE FROM hookgate_migrations WHERE version = 9999;
                          UPDATE hookgate_migrations SET checksum = {checksum} WHERE version = 2"
                 ),
-                "step 2 of its tables is not the one of this version",
+                "migration 2 is not the one of this version",
             ),
             // Missing migrations are reported before differing ones.
             (
                 "UPDATE hookgate_migrations SET success = FALSE WHERE version = 1".to_owned(),
-                "step 1 of its tables did not come to its end",
+                "migration 1 did not finish",
             ),
         ] {
             run(&place, &by_hand).await.unwrap();

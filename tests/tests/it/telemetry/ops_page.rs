@@ -47,7 +47,7 @@ async fn the_page_says_what_the_status_says_and_no_name() {
     assert_eq!(json!(row("Version")), status["version"]);
     assert_eq!(row("Instance"), format!("<code>{}</code>", status["instance"].as_str().unwrap()));
     assert_eq!(row("Revision of the table"), status["revision"].to_string());
-    assert_eq!(row("Tenants"), "2 listed, 1 of them disabled; others are refused");
+    assert_eq!(row("Tenants"), "2 listed, 1 of them disabled; unlisted tenants are refused");
     for (state, number) in status["plugins"].as_object().unwrap() {
         assert_eq!(row(state), number.to_string(), "{state}");
     }

@@ -152,7 +152,7 @@ async fn a_pair_that_is_none_refuses_the_start_with_the_line_the_key_and_the_fil
     let exit = Gateway::with().tenant("acme").plugin_with(&guard, &members).run_to_the_end().await;
     let log = exit.log.to_string();
     assert_eq!(exit.code, Some(2), "{log}");
-    for words in ["/plugins/0", "plugin `guard`", "`tls.key_file`", &*key, "no whole PEM file"] {
+    for words in ["/plugins/0", "plugin `guard`", "`tls.key_file`", &*key, "incomplete PEM file"] {
         assert!(log.contains(words), "no {words} in:\n{log}");
     }
     assert!(!log.contains(half.lines().nth(1).unwrap_or("-")), "what a key file holds is not shown:\n{log}");

@@ -205,7 +205,7 @@ async fn check(world: &World, address: SocketAddr, asked: &RpcCase) {
         let status = answer.status();
         let code = (Code::NotFound.grpc(), Some(Code::NotFound.to_string()));
         assert_eq!(reason(&status), code, "{asked:?}: {status:?}");
-        assert_eq!(status.message(), "There is nothing here that you may see", "{asked:?}");
+        assert_eq!(status.message(), "There is nothing here that the token may see", "{asked:?}");
     }
 }
 

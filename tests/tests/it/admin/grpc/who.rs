@@ -210,7 +210,7 @@ async fn a_token_with_a_tenant_sees_its_own_and_can_guess_nothing_else() {
         let status = told.expect_err("it is not there for this one");
         let code = (Code::NotFound.grpc(), Some(Code::NotFound.to_string()));
         assert_eq!(reason(&status), code, "{status:?}");
-        assert_eq!(status.message(), "There is nothing here that you may see");
+        assert_eq!(status.message(), "There is nothing here that the token may see");
         let all = format!("{status:?}{}", String::from_utf8_lossy(status.details()));
         assert!(!all.contains(CANARY) && !all.contains("globex"), "{all}");
     }

@@ -79,7 +79,7 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
         put(&operator, "plugins/guard?expected_version=0", json!({ "endpoint": guard.endpoint() })).await;
     written(&added);
     let waits = state_is(&operator, "guard", "pending").await;
-    let approval = "the plugin waits for approval: nobody consented to what it does";
+    let approval = "the plugin is waiting for approval of its manifest";
     let tried = bind(&operator, "guard", bound("guard")).await;
     assert_eq!(failing(&tried), [("guard", "not_ready", approval)]);
 
@@ -103,7 +103,10 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
     let config = patch(&operator, &path, json!({ "config": { "level": 1 } })).await.body;
     assert!(failing(&config).is_empty(), "{config:#}");
     let moved = patch(&operator, &path, json!({ "endpoint": "http://127.0.0.1:9" })).await.body;
-    assert_eq!(failing(&moved), [("guard", "not_ready", "the plugin was not met yet where it is to be")]);
+    assert_eq!(
+        failing(&moved),
+        [("guard", "not_ready", "the plugin has not been reached at its new address yet")]
+    );
     let back = patch(&operator, &path, json!({ "accepted": null })).await.body;
     assert_eq!(failing(&back), [("guard", "not_ready", approval)]);
     let otherwise = json!({ "points": { "before_tool_call": null, "before_response": { "access": "read", "side_effects": "none" } } });

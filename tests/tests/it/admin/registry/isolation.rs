@@ -204,7 +204,7 @@ impl World {
             assert_http_error(&answer, Code::PayloadInvalid);
         } else if !is_own(asked) {
             assert_http_error(&answer, Code::NotFound);
-            assert_eq!(answer.body["detail"], "There is nothing here that you may see", "{asked:?}");
+            assert_eq!(answer.body["detail"], "There is nothing here that the token may see", "{asked:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ bindings:
   - { name: gold, plugin: content-policy, selector: { plan: gold }, priority: 20, mode: observe }
 "#;
 const UNAPPLIED: &str =
-    "hookgate: `server` is not applied: the registry holds plugins, tenants and bindings alone\n";
+    "hookgate: `server` is ignored: the registry holds only plugins, tenants and bindings\n";
 
 #[tokio::test]
 async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_changes_nothing() {
@@ -27,9 +27,9 @@ async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_change
         "+ tenant nova\n    labels.plan  gold\n+ tenant vega\n+ binding gold\n    mode           observe\n";
     assert!(differs.stdout.starts_with(changes), "{differs:?}");
     assert!(differs.stdout.contains("nova    calls               unknown -> served\n"), "{differs:?}");
-    desk.fails(&apply, 2, "nothing was written, for nobody can be asked").await;
+    desk.fails(&apply, 2, "nothing was written: there is no terminal to ask on").await;
     let tried = desk.run(&[&apply[..], &["--dry-run"]].concat()).await;
-    assert!(tried.code == Some(0) && tried.stdout.ends_with("it was tried out.\n"), "{tried:?}");
+    assert!(tried.code == Some(0) && tried.stdout.ends_with("Dry run: nothing was written.\n"), "{tried:?}");
     assert_eq!(desk.head().await, 1);
 
     let done = desk.run(&[&apply[..], &["--yes", "--reason", "release 7"]].concat()).await;
@@ -44,11 +44,7 @@ async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_change
 
     for args in [&apply[..], &diff[..]] {
         let again = desk.run(args).await;
-        assert_eq!(
-            (again.code, again.stdout.as_str()),
-            (Some(0), "There is nothing to change.\n"),
-            "{again:?}"
-        );
+        assert_eq!((again.code, again.stdout.as_str()), (Some(0), "Nothing to change.\n"), "{again:?}");
     }
     assert_eq!(desk.head().await, 2);
 }
@@ -80,14 +76,13 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
         );
     }
     desk.folder.write("registry.yaml", &FILE.replace("id: vega", "id: acme"));
-    let owned =
-        "registry.yaml:5:5: /tenants/list/1: the configuration file of the gateway owns tenant `acme`";
+    let owned = "registry.yaml:5:5: /tenants/list/1: the gateway's configuration file owns tenant `acme`";
     desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, owned).await;
     for (text, said) in [
         ("tenants: [{ id: a }, { id: a }]", "registry.yaml:1:"),
         ("", "registry.yaml: the file is empty\n"),
         ("tenants: [", "registry.yaml:1:"),
-        ("server: {}", "lists nothing that a registry holds"),
+        ("server: {}", "lists no plugins, tenants or bindings"),
     ] {
         desk.folder.write("registry.yaml", text);
         desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, said).await;
@@ -103,7 +98,7 @@ async fn prune_takes_away_what_the_api_owns_and_the_file_does_not_name_of_the_ki
     desk.folder.write("registry.yaml", FILE);
     assert_eq!(desk.run(&["apply", "-f", "registry.yaml", "--yes"]).await.code, Some(0));
     desk.folder.write("less.yaml", "tenants:\n  - id: vega\n");
-    assert_eq!(desk.does(&["diff", "-f", "less.yaml"]).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&["diff", "-f", "less.yaml"]).await, "Nothing to change.\n");
     let pruned = desk.run(&["diff", "-f", "less.yaml", "--prune", "--all"]).await;
     assert!(pruned.code == Some(1) && pruned.stdout.starts_with("- tenant nova\n\n"), "{pruned:?}");
     desk.folder.write("none.yaml", "tenants: { list: [] }\nbindings: []\n");

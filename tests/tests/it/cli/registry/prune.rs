@@ -24,8 +24,8 @@ async fn filled() -> Desk {
 async fn a_selector_prunes_what_has_the_labels_of_every_kind_and_leaves_the_rest() {
     let desk = filled().await;
     assert_eq!(desk.json(&["binding", "list", "-l", "team=a"]).await["bindings"][0]["name"], "gold");
-    assert_eq!(desk.does(&["binding", "list", "-l", "team=b"]).await, "There is no binding.\n");
-    assert_eq!(desk.does(&["plugin", "list", "--selector", "team=a,of=x"]).await, "There is no plugin.\n");
+    assert_eq!(desk.does(&["binding", "list", "-l", "team=b"]).await, "There are no bindings.\n");
+    assert_eq!(desk.does(&["plugin", "list", "--selector", "team=a,of=x"]).await, "There are no plugins.\n");
     desk.folder.write("less.yaml", "tenants:\n  - id: orion\n    labels: { team: a }\n");
     let prune = ["-f", "less.yaml", "--prune", "-l", "team=a"];
     let changes = "- tenant nova\n+ tenant orion\n    labels.team  a\n- binding gold\n\n";
@@ -40,7 +40,7 @@ async fn a_selector_prunes_what_has_the_labels_of_every_kind_and_leaves_the_rest
     );
     let left = desk.json(&["tenant", "list", "-l", "team=b"]).await;
     assert_eq!(left["tenants"][0]["id"], "vega");
-    assert_eq!(desk.does(&[&["apply", "--yes"][..], &prune].concat()).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&[&["apply", "--yes"][..], &prune].concat()).await, "Nothing to change.\n");
 }
 
 #[tokio::test]
@@ -55,9 +55,9 @@ async fn what_would_not_be_pruned_the_next_time_is_refused_with_its_line_and_so_
         (&["-l", "team=a"], "--prune"),
         (&["--all"], "--prune"),
         (&["--prune", "--all", "-l", "team=a"], "cannot be used with"),
-        (&["--prune", "-l", "team!=a"], "a label is chosen by KEY=VALUE alone"),
-        (&["--prune", "-l", "team"], "a label is written KEY=VALUE"),
-        (&["--prune", "-l", "team=a,team=b"], "--selector wants two values of `team`"),
+        (&["--prune", "-l", "team!=a"], "a label selector must be KEY=VALUE"),
+        (&["--prune", "-l", "team"], "a label must be KEY=VALUE"),
+        (&["--prune", "-l", "team=a,team=b"], "--selector gives `team` two values"),
     ] {
         desk.fails(&[&file[..], args].concat(), 2, said).await;
     }
@@ -95,10 +95,10 @@ bindings:
     );
     desk.does(&["apply", "-f", "theirs.yaml", "--yes"]).await;
     let of_plugin =
-        "bindings name plugin `guard`: `other`; delete them first, or give --force to delete them too";
+        "bindings use plugin `guard`: `other`; delete them first, or give --force to delete them too";
     let of_tenant = "binding `o2` in the registry: /tenant: tenant `nova` would be pruned, because it has the label \
-                     `team=a` and isn't listed here, but binding `o2` names it: keep the tenant, or have the binding \
-                     removed or changed";
+                     `team=a` and isn't listed here, but binding `o2` names it: keep the tenant, or also \
+                     remove or change the binding";
     desk.folder.write("none.yaml", "tenants: []\n");
     let args = |command: &'static str, more: &[&'static str]| {
         [&[command, "-f", "none.yaml", "--prune", "-l", "team=a"], more].concat()
@@ -139,7 +139,7 @@ async fn the_way_back_is_upon_the_revision_that_was_looked_at() {
     let said = "the registry is at revision 3, and 2 is expected; read it again: hookgate revision list";
     desk.fails(&["revision", "rollback", "1", "--yes", "--expected-revision", "2"], 1, said).await;
     let mut terminal = desk.terminal("hookgate revision rollback 1").await;
-    terminal.shows("Go back to revision 1? [y/N] ").await;
+    terminal.shows("Roll back to revision 1? [y/N] ").await;
     desk.does(&["tenant", "set", "lyra"]).await;
     terminal.types("y\n").await;
     terminal.shows("the registry is at revision 4, and 3 is expected").await;
