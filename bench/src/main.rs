@@ -3,6 +3,8 @@
 //!
 //! This process generates the load. Everything that is called runs in its own process of this binary
 //! ([`role`]), so that its CPU time can be measured separately. It measures and prints; it doesn't judge.
+// The layers of a call are one future: rustc computes its layout deeper than the default limit.
+#![recursion_limit = "256"]
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 

@@ -1,4 +1,6 @@
 //! The command line: its subcommands and exit codes.
+// The layers of a call are one future: rustc computes its layout deeper than the default limit.
+#![recursion_limit = "256"]
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 

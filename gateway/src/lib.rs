@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!            token              Identity                       Plan               reply
-//!   agent ─────────► dataplane ───────────► dataplane::call ─────────► invoke ◄────────► upstream ──► plugin
+//!   agent ─────────► dataplane ───────────► dataplane::stack ────────► invoke ◄────────► upstream ──► plugin
 //!                    http|grpc    auth           │                      chain             a client per plugin
 //!                        ▲                       │ edge::admission, edge::body, transcode, payload
 //!                        └── edge::response ◄────┘ the chain's outcome, or an error
@@ -17,6 +17,8 @@
 //! Two planes: [`dataplane`] serves calls; [`control`], [`admin`] and [`registry`] change configuration. Both share
 //! [`core`] (the vocabulary) and [`snapshot`] (the configuration that calls use). [`app`] wires everything. No circle
 //! of imports joins two top-level modules; a test keeps that.
+// The layers of a call are one future: rustc computes its layout deeper than the default limit.
+#![recursion_limit = "256"]
 
 pub mod admin;
 pub mod app;

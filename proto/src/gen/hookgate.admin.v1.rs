@@ -2,121 +2,121 @@
 /// One object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Object {
-    /// What it is.
+    /// Kind of the object.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
     /// Unique among its kind, 1 to 256 bytes.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Who may write it.
+    /// Who may write the object.
     #[prost(enumeration = "Owner", tag = "3")]
     pub owner: i32,
-    /// The revision that wrote it last: what a write of it has to expect. Absent where the file alone says what is there.
+    /// The revision that wrote it last: the expected version of the next write. Absent without a registry.
     #[prost(uint64, optional, tag = "4")]
     pub version: ::core::option::Option<u64>,
-    /// The object as an entry of the configuration file. Values of a plugin's `config` that are no references are `***`;
-    /// sent back so, they stay what they are.
+    /// The object as an entry of the configuration file. Values in a plugin's `config` that are not references are
+    /// `***`; if sent back as `***`, they keep their values.
     #[prost(bytes = "bytes", tag = "5")]
     pub spec_json: ::prost::bytes::Bytes,
-    /// Of a plugin: how it is in this process, as `GET /admin/v1/plugins/NAME` says it beside the members above. Of a bypass:
-    /// whether this process leaves the binding out, {"active": true}. Empty for other kinds.
+    /// For a plugin: its state in this process, as in `GET /admin/v1/plugins/NAME`, without the members above. For a
+    /// bypass: whether this process applies it, {"active": true}. Empty for other kinds.
     #[prost(bytes = "bytes", tag = "6")]
     pub status_json: ::prost::bytes::Bytes,
 }
-/// An object as it was at a revision, or would be.
+/// An object before or after a change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Content {
-    /// Who may write it.
+    /// Who may write the object.
     #[prost(enumeration = "Owner", tag = "1")]
     pub owner: i32,
-    /// As `Object.spec_json`.
+    /// Like `Object.spec_json`.
     #[prost(bytes = "bytes", tag = "2")]
     pub spec_json: ::prost::bytes::Bytes,
 }
-/// What becomes of one object.
+/// The change of one object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Change {
-    /// What it is.
+    /// Kind of the object.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Absent: it was not there.
+    /// Absent if the object is created.
     #[prost(message, optional, tag = "3")]
     pub before: ::core::option::Option<Content>,
-    /// Absent: it is there no more.
+    /// Absent if the object is deleted.
     #[prost(message, optional, tag = "4")]
     pub after: ::core::option::Option<Content>,
 }
-/// What changes in a tenant's plan at one point.
+/// The change of a tenant's plan at one point.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanEffect {
-    /// Where.
+    /// Extension point.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "1")]
     pub point: i32,
-    /// Lower-case hex SHA-256 of the plan as it is then; absent: there is none.
+    /// Lower-case hex SHA-256 of the plan after the change; absent if there is no plan.
     #[prost(string, optional, tag = "2")]
     pub plan_digest: ::core::option::Option<::prost::alloc::string::String>,
-    /// Bindings that come to stand in it.
+    /// Bindings that are added to the plan.
     #[prost(string, repeated, tag = "3")]
     pub added: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Bindings that stand in it no more.
+    /// Bindings that are removed from the plan.
     #[prost(string, repeated, tag = "4")]
     pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Bindings whose step is another.
+    /// Bindings whose step changes.
     #[prost(string, repeated, tag = "5")]
     pub changed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The bindings as they run then.
+    /// The bindings after the change, in order.
     #[prost(string, repeated, tag = "6")]
     pub order: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Those of them that would fail, by what is known now.
+    /// The bindings that would fail, as far as known now.
     #[prost(message, repeated, tag = "7")]
     pub failing: ::prost::alloc::vec::Vec<FailingStep>,
 }
 /// A binding whose step would fail if it ran now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FailingStep {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub binding: ::prost::alloc::string::String,
-    /// The step's reason, such as `not_ready`.
+    /// Reason of the failure, such as `not_ready`.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// One sentence for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
 }
-/// What changes for one tenant.
+/// The effects on one tenant.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TenantEffect {
-    /// Its id; `*`: those that are not listed.
+    /// Id of the tenant; `*` means all unlisted tenants.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// How it stood.
+    /// Status before the change.
     #[prost(enumeration = "TenantStatus", tag = "2")]
     pub before: i32,
-    /// How it stands then.
+    /// Status after the change.
     #[prost(enumeration = "TenantStatus", tag = "3")]
     pub after: i32,
-    /// Whether its limits, or what answers tell it, change.
+    /// Whether its limits or its answer detail change.
     #[prost(bool, tag = "4")]
     pub settings: bool,
-    /// Where its plan changes, in the order of an agent's loop.
+    /// Changed plans, in the order of an agent's loop.
     #[prost(message, repeated, tag = "5")]
     pub points: ::prost::alloc::vec::Vec<PlanEffect>,
 }
-/// What a write changes for tenants.
+/// The effects of a write on tenants.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Effects {
-    /// How many tenants it changes anything for.
+    /// Number of affected tenants.
     #[prost(uint64, tag = "1")]
     pub tenants: u64,
-    /// The first 100 of them, by id.
+    /// The first 100 affected tenants, by id.
     #[prost(message, repeated, tag = "2")]
     pub sample: ::prost::alloc::vec::Vec<TenantEffect>,
 }
-/// What came of a write, or would.
+/// The result of a write or a dry run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteResult {
     /// The revision that it made. Absent: nothing had to be changed, or it was a dry run.
@@ -125,36 +125,36 @@ pub struct WriteResult {
     /// Whether it was a dry run.
     #[prost(bool, tag = "2")]
     pub dry_run: bool,
-    /// What it changed, by kind and name.
+    /// The changes, by kind and name.
     #[prost(message, repeated, tag = "3")]
     pub changes: ::prost::alloc::vec::Vec<Change>,
-    /// Absent: what was there before is not right in this process, so that nothing compares with it.
+    /// Absent if the previous registry is invalid in this process, so that the effects cannot be computed.
     #[prost(message, optional, tag = "4")]
     pub effects: ::core::option::Option<Effects>,
-    /// Plugins among the changes whose config could not be checked, because none of them has described itself yet.
+    /// Changed plugins whose config could not be checked, because they have not described their schemas yet.
     #[prost(string, repeated, tag = "5")]
     pub unvalidated: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Whether this process serves by it already; it is waited for up to 2 s. False for a dry run.
     #[prost(bool, tag = "6")]
     pub active: bool,
-    /// Plugins that were written and refuse that: they go on by the entry before.
+    /// Written plugins that reject their new entries; the previous entries stay active.
     #[prost(message, repeated, tag = "7")]
     pub rejected: ::prost::alloc::vec::Vec<RejectedEntry>,
 }
-/// A plugin that goes on by the entry before, for it refuses the one that is written.
+/// A plugin that rejects its new entry; the previous one stays active.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RejectedEntry {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub plugin: ::prost::alloc::string::String,
-    /// Why, such as `CONFIG_REFUSED`.
+    /// Reason, such as `CONFIG_REFUSED`.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// One sentence for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
 }
-/// How many objects of each kind a revision changed.
+/// Number of changed objects of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChangeCounts {
     /// Plugins.
@@ -170,54 +170,54 @@ pub struct ChangeCounts {
     #[prost(uint64, tag = "4")]
     pub bypasses: u64,
 }
-/// One step in the life of the registry.
+/// A revision of the registry.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Revision {
     /// From 1, without gaps.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// When, by the clock of who wrote it: RFC 3339, UTC, to the millisecond.
+    /// Time by the writer's clock: RFC 3339, UTC, to the millisecond.
     #[prost(string, tag = "2")]
     pub at: ::prost::alloc::string::String,
-    /// Who: `OPERATOR (ISSUER)` of a token, `unix:UID` of the socket, or `file`.
+    /// Author: `OPERATOR (ISSUER)` of a token, `unix:UID` of the socket, or `file`.
     #[prost(string, tag = "3")]
     pub author: ::prost::alloc::string::String,
-    /// Why, in the writer's words; may be empty.
+    /// Reason given by the author; may be empty.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// What it changed, in numbers.
+    /// Number of changes.
     #[prost(message, optional, tag = "5")]
     pub counts: ::core::option::Option<ChangeCounts>,
 }
-/// Asks how the gateway is.
+/// Requests the state of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}
-/// How the gateway is.
+/// The state of the gateway.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusResponse {
-    /// The JSON object that `GET /admin/v1/status` answers.
+    /// The JSON object of `GET /admin/v1/status`.
     #[prost(bytes = "bytes", tag = "1")]
     pub status_json: ::prost::bytes::Bytes,
 }
-/// Asks for a part of a list of objects. A filter that is not for the kind is refused.
+/// Requests a page of objects. A filter that does not exist for the kind is refused.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListObjectsRequest {
     /// Required.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Most objects of the answer, 1 to 500; absent: 100.
+    /// Page size, 1 to 500. Default: 100.
     #[prost(uint32, optional, tag = "2")]
     pub page_size: ::core::option::Option<u32>,
-    /// `next_page_token` of the answer before, with the same `kind`; empty: from the beginning.
+    /// `next_page_token` of the previous page, with the same `kind`; empty for the first page.
     #[prost(string, tag = "3")]
     pub page_token: ::prost::alloc::string::String,
-    /// Only objects of this owner; not for bypasses.
+    /// Only objects with this owner; not for bypasses.
     #[prost(enumeration = "Owner", tag = "4")]
     pub owner: i32,
-    /// Plugins: only those in this state, as `status_json` names it.
+    /// Plugins: only those in this state, named as in `status_json`.
     #[prost(string, optional, tag = "5")]
     pub state: ::core::option::Option<::prost::alloc::string::String>,
-    /// Tenants: only those that are switched on, or off.
+    /// Tenants: only enabled or only disabled ones.
     #[prost(bool, optional, tag = "6")]
     pub enabled: ::core::option::Option<bool>,
     /// Plugins, tenants and bindings: only those with all of these labels.
@@ -236,26 +236,26 @@ pub struct ListObjectsRequest {
     #[prost(string, optional, tag = "10")]
     pub binding: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// A part of a list of objects.
+/// A page of objects.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListObjectsResponse {
-    /// By name, in the order of its bytes.
+    /// Ordered by the bytes of their names.
     #[prost(message, repeated, tag = "1")]
     pub objects: ::prost::alloc::vec::Vec<Object>,
-    /// To ask for the next part with; empty: this is the last.
+    /// Token for the next page; empty on the last page.
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
-    /// The revision that this is the list at.
+    /// The revision of the list.
     #[prost(uint64, tag = "3")]
     pub revision: u64,
 }
-/// Asks for one object.
+/// Requests one object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetObjectRequest {
     /// Required.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
 }
@@ -266,136 +266,137 @@ pub struct GetObjectResponse {
     #[prost(message, optional, tag = "1")]
     pub object: ::core::option::Option<Object>,
 }
-/// An object as it is to be.
+/// An object to create or replace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutObjectRequest {
     /// Required.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The object as an entry of the configuration file; its name may be left out.
+    /// The object as an entry of the configuration file; its name may be omitted.
     #[prost(bytes = "bytes", tag = "3")]
     pub spec_json: ::prost::bytes::Bytes,
-    /// Required: its `version` as it was read, or 0 where there is to be none. Another one by now is refused as CONFLICT.
+    /// Required: the object's `version` as read, or 0 if it must not exist. Otherwise the write is refused with
+    /// CONFLICT.
     #[prost(uint64, optional, tag = "4")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "6")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PutObjectResponse {
-    /// Of `changes`, the object was created if `before` is absent.
+    /// The object was created if `before` is absent in `changes`.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// Members of an object as they are to be.
+/// A merge patch of an object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PatchObjectRequest {
     /// Required.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// JSON object: its members replace the object's, null takes one out (RFC 7396).
+    /// JSON object: its members replace the object's, null removes one (RFC 7396).
     #[prost(bytes = "bytes", tag = "3")]
     pub patch_json: ::prost::bytes::Bytes,
-    /// Required: its `version` as it was read. Another one by now is refused as CONFLICT.
+    /// Required: the object's `version` as read. Otherwise the write is refused with CONFLICT.
     #[prost(uint64, optional, tag = "4")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "6")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PatchObjectResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// An object that is to go.
+/// An object to delete.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteObjectRequest {
     /// Required.
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Required: its `version` as it was read. Another one by now is refused as CONFLICT.
+    /// Required: the object's `version` as read. Otherwise the write is refused with CONFLICT.
     #[prost(uint64, optional, tag = "3")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
-    /// Whether the bindings that name a plugin go with it; otherwise they keep it. Refused for other kinds.
+    /// Whether to delete the bindings of a plugin with it; otherwise they prevent the deletion. Refused for other kinds.
     #[prost(bool, tag = "6")]
     pub force: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeleteObjectResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// A plugin that is to be switched on.
+/// A plugin to enable.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EnablePluginRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its `version` as it was read; absent: whatever it is.
+    /// The object's `version` as read. Default: any version.
     #[prost(uint64, optional, tag = "2")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EnablePluginResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// A plugin that is to be switched off.
+/// A plugin to disable.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DisablePluginRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its `version` as it was read; absent: whatever it is.
+    /// The object's `version` as read. Default: any version.
     #[prost(uint64, optional, tag = "2")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DisablePluginResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
@@ -408,7 +409,7 @@ pub struct ApplyRequest {
     /// `{labels}`, all of the lists must have these labels, and what else the API owns with all of them goes.
     #[prost(bytes = "bytes", tag = "1")]
     pub document_json: ::prost::bytes::Bytes,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
@@ -417,118 +418,120 @@ pub struct ApplyRequest {
     /// Whether the bindings that name a removed plugin go with it; otherwise they keep it.
     #[prost(bool, tag = "4")]
     pub force: bool,
-    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    /// Requires that the registry is at this revision; otherwise the write is refused with CONFLICT. Default: any
+    /// revision.
     #[prost(uint64, optional, tag = "5")]
     pub expected_revision: ::core::option::Option<u64>,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// Asks for a part of the list of revisions.
+/// Requests a page of revisions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRevisionsRequest {
-    /// Most revisions of the answer, 1 to 500; absent: 100.
+    /// Page size, 1 to 500. Default: 100.
     #[prost(uint32, optional, tag = "1")]
     pub page_size: ::core::option::Option<u32>,
-    /// `next_page_token` of the answer before; empty: from the newest.
+    /// `next_page_token` of the previous page; empty for the first page.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
-/// A part of the list of revisions.
+/// A page of revisions.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListRevisionsResponse {
-    /// The newest first.
+    /// Newest first.
     #[prost(message, repeated, tag = "1")]
     pub revisions: ::prost::alloc::vec::Vec<Revision>,
-    /// To ask for the next part with; empty: this is the last.
+    /// Token for the next page; empty on the last page.
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
-/// Asks for one revision.
+/// Requests one revision.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRevisionRequest {
-    /// Its number, from 1.
+    /// Number of the revision, from 1.
     #[prost(uint64, tag = "1")]
     pub number: u64,
 }
 /// One revision.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetRevisionResponse {
-    /// Who made it, when and why.
+    /// Author, time and reason.
     #[prost(message, optional, tag = "1")]
     pub revision: ::core::option::Option<Revision>,
-    /// What it changed, by kind and name.
+    /// The changes, by kind and name.
     #[prost(message, repeated, tag = "2")]
     pub changes: ::prost::alloc::vec::Vec<Change>,
 }
-/// Asks what differs between two revisions.
+/// Requests the difference between two revisions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiffRevisionsRequest {
-    /// Its number, which must be said; 0: before the first.
+    /// Required: number of the revision; 0 is the state before the first.
     #[prost(uint64, optional, tag = "1")]
     pub from: ::core::option::Option<u64>,
-    /// Its number; absent: what is there now.
+    /// Number of the revision. Default: the current contents.
     #[prost(uint64, optional, tag = "2")]
     pub to: ::core::option::Option<u64>,
 }
-/// What differs.
+/// The difference.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DiffRevisionsResponse {
-    /// As it was asked for.
+    /// Number of the first revision.
     #[prost(uint64, tag = "1")]
     pub from: u64,
-    /// The number of the second.
+    /// Number of the second revision.
     #[prost(uint64, tag = "2")]
     pub to: u64,
-    /// What has to be done at `from` to come to `to`, by kind and name.
+    /// The changes that lead from `from` to `to`, by kind and name.
     #[prost(message, repeated, tag = "3")]
     pub changes: ::prost::alloc::vec::Vec<Change>,
 }
-/// A revision to go back to.
+/// A revision to roll back to.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RollBackRequest {
-    /// Its number, which must be said; 0: before the first, when nothing was the API's.
+    /// Required: number of the revision; 0 is the state before the first, without objects of the API.
     #[prost(uint64, optional, tag = "1")]
     pub number: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
-    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    /// Requires that the registry is at this revision; otherwise the write is refused with CONFLICT. Default: any
+    /// revision.
     #[prost(uint64, optional, tag = "4")]
     pub expected_revision: ::core::option::Option<u64>,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RollBackResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// Asks for a tenant's plan.
+/// Requests a tenant's plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetPlanRequest {
     /// The tenant's id.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// Where; unspecified: at all points.
+    /// Extension point; unspecified means all points.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
     pub point: i32,
 }
 /// A tenant's plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetPlanResponse {
-    /// The JSON object that `GET /admin/v1/tenants/ID/plan` answers.
+    /// The JSON object of `GET /admin/v1/tenants/ID/plan`.
     #[prost(bytes = "bytes", tag = "1")]
     pub plan_json: ::prost::bytes::Bytes,
 }
-/// A call that is to be explained. What is absent it doesn't carry.
+/// A call to explain. Absent members are absent from the call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExplainRequest {
     /// The tenant's id.
@@ -537,19 +540,19 @@ pub struct ExplainRequest {
     /// Required.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
     pub point: i32,
-    /// The tool's name.
+    /// Name of the tool.
     #[prost(string, optional, tag = "3")]
     pub tool: ::core::option::Option<::prost::alloc::string::String>,
     /// `agent_id` of its context.
     #[prost(string, optional, tag = "4")]
     pub agent: ::core::option::Option<::prost::alloc::string::String>,
-    /// The model that it names.
+    /// Model of its context.
     #[prost(string, optional, tag = "5")]
     pub model: ::core::option::Option<::prost::alloc::string::String>,
-    /// Its text, which the answer never repeats.
+    /// Text of the payload, which the answer never repeats.
     #[prost(string, optional, tag = "6")]
     pub text: ::core::option::Option<::prost::alloc::string::String>,
-    /// How long its caller waits, 1 to 60000 milliseconds.
+    /// The caller's deadline, 1 to 60000 milliseconds.
     #[prost(uint64, optional, tag = "7")]
     pub timeout_ms: ::core::option::Option<u64>,
     /// Labels of its context.
@@ -559,247 +562,248 @@ pub struct ExplainRequest {
         ::prost::alloc::string::String,
     >,
 }
-/// Why it runs what it runs.
+/// The explanation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainResponse {
-    /// The JSON object that `GET /admin/v1/tenants/ID/explain` answers.
+    /// The JSON object of `GET /admin/v1/tenants/ID/explain`.
     #[prost(bytes = "bytes", tag = "1")]
     pub explanation_json: ::prost::bytes::Bytes,
 }
-/// What a plugin may do from now on.
+/// A manifest to approve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApprovePluginRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// JSON object with `accepted`, as an entry of `pending_manifests` in the plugin's `status_json` has it. When the
-    /// plugin wants something else by now, that is a CONFLICT.
+    /// JSON object with `accepted`, as in an entry of `pending_manifests` in the plugin's `status_json`. If the plugin's
+    /// manifest has changed since, the request is refused with CONFLICT.
     #[prost(bytes = "bytes", tag = "2")]
     pub approval_json: ::prost::bytes::Bytes,
-    /// Its `version` as it was read; absent: whatever it is.
+    /// The object's `version` as read. Default: any version.
     #[prost(uint64, optional, tag = "3")]
     pub expected_version: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApprovePluginResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// A binding that is to be out of a tenant's chains for a while.
+/// A bypass to create or change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutBypassRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub binding: ::prost::alloc::string::String,
     /// The tenant's id.
     #[prost(string, tag = "2")]
     pub tenant: ::prost::alloc::string::String,
-    /// Required: how long from now on, 1000 to 86400000 milliseconds.
+    /// Required: duration from now on, 1000 to 86400000 milliseconds.
     #[prost(uint64, tag = "3")]
     pub for_ms: u64,
-    /// Required: why, at most 500 bytes without control characters. Operators alone are told.
+    /// Required: reason, at most 500 bytes without control characters. Shown only to operators.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PutBypassResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// A binding that is to be back in a tenant's chains.
+/// A bypass to end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteBypassRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub binding: ::prost::alloc::string::String,
     /// The tenant's id.
     #[prost(string, tag = "2")]
     pub tenant: ::prost::alloc::string::String,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeleteBypassResponse {
-    /// See there.
+    /// The result of the write.
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// Asks for the configuration to be read again.
+/// Requests a reload of the configuration.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReloadRequest {
-    /// Why, for the log: at most 500 bytes without control characters.
+    /// Reason, shown in the log: at most 500 bytes without control characters.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
-/// How it stands after a reload, or after 10 s.
+/// The state after a reload, or after 10 s.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReloadResponse {
-    /// What came of it. What is wrong is CONFIG_INVALID, and what was in force stays.
+    /// The result. An invalid configuration is the error CONFIG_INVALID, and the previous one stays active.
     #[prost(enumeration = "ReloadOutcome", tag = "1")]
     pub outcome: i32,
-    /// Of the table in force.
+    /// Revision of the active routing table.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// What it waits for.
+    /// What the pending configuration is waiting for.
     #[prost(string, optional, tag = "3")]
     pub waiting_for: ::core::option::Option<::prost::alloc::string::String>,
-    /// Why entries of plugins are not in force, one sentence for each.
+    /// Rejected entries of plugins, one sentence each.
     #[prost(string, repeated, tag = "4")]
     pub rejected: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Keys whose values in the file wait for another start of the process.
+    /// Keys whose new values need a restart of the process.
     #[prost(string, repeated, tag = "5")]
     pub restart_required: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A plugin that is to be described again.
+/// A plugin to describe again.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribePluginRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Why, for the log: at most 500 bytes without control characters.
+    /// Reason, shown in the log: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
-/// What came of describing one endpoint.
+/// The result for one endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribedEndpoint {
     /// The endpoint.
     #[prost(string, tag = "1")]
     pub address: ::prost::alloc::string::String,
-    /// Whether it was described, accepted and initialised anew.
+    /// Whether it was described, accepted and initialised again.
     #[prost(bool, tag = "2")]
     pub described: bool,
-    /// Why not; empty where there is nothing to say. It goes on by the connections that it had.
+    /// Why not; empty otherwise. Its existing connections stay in use.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
 }
-/// What came of it.
+/// The result.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DescribePluginResponse {
     /// Each endpoint.
     #[prost(message, repeated, tag = "1")]
     pub endpoints: ::prost::alloc::vec::Vec<DescribedEndpoint>,
-    /// The plugin as it is then.
+    /// The plugin afterwards.
     #[prost(message, optional, tag = "2")]
     pub plugin: ::core::option::Option<Object>,
 }
-/// A plugin that is to be let go of.
+/// A plugin to drain.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainPluginRequest {
-    /// Its name.
+    /// Name of the object.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its `version` as it was read; absent: whatever it is.
+    /// The object's `version` as read. Default: any version.
     #[prost(uint64, optional, tag = "2")]
     pub expected_version: ::core::option::Option<u64>,
-    /// How long is waited, up to 120000 milliseconds; absent: 30000.
+    /// Time limit, up to 120000 milliseconds. Default: 30000.
     #[prost(uint64, optional, tag = "3")]
     pub timeout_ms: ::core::option::Option<u64>,
-    /// Why, for the revision: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }
-/// How it stands with it.
+/// The progress of the drain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainPluginResponse {
-    /// The revision that switched it off; absent: it was off.
+    /// The revision that disabled it; absent if it was already disabled.
     #[prost(uint64, optional, tag = "1")]
     pub revision: ::core::option::Option<u64>,
-    /// Whether that is in force in this process.
+    /// Whether that revision is active in this process.
     #[prost(bool, tag = "2")]
     pub active: bool,
-    /// Calls of this process that are still under way there.
+    /// Calls of this process to the plugin that are still in flight.
     #[prost(uint64, tag = "3")]
     pub in_flight: u64,
-    /// Whether none is, and the plugin was told of the end. False: the time was over first; ask once more.
+    /// Whether no call is in flight and Shutdown was sent. If false, the time limit was reached first: repeat the
+    /// request.
     #[prost(bool, tag = "4")]
     pub drained: bool,
 }
-/// A call that a plugin is tried out with.
+/// A test call to a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallPluginRequest {
-    /// The plugin's name.
+    /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Required.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
     pub point: i32,
-    /// The payload as an agent sends it over HTTP.
+    /// The payload, as an agent sends it over HTTP.
     #[prost(bytes = "bytes", tag = "3")]
     pub payload_json: ::prost::bytes::Bytes,
-    /// The context as an agent sends it over HTTP; empty: none.
+    /// The context, as an agent sends it over HTTP; may be empty.
     #[prost(bytes = "bytes", tag = "4")]
     pub context_json: ::prost::bytes::Bytes,
-    /// By this tenant's config, time-out and `writable`; absent: for nobody.
+    /// Tenant whose config, timeout and `writable` apply. Default: none.
     #[prost(string, optional, tag = "5")]
     pub tenant: ::core::option::Option<::prost::alloc::string::String>,
-    /// In place of the tenant's config; empty: that, or an empty one.
+    /// Replaces the tenant's config, if not empty.
     #[prost(bytes = "bytes", tag = "6")]
     pub tenant_config_json: ::prost::bytes::Bytes,
-    /// Why, for the log: at most 500 bytes without control characters.
+    /// Reason, shown in the log: at most 500 bytes without control characters.
     #[prost(string, tag = "7")]
     pub reason: ::prost::alloc::string::String,
 }
-/// What the plugin said, or why there is nothing that could be used.
+/// The plugin's reply, or why there is no usable reply.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallPluginResponse {
-    /// The JSON object that `POST /admin/v1/plugins/NAME/call` answers.
+    /// The JSON object of `POST /admin/v1/plugins/NAME/call`.
     #[prost(bytes = "bytes", tag = "1")]
     pub result_json: ::prost::bytes::Bytes,
 }
-/// Asks for events. Filters are for whatever is asked for: events that fit all of them.
+/// Requests events that match all filters.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamEventsRequest {
-    /// Whether the stream goes on with what happens from now on, after what `since` and `limit` ask for. Otherwise it ends
-    /// with what is kept.
+    /// Whether the stream continues with new events, after the kept ones that `since` and `limit` select. Otherwise it
+    /// ends after the kept ones.
     #[prost(bool, tag = "1")]
     pub follow: bool,
-    /// Of any of these names, or globs such as `plugin.*`, up to 32 of up to 128 bytes; empty: of all.
+    /// Names, or globs such as `plugin.*`, of which one must match: up to 32 of up to 128 bytes. Empty matches all.
     #[prost(string, repeated, tag = "2")]
     pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Of this plugin.
+    /// Only events about this plugin.
     #[prost(string, optional, tag = "3")]
     pub plugin: ::core::option::Option<::prost::alloc::string::String>,
-    /// Of this tenant.
+    /// Only events about this tenant's calls.
     #[prost(string, optional, tag = "4")]
     pub tenant: ::core::option::Option<::prost::alloc::string::String>,
-    /// Of this level, or worse.
+    /// Only events of this level or worse.
     #[prost(enumeration = "EventLevel", tag = "5")]
     pub level: i32,
-    /// The last so many of those, 1 to 1000; absent: 1000 of what is kept, and all for a stream that follows.
+    /// At most this many events, the newest, 1 to 1000. Default: 1000, or all with `follow`.
     #[prost(uint32, optional, tag = "8")]
     pub limit: ::core::option::Option<u32>,
-    /// From where on; absent: from the first that is kept, or from now on for a stream that follows.
+    /// Where to start. Default: at the oldest kept event, or now with `follow`.
     #[prost(oneof = "stream_events_request::Since", tags = "6, 7")]
     pub since: ::core::option::Option<stream_events_request::Since>,
 }
 /// Nested message and enum types in `StreamEventsRequest`.
 pub mod stream_events_request {
-    /// From where on; absent: from the first that is kept, or from now on for a stream that follows.
+    /// Where to start. Default: at the oldest kept event, or now with `follow`.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Since {
-        /// After the event of this id.
+        /// After the event with this id.
         #[prost(string, tag = "6")]
         AfterId(::prost::alloc::string::String),
-        /// Of so many milliseconds until now.
+        /// This many milliseconds ago.
         #[prost(uint64, tag = "7")]
         AgoMs(u64),
     }
@@ -807,57 +811,57 @@ pub mod stream_events_request {
 /// One event.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
-    /// Its id, by which a stream that was cut off is gone on with: of the process that answers.
+    /// Id of the event, to resume a stream after it; unique within the answering process.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// Its name, such as `plugin.disconnected`.
+    /// Name of the event, such as `plugin.disconnected`.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The line of the log, with the id, as `GET /admin/v1/events` answers it.
+    /// The log line with the id, as in `GET /admin/v1/events`.
     #[prost(bytes = "bytes", tag = "3")]
     pub event_json: ::prost::bytes::Bytes,
 }
-/// Events are missing here: they came faster than they were read, or they are no longer kept.
+/// Events are missing here: they arrived faster than they were read, or are no longer kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsDropped {
-    /// How many of all there were, where that is known and no tenant's token asks.
+    /// Number of missing events, if known and the token names no tenant.
     #[prost(uint64, optional, tag = "1")]
     pub count: ::core::option::Option<u64>,
 }
-/// A part of a stream of events, the oldest first. With neither: the stream goes on, and there is nothing new. The first of
-/// a stream that follows is such a one, then each 15 s without an event.
+/// A message of a stream of events, oldest first. With neither member it is a keep-alive: with `follow` it comes
+/// first, and after each 15 s without an event.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamEventsResponse {
-    /// What there is.
+    /// An event, or a gap.
     #[prost(oneof = "stream_events_response::What", tags = "1, 2")]
     pub what: ::core::option::Option<stream_events_response::What>,
 }
 /// Nested message and enum types in `StreamEventsResponse`.
 pub mod stream_events_response {
-    /// What there is.
+    /// An event, or a gap.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum What {
         /// An event.
         #[prost(message, tag = "1")]
         Event(super::Event),
-        /// Some are missing.
+        /// Events are missing.
         #[prost(message, tag = "2")]
         Dropped(super::EventsDropped),
     }
 }
-/// What kinds of object there are.
+/// The kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Kind {
     /// Refused where a kind is needed; never sent.
     Unspecified = 0,
-    /// A plugin, by its `name`.
+    /// A plugin, identified by its `name`.
     Plugin = 1,
-    /// A tenant, by its `id`.
+    /// A tenant, identified by its `id`.
     Tenant = 2,
-    /// A binding, by its `name`, or PLUGIN or PLUGIN@TENANT where it has none.
+    /// A binding, identified by its `name`, or by PLUGIN or PLUGIN@TENANT if it has none.
     Binding = 3,
-    /// A binding that is taken out of a tenant's chains for a while, by BINDING@TENANT; only listed, and found in revisions.
+    /// A bypass of a binding for a tenant, identified by BINDING@TENANT. Bypasses can be listed, and occur in revisions.
     Bypass = 4,
 }
 impl Kind {
@@ -890,11 +894,11 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Owner {
-    /// In a filter: whoever. Never sent.
+    /// In a filter: any owner. Never sent.
     Unspecified = 0,
-    /// The configuration file. Writes of such objects here are refused as CONFLICT.
+    /// The configuration file. The API refuses to write such objects with CONFLICT.
     File = 1,
-    /// Who writes here.
+    /// The admin API.
     Api = 2,
 }
 impl Owner {
@@ -919,13 +923,13 @@ impl Owner {
         }
     }
 }
-/// What becomes of a tenant's calls.
+/// How a tenant's calls are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TenantStatus {
     /// Never sent.
     Unspecified = 0,
-    /// They pass its plans.
+    /// They run through its plans.
     Served = 1,
     /// They are refused as TENANT_DISABLED.
     Disabled = 2,
@@ -956,17 +960,17 @@ impl TenantStatus {
         }
     }
 }
-/// What came of what was read.
+/// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ReloadOutcome {
     /// Never sent.
     Unspecified = 0,
-    /// It is in force since now.
+    /// The new configuration is now active.
     Applied = 1,
-    /// It is what was in force.
+    /// The configuration has not changed.
     Unchanged = 2,
-    /// It is right, and waits for something.
+    /// The new configuration is valid, and pending.
     Waiting = 3,
 }
 impl ReloadOutcome {
@@ -993,13 +997,13 @@ impl ReloadOutcome {
         }
     }
 }
-/// How bad an event is.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum EventLevel {
-    /// In a filter: any.
+    /// In a filter: any level.
     Unspecified = 0,
-    /// It is as it should be.
+    /// Normal operation.
     Info = 1,
     /// Somebody may have to do something.
     Warn = 2,
@@ -1041,25 +1045,26 @@ pub mod admin_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What the admin API has over HTTP below `/admin/v1/`, an rpc each: the same objects, rules, errors and revisions
+    /// The operations of the HTTP API below `/admin/v1/`, one rpc each, with the same objects, rules, errors and revisions
     /// (docs/registry.md).
     ///
-    /// Who asks is taken from the bearer token in the `authorization` metadata, or from the socket, never from a message.
-    /// Reading objects, plans and the status wants the scope `hookgate:read` or `hookgate:admin`, everything else
-    /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its calls;
-    /// everything else is NOT_FOUND for it, be it there or not.
+    /// The caller is identified by the bearer token in the `authorization` metadata, or by the socket, never by a message.
+    /// Reading objects, plans and the status needs the scope `hookgate:read` or `hookgate:admin`, everything else
+    /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its
+    /// calls; everything else is NOT_FOUND for it, whether it exists or not.
     ///
-    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is none with a slash in it. On
-    /// the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
+    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is invalid because
+    /// of its slashes. On the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
     ///
-    /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
-    /// be says the JSON schema of the configuration, which is the only model of it.
+    /// Members named `..._json` hold JSON text: an object, with its numbers as written. The JSON schema of the
+    /// configuration defines its format.
     ///
-    /// A request is at most 1 MiB, that of Apply at most 16 MiB, that of CallPlugin at most `limits.request`. Error statuses carry
-    /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply. `field` of a
-    /// violation is a JSON pointer: of what is wrong inside of the text that was sent it points into that text, of another
-    /// member of the request it is `/MEMBER`, and of an object that was not sent `/plugins/NAME`, `/tenants/ID` or
-    /// `/bindings/NAME` and the way from there. The texts of CallPlugin are `/payload`, `/context` and `/tenant_config`.
+    /// A request is at most 1 MiB, for Apply at most 16 MiB, for CallPlugin at most `limits.request`. Error statuses carry
+    /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
+    /// `field` of a violation is a JSON pointer. For a mistake in a JSON text of the request it points into that text; for
+    /// another member of the request it is `/MEMBER`; for an object that is not in the request it begins with
+    /// `/plugins/NAME`, `/tenants/ID` or `/bindings/NAME`. The texts of CallPlugin are `/payload`, `/context` and
+    /// `/tenant_config`.
     #[derive(Debug, Clone)]
     pub struct AdminServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1140,7 +1145,7 @@ pub mod admin_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// How this gateway is as a whole.
+        /// The state of this gateway.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -1165,7 +1170,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// Objects of a kind, by name in the order of its bytes.
+        /// Lists objects of a kind, ordered by the bytes of their names.
         pub async fn list_objects(
             &mut self,
             request: impl tonic::IntoRequest<super::ListObjectsRequest>,
@@ -1217,7 +1222,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "GetObject"));
             self.inner.unary(req, path, codec).await
         }
-        /// Creates an object, or replaces it as a whole.
+        /// Creates or replaces an object.
         pub async fn put_object(
             &mut self,
             request: impl tonic::IntoRequest<super::PutObjectRequest>,
@@ -1242,7 +1247,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "PutObject"));
             self.inner.unary(req, path, codec).await
         }
-        /// Replaces members of an object (RFC 7396).
+        /// Applies a merge patch to an object (RFC 7396).
         pub async fn patch_object(
             &mut self,
             request: impl tonic::IntoRequest<super::PatchObjectRequest>,
@@ -1296,7 +1301,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Switches a plugin on.
+        /// Enables a plugin.
         pub async fn enable_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::EnablePluginRequest>,
@@ -1323,7 +1328,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Switches a plugin off.
+        /// Disables a plugin.
         pub async fn disable_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::DisablePluginRequest>,
@@ -1350,7 +1355,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Writes several objects, all or none of them, in one revision.
+        /// Writes several objects atomically, in one revision.
         pub async fn apply(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyRequest>,
@@ -1372,7 +1377,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "Apply"));
             self.inner.unary(req, path, codec).await
         }
-        /// Revisions, the newest first.
+        /// Lists revisions, newest first.
         pub async fn list_revisions(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRevisionsRequest>,
@@ -1399,7 +1404,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// One revision, with what it changed.
+        /// One revision, with its changes.
         pub async fn get_revision(
             &mut self,
             request: impl tonic::IntoRequest<super::GetRevisionRequest>,
@@ -1426,7 +1431,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// What differs between two revisions, whichever is older.
+        /// The difference between two revisions, in either order.
         pub async fn diff_revisions(
             &mut self,
             request: impl tonic::IntoRequest<super::DiffRevisionsRequest>,
@@ -1453,7 +1458,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Makes what the API owns what it was at a revision; what the file owns stays.
+        /// Rolls the objects that the API owns back to a revision; objects of the file don't change.
         pub async fn roll_back(
             &mut self,
             request: impl tonic::IntoRequest<super::RollBackRequest>,
@@ -1478,7 +1483,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "RollBack"));
             self.inner.unary(req, path, codec).await
         }
-        /// The plan of a tenant as it is in force: which binding runs where.
+        /// The current plan of a tenant: which binding runs where.
         pub async fn get_plan(
             &mut self,
             request: impl tonic::IntoRequest<super::GetPlanRequest>,
@@ -1503,7 +1508,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "GetPlan"));
             self.inner.unary(req, path, codec).await
         }
-        /// Why a call of a tenant runs what it runs. No plugin is called.
+        /// Explains which steps a tenant's call runs and why. No plugin is called.
         pub async fn explain(
             &mut self,
             request: impl tonic::IntoRequest<super::ExplainRequest>,
@@ -1528,7 +1533,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "Explain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Consents to what a plugin wants: what was shown is what is sent back.
+        /// Approves a plugin's manifest, sent back exactly as it was shown.
         pub async fn approve_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::ApprovePluginRequest>,
@@ -1555,7 +1560,8 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Takes a binding out of a tenant's chains for a while, whoever owns it. ListObjects lists such bypasses.
+        /// Bypasses a binding for a tenant for a limited time, even if the file owns the binding. ListObjects lists
+        /// bypasses.
         pub async fn put_bypass(
             &mut self,
             request: impl tonic::IntoRequest<super::PutBypassRequest>,
@@ -1580,7 +1586,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "PutBypass"));
             self.inner.unary(req, path, codec).await
         }
-        /// Puts a binding back before its time.
+        /// Ends a bypass early.
         pub async fn delete_bypass(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteBypassRequest>,
@@ -1607,7 +1613,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Has this process read its file again, and the registry.
+        /// Makes this process reload its file and the registry.
         pub async fn reload(
             &mut self,
             request: impl tonic::IntoRequest<super::ReloadRequest>,
@@ -1629,7 +1635,7 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "Reload"));
             self.inner.unary(req, path, codec).await
         }
-        /// Has this process connect to each endpoint of a plugin anew, and describe it again.
+        /// Makes this process reconnect to each endpoint of a plugin, and call Describe again.
         pub async fn describe_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribePluginRequest>,
@@ -1656,7 +1662,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Switches a plugin off, and waits until this process has let go of it.
+        /// Disables a plugin, and waits until this process has drained it.
         pub async fn drain_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainPluginRequest>,
@@ -1683,7 +1689,7 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Tries a plugin out: one call of it alone, which counts for no tenant.
+        /// Makes one test call to a plugin, which counts for no tenant.
         pub async fn call_plugin(
             &mut self,
             request: impl tonic::IntoRequest<super::CallPluginRequest>,
@@ -1708,12 +1714,12 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "CallPlugin"));
             self.inner.unary(req, path, codec).await
         }
-        /// What happened lately in this process and, where it is asked to follow, what does.
+        /// Recent events of this process and, with `follow`, new ones.
         ///
-        /// A stream that follows has the status DRAINING when the process ends, TOKEN_EXPIRED when the token does, and
-        /// TOKEN_INVALID when the configuration that is in force now takes it no longer; what was kept ends with OK. A client that
-        /// follows again with the id of the last event gets what came after it. Nobody waits for a client that reads slowly: it is
-        /// told that events are missing.
+        /// A stream with `follow` ends with the status DRAINING when the process ends, TOKEN_EXPIRED when the token expires,
+        /// and TOKEN_INVALID when the current configuration no longer accepts it. Without `follow` it ends with OK. A client
+        /// that follows again with the id of its last event gets the events after it. The gateway does not wait for a slow
+        /// reader: it reports that events are missing.
         pub async fn stream_events(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamEventsRequest>,
@@ -1755,7 +1761,7 @@ pub mod admin_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with AdminServiceServer.
     #[async_trait]
     pub trait AdminService: std::marker::Send + std::marker::Sync + 'static {
-        /// How this gateway is as a whole.
+        /// The state of this gateway.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
@@ -1763,7 +1769,7 @@ pub mod admin_service_server {
             tonic::Response<super::GetStatusResponse>,
             tonic::Status,
         >;
-        /// Objects of a kind, by name in the order of its bytes.
+        /// Lists objects of a kind, ordered by the bytes of their names.
         async fn list_objects(
             &self,
             request: tonic::Request<super::ListObjectsRequest>,
@@ -1779,7 +1785,7 @@ pub mod admin_service_server {
             tonic::Response<super::GetObjectResponse>,
             tonic::Status,
         >;
-        /// Creates an object, or replaces it as a whole.
+        /// Creates or replaces an object.
         async fn put_object(
             &self,
             request: tonic::Request<super::PutObjectRequest>,
@@ -1787,7 +1793,7 @@ pub mod admin_service_server {
             tonic::Response<super::PutObjectResponse>,
             tonic::Status,
         >;
-        /// Replaces members of an object (RFC 7396).
+        /// Applies a merge patch to an object (RFC 7396).
         async fn patch_object(
             &self,
             request: tonic::Request<super::PatchObjectRequest>,
@@ -1803,7 +1809,7 @@ pub mod admin_service_server {
             tonic::Response<super::DeleteObjectResponse>,
             tonic::Status,
         >;
-        /// Switches a plugin on.
+        /// Enables a plugin.
         async fn enable_plugin(
             &self,
             request: tonic::Request<super::EnablePluginRequest>,
@@ -1811,7 +1817,7 @@ pub mod admin_service_server {
             tonic::Response<super::EnablePluginResponse>,
             tonic::Status,
         >;
-        /// Switches a plugin off.
+        /// Disables a plugin.
         async fn disable_plugin(
             &self,
             request: tonic::Request<super::DisablePluginRequest>,
@@ -1819,12 +1825,12 @@ pub mod admin_service_server {
             tonic::Response<super::DisablePluginResponse>,
             tonic::Status,
         >;
-        /// Writes several objects, all or none of them, in one revision.
+        /// Writes several objects atomically, in one revision.
         async fn apply(
             &self,
             request: tonic::Request<super::ApplyRequest>,
         ) -> std::result::Result<tonic::Response<super::ApplyResponse>, tonic::Status>;
-        /// Revisions, the newest first.
+        /// Lists revisions, newest first.
         async fn list_revisions(
             &self,
             request: tonic::Request<super::ListRevisionsRequest>,
@@ -1832,7 +1838,7 @@ pub mod admin_service_server {
             tonic::Response<super::ListRevisionsResponse>,
             tonic::Status,
         >;
-        /// One revision, with what it changed.
+        /// One revision, with its changes.
         async fn get_revision(
             &self,
             request: tonic::Request<super::GetRevisionRequest>,
@@ -1840,7 +1846,7 @@ pub mod admin_service_server {
             tonic::Response<super::GetRevisionResponse>,
             tonic::Status,
         >;
-        /// What differs between two revisions, whichever is older.
+        /// The difference between two revisions, in either order.
         async fn diff_revisions(
             &self,
             request: tonic::Request<super::DiffRevisionsRequest>,
@@ -1848,7 +1854,7 @@ pub mod admin_service_server {
             tonic::Response<super::DiffRevisionsResponse>,
             tonic::Status,
         >;
-        /// Makes what the API owns what it was at a revision; what the file owns stays.
+        /// Rolls the objects that the API owns back to a revision; objects of the file don't change.
         async fn roll_back(
             &self,
             request: tonic::Request<super::RollBackRequest>,
@@ -1856,17 +1862,17 @@ pub mod admin_service_server {
             tonic::Response<super::RollBackResponse>,
             tonic::Status,
         >;
-        /// The plan of a tenant as it is in force: which binding runs where.
+        /// The current plan of a tenant: which binding runs where.
         async fn get_plan(
             &self,
             request: tonic::Request<super::GetPlanRequest>,
         ) -> std::result::Result<tonic::Response<super::GetPlanResponse>, tonic::Status>;
-        /// Why a call of a tenant runs what it runs. No plugin is called.
+        /// Explains which steps a tenant's call runs and why. No plugin is called.
         async fn explain(
             &self,
             request: tonic::Request<super::ExplainRequest>,
         ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
-        /// Consents to what a plugin wants: what was shown is what is sent back.
+        /// Approves a plugin's manifest, sent back exactly as it was shown.
         async fn approve_plugin(
             &self,
             request: tonic::Request<super::ApprovePluginRequest>,
@@ -1874,7 +1880,8 @@ pub mod admin_service_server {
             tonic::Response<super::ApprovePluginResponse>,
             tonic::Status,
         >;
-        /// Takes a binding out of a tenant's chains for a while, whoever owns it. ListObjects lists such bypasses.
+        /// Bypasses a binding for a tenant for a limited time, even if the file owns the binding. ListObjects lists
+        /// bypasses.
         async fn put_bypass(
             &self,
             request: tonic::Request<super::PutBypassRequest>,
@@ -1882,7 +1889,7 @@ pub mod admin_service_server {
             tonic::Response<super::PutBypassResponse>,
             tonic::Status,
         >;
-        /// Puts a binding back before its time.
+        /// Ends a bypass early.
         async fn delete_bypass(
             &self,
             request: tonic::Request<super::DeleteBypassRequest>,
@@ -1890,12 +1897,12 @@ pub mod admin_service_server {
             tonic::Response<super::DeleteBypassResponse>,
             tonic::Status,
         >;
-        /// Has this process read its file again, and the registry.
+        /// Makes this process reload its file and the registry.
         async fn reload(
             &self,
             request: tonic::Request<super::ReloadRequest>,
         ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status>;
-        /// Has this process connect to each endpoint of a plugin anew, and describe it again.
+        /// Makes this process reconnect to each endpoint of a plugin, and call Describe again.
         async fn describe_plugin(
             &self,
             request: tonic::Request<super::DescribePluginRequest>,
@@ -1903,7 +1910,7 @@ pub mod admin_service_server {
             tonic::Response<super::DescribePluginResponse>,
             tonic::Status,
         >;
-        /// Switches a plugin off, and waits until this process has let go of it.
+        /// Disables a plugin, and waits until this process has drained it.
         async fn drain_plugin(
             &self,
             request: tonic::Request<super::DrainPluginRequest>,
@@ -1911,7 +1918,7 @@ pub mod admin_service_server {
             tonic::Response<super::DrainPluginResponse>,
             tonic::Status,
         >;
-        /// Tries a plugin out: one call of it alone, which counts for no tenant.
+        /// Makes one test call to a plugin, which counts for no tenant.
         async fn call_plugin(
             &self,
             request: tonic::Request<super::CallPluginRequest>,
@@ -1925,12 +1932,12 @@ pub mod admin_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// What happened lately in this process and, where it is asked to follow, what does.
+        /// Recent events of this process and, with `follow`, new ones.
         ///
-        /// A stream that follows has the status DRAINING when the process ends, TOKEN_EXPIRED when the token does, and
-        /// TOKEN_INVALID when the configuration that is in force now takes it no longer; what was kept ends with OK. A client that
-        /// follows again with the id of the last event gets what came after it. Nobody waits for a client that reads slowly: it is
-        /// told that events are missing.
+        /// A stream with `follow` ends with the status DRAINING when the process ends, TOKEN_EXPIRED when the token expires,
+        /// and TOKEN_INVALID when the current configuration no longer accepts it. Without `follow` it ends with OK. A client
+        /// that follows again with the id of its last event gets the events after it. The gateway does not wait for a slow
+        /// reader: it reports that events are missing.
         async fn stream_events(
             &self,
             request: tonic::Request<super::StreamEventsRequest>,
@@ -1939,25 +1946,26 @@ pub mod admin_service_server {
             tonic::Status,
         >;
     }
-    /// What the admin API has over HTTP below `/admin/v1/`, an rpc each: the same objects, rules, errors and revisions
+    /// The operations of the HTTP API below `/admin/v1/`, one rpc each, with the same objects, rules, errors and revisions
     /// (docs/registry.md).
     ///
-    /// Who asks is taken from the bearer token in the `authorization` metadata, or from the socket, never from a message.
-    /// Reading objects, plans and the status wants the scope `hookgate:read` or `hookgate:admin`, everything else
-    /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its calls;
-    /// everything else is NOT_FOUND for it, be it there or not.
+    /// The caller is identified by the bearer token in the `authorization` metadata, or by the socket, never by a message.
+    /// Reading objects, plans and the status needs the scope `hookgate:read` or `hookgate:admin`, everything else
+    /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its
+    /// calls; everything else is NOT_FOUND for it, whether it exists or not.
     ///
-    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is none with a slash in it. On
-    /// the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
+    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is invalid because
+    /// of its slashes. On the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
     ///
-    /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
-    /// be says the JSON schema of the configuration, which is the only model of it.
+    /// Members named `..._json` hold JSON text: an object, with its numbers as written. The JSON schema of the
+    /// configuration defines its format.
     ///
-    /// A request is at most 1 MiB, that of Apply at most 16 MiB, that of CallPlugin at most `limits.request`. Error statuses carry
-    /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply. `field` of a
-    /// violation is a JSON pointer: of what is wrong inside of the text that was sent it points into that text, of another
-    /// member of the request it is `/MEMBER`, and of an object that was not sent `/plugins/NAME`, `/tenants/ID` or
-    /// `/bindings/NAME` and the way from there. The texts of CallPlugin are `/payload`, `/context` and `/tenant_config`.
+    /// A request is at most 1 MiB, for Apply at most 16 MiB, for CallPlugin at most `limits.request`. Error statuses carry
+    /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
+    /// `field` of a violation is a JSON pointer. For a mistake in a JSON text of the request it points into that text; for
+    /// another member of the request it is `/MEMBER`; for an object that is not in the request it begins with
+    /// `/plugins/NAME`, `/tenants/ID` or `/bindings/NAME`. The texts of CallPlugin are `/payload`, `/context` and
+    /// `/tenant_config`.
     #[derive(Debug)]
     pub struct AdminServiceServer<T> {
         inner: Arc<T>,

@@ -12,7 +12,7 @@ pub struct PointOffer {
     #[prost(enumeration = "SideEffects", tag = "3")]
     pub side_effects: i32,
 }
-/// Asks a plugin what it is.
+/// Asks a plugin to describe itself.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {
     /// Version of the gateway that asks, for logs.
@@ -22,7 +22,7 @@ pub struct DescribeRequest {
     #[prost(uint32, repeated, tag = "2")]
     pub protocol_versions: ::prost::alloc::vec::Vec<u32>,
 }
-/// What a plugin is. Refused for a stable reason where it does not fit its registration.
+/// A plugin's manifest. Refused with a stable reason if it does not match the registration.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DescribeResponse {
     /// Must equal the registered name.
@@ -76,7 +76,7 @@ pub struct Limits {
     /// Largest call message that the gateway sends: raise your receive limit to it.
     #[prost(uint64, tag = "1")]
     pub max_call_bytes: u64,
-    /// Largest reply message that the gateway takes.
+    /// Largest reply message that the gateway accepts.
     #[prost(uint64, tag = "2")]
     pub max_reply_bytes: u64,
     /// Most notices in a reply.
@@ -89,7 +89,7 @@ pub struct Limits {
     #[prost(uint64, tag = "5")]
     pub max_details_bytes: u64,
 }
-/// The configuration is in force.
+/// The configuration is ready for calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InitializeResponse {}
 /// Ends the use of one configuration that this gateway instance handed over.
@@ -102,7 +102,7 @@ pub struct ReleaseRequest {
     #[prost(string, tag = "2")]
     pub config_digest: ::prost::alloc::string::String,
 }
-/// What was kept for it is flushed.
+/// Its data is flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseResponse {}
 /// Ends the use of every configuration that this gateway instance handed over.
@@ -121,8 +121,8 @@ pub struct Call {
     /// Who calls.
     #[prost(message, optional, tag = "1")]
     pub context: ::core::option::Option<CallContext>,
-    /// Digest of the plugin-level configuration to use. One that the plugin does not know: answer
-    /// FAILED_PRECONDITION with the trailing metadata `hookgate-reason: NOT_INITIALIZED`.
+    /// Digest of the plugin-level configuration to use. If the plugin does not know it, answer FAILED_PRECONDITION with
+    /// the trailing metadata `hookgate-reason: NOT_INITIALIZED`.
     #[prost(string, tag = "2")]
     pub config_digest: ::prost::alloc::string::String,
     /// JSON object: the tenant-level configuration of this step.
@@ -131,7 +131,7 @@ pub struct Call {
     /// Lower-case hex SHA-256 over the RFC 8785 form of `tenant_config`.
     #[prost(string, tag = "4")]
     pub tenant_config_digest: ::prost::alloc::string::String,
-    /// Set for observers alone: how the chain ended.
+    /// Set only for observers: how the chain ended.
     #[prost(message, optional, tag = "5")]
     pub chain_result: ::core::option::Option<ChainResult>,
 }
@@ -213,7 +213,7 @@ pub struct Cancel {
     /// Shown to the user, at most 1 KiB. Empty: `Operation blocked by plugin`.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
-    /// When it makes sense to ask again, in milliseconds.
+    /// When to retry, in milliseconds.
     #[prost(uint64, optional, tag = "3")]
     pub retry_after_ms: ::core::option::Option<u64>,
     /// How far the cancel reaches.
@@ -366,15 +366,15 @@ pub mod before_response_response {
         Cancel(super::Cancel),
     }
 }
-/// What a plugin does at a point.
+/// A plugin's access to the payload at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Access {
     /// Refused.
     Unspecified = 0,
-    /// Looks and may cancel; a patch is forbidden.
+    /// May read and cancel; a patch is forbidden.
     Read = 1,
-    /// May patch the payload too.
+    /// May also patch the payload.
     Modify = 2,
 }
 impl Access {
@@ -405,7 +405,7 @@ impl Access {
 pub enum SideEffects {
     /// Refused.
     Unspecified = 0,
-    /// The call may be left out or run beside others without anybody noticing.
+    /// The call may be skipped or run concurrently with others without a visible effect.
     None = 1,
     /// The call counts, stores or sends something.
     Some = 2,
@@ -694,8 +694,8 @@ pub mod plugin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// This gateway instance has no call under way with one of its configurations, and will make none: another one has
-        /// taken its place. Optional: a plugin that answers UNIMPLEMENTED keeps it for as long as it likes.
+        /// This gateway instance has no more calls in flight with one of its configurations and will make none, because
+        /// another configuration replaced it. Optional: a plugin that answers UNIMPLEMENTED may keep the configuration.
         pub async fn release(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseRequest>,
@@ -720,7 +720,7 @@ pub mod plugin_service_client {
                 .insert(GrpcMethod::new("hookgate.plugin.v1.PluginService", "Release"));
             self.inner.unary(req, path, codec).await
         }
-        /// This gateway instance lets go of its configurations: flush, never exit. Answer within 5 s.
+        /// This gateway instance no longer uses any of its configurations: flush, never exit. Answer within 5 s.
         pub async fn shutdown(
             &mut self,
             request: impl tonic::IntoRequest<super::ShutdownRequest>,
@@ -809,13 +809,13 @@ pub mod plugin_service_server {
             tonic::Response<super::BeforeResponseResponse>,
             tonic::Status,
         >;
-        /// This gateway instance has no call under way with one of its configurations, and will make none: another one has
-        /// taken its place. Optional: a plugin that answers UNIMPLEMENTED keeps it for as long as it likes.
+        /// This gateway instance has no more calls in flight with one of its configurations and will make none, because
+        /// another configuration replaced it. Optional: a plugin that answers UNIMPLEMENTED may keep the configuration.
         async fn release(
             &self,
             request: tonic::Request<super::ReleaseRequest>,
         ) -> std::result::Result<tonic::Response<super::ReleaseResponse>, tonic::Status>;
-        /// This gateway instance lets go of its configurations: flush, never exit. Answer within 5 s.
+        /// This gateway instance no longer uses any of its configurations: flush, never exit. Answer within 5 s.
         async fn shutdown(
             &self,
             request: tonic::Request<super::ShutdownRequest>,

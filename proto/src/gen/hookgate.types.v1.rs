@@ -20,7 +20,7 @@ pub mod media {
         /// The content itself.
         #[prost(bytes, tag = "1")]
         Data(::prost::bytes::Bytes),
-        /// Where the content lies. Hookgate hands it on and never fetches it.
+        /// URL of the content. Hookgate passes it on and never fetches it.
         #[prost(string, tag = "2")]
         Url(::prost::alloc::string::String),
     }
@@ -63,7 +63,7 @@ pub struct BeforeLlmRequestPayload {
     /// JSON array: the tools offered to the model in the agent's own format.
     #[prost(bytes = "bytes", tag = "6")]
     pub tools: ::prost::bytes::Bytes,
-    /// JSON object: whatever else the agent wants its plugins to see.
+    /// JSON object: additional data for plugins.
     #[prost(bytes = "bytes", tag = "7")]
     pub extra: ::prost::bytes::Bytes,
 }
@@ -104,7 +104,7 @@ pub struct BeforeToolCallPayload {
     /// The model's id of this call.
     #[prost(string, optional, tag = "3")]
     pub call_id: ::core::option::Option<::prost::alloc::string::String>,
-    /// JSON object: whatever else the agent wants its plugins to see.
+    /// JSON object: additional data for plugins.
     #[prost(bytes = "bytes", tag = "4")]
     pub extra: ::prost::bytes::Bytes,
 }
@@ -130,7 +130,7 @@ pub struct AfterToolResultPayload {
     /// Any JSON value: the tool's result, or its error. Required; `null` counts.
     #[prost(bytes = "bytes", tag = "2")]
     pub result: ::prost::bytes::Bytes,
-    /// Whether the tool succeeded. Required: absent is refused.
+    /// Whether the tool succeeded. Required.
     #[prost(bool, optional, tag = "3")]
     pub success: ::core::option::Option<bool>,
     /// Any JSON value: the arguments as executed.
@@ -142,7 +142,7 @@ pub struct AfterToolResultPayload {
     /// How long the tool ran, in milliseconds.
     #[prost(uint64, optional, tag = "6")]
     pub duration_ms: ::core::option::Option<u64>,
-    /// JSON object: whatever else the agent wants its plugins to see.
+    /// JSON object: additional data for plugins.
     #[prost(bytes = "bytes", tag = "7")]
     pub extra: ::prost::bytes::Bytes,
 }
@@ -162,7 +162,7 @@ pub struct BeforeResponsePayload {
     /// The answer's text.
     #[prost(string, tag = "1")]
     pub content: ::prost::alloc::string::String,
-    /// The model's reasoning, where it is shown.
+    /// The model's reasoning, if it is shown.
     #[prost(string, optional, tag = "2")]
     pub reasoning: ::core::option::Option<::prost::alloc::string::String>,
     /// Provider of the model that answered.
@@ -180,7 +180,7 @@ pub struct BeforeResponsePayload {
     /// Why the model stopped, in the provider's words.
     #[prost(string, optional, tag = "7")]
     pub stop_reason: ::core::option::Option<::prost::alloc::string::String>,
-    /// JSON object: whatever else the agent wants its plugins to see.
+    /// JSON object: additional data for plugins.
     #[prost(bytes = "bytes", tag = "8")]
     pub extra: ::prost::bytes::Bytes,
 }
@@ -197,7 +197,7 @@ pub struct BeforeResponsePatch {
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub extra: ::core::option::Option<::prost::bytes::Bytes>,
 }
-/// A remark of a plugin that travels to the agent beside the decision.
+/// A plugin's remark that the agent gets with the decision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {
     /// Required.
@@ -254,13 +254,13 @@ impl ExtensionPoint {
         }
     }
 }
-/// How weighty a notice is.
+/// Severity of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum NoticeKind {
     /// A notice of this kind is invalid.
     Unspecified = 0,
-    /// The plugin looked and has no objection.
+    /// The plugin has no objection.
     Allow = 1,
     /// Why the plugin cancels; its code is the block's code when the cancel has none.
     Block = 2,
@@ -301,7 +301,7 @@ impl NoticeKind {
 pub enum CancelScope {
     /// The same as STEP.
     Unspecified = 0,
-    /// This one action: tell the model and go on.
+    /// Only this action: tell the model and continue.
     Step = 1,
     /// The whole run: end it.
     Run = 2,
