@@ -14,6 +14,10 @@ all:
 fmt:
     cargo fmt --all
 
+# Sizes, names and phrases of the sources against their bounds.
+shape:
+    tests/shape.py
+
 # Clippy with warnings as errors, and the rules of the contract.
 lint:
     cargo clippy --workspace --all-targets --locked -- -D warnings

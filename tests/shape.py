@@ -56,7 +56,7 @@ def types():
     """Each crate's types: the name, and where it is defined."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for crate, file in sources():
-        # Two indentations deep is an associated type or a type of a function.
+        # An indented `type` belongs to an impl or a function.
         for match in TYPE.finditer(without_tests(file)):
             indentation = len(match.group(0)) - len(match.group(0).lstrip())
             if not (match.group(0).lstrip().startswith("type ") and indentation):

@@ -93,7 +93,7 @@ fn what_is_no_whole_pair_is_refused_with_the_key_and_the_file() {
         ((chain.clone(), chain.clone()), "`key_file` (FOLDER/tls.key) holds no private key in PEM"),
         (
             ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(), key.clone()),
-            "`cert_file` (FOLDER/tls.crt) holds something that is no certificate",
+            "`cert_file` (FOLDER/tls.crt) contains an invalid certificate (X.509)",
         ),
     ] {
         let folder = Folder::new(&pair);

@@ -471,12 +471,8 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
         let text = format!("telemetry: {{ otlp_endpoint: \"{endpoint}\" }}\n");
         rest(&text, 2, &format!("`otlp_endpoint` {fault}"), remedy);
     }
-    rest(
-        "telemetry: { tenant_labels: [acme, \"*\"] }\n",
-        2,
-        "`*` is not a tenant id",
-        "write ids of tenants",
-    );
+    let remedy = "write ids of tenants";
+    rest("telemetry: { tenant_labels: [acme, \"*\"] }\n", 2, "`*` is not a tenant id", remedy);
     rest(
         "telemetry: { slow_invocation: 0s }\n",
         2,

@@ -244,7 +244,7 @@ async fn an_entry_that_was_held_back_is_taken_once_its_plugin_is_mended() {
     let path = format!("plugins/guard?expected_version={version}");
     written(&patch(operator, &path, json!({ "config": { "level": 2 } })).await);
     let refused = |status: &Value| {
-        status["configuration"]["rejected"]["problems"].to_string().contains("refuses its entry")
+        status["configuration"]["rejected"]["problems"].to_string().contains("rejected its new entry")
     };
     crate::registry::support::status_is(gateway, refused).await;
 

@@ -26,7 +26,7 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     assert_eq!(added.code, Some(1), "{added:?}");
     assert!(added.stdout.starts_with("+ plugin guard\n") && added.stdout.contains(NEW), "{added:?}");
     let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 is waiting for approval: it \
-                adds before_tool_call (read, side effects: none)\n  = `hookgate plugin approve guard` lets it\n";
+                adds before_tool_call (read, side effects: none)\n  = approve it with `hookgate plugin approve guard`\n";
     assert!(added.stderr.starts_with(said), "{added:?}");
     desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
     assert_eq!(call(&desk.gateway, "acme").await.status, 503);
@@ -58,12 +58,12 @@ async fn a_person_sees_what_another_build_wants_and_is_asked() {
     let (desk, mut plugin) = (desk().await, guard().await);
     let mut terminal =
         desk.terminal(&format!("hookgate plugin add guard --endpoint {}", plugin.endpoint())).await;
-    terminal.shows("Let guard 1.0.0 do this? [y/N] ").await;
+    terminal.shows("Allow guard 1.0.0 to do this? [y/N] ").await;
     assert_eq!(plugin.counts().initializes, 0);
     terminal.types("n\n").await;
     terminal.shows("`guard` was added, and is pending").await;
     let mut terminal = desk.terminal("hookgate plugin approve guard").await;
-    terminal.shows("Let guard 1.0.0 do this? [y/N] ").await;
+    terminal.shows("Allow guard 1.0.0 to do this? [y/N] ").await;
     terminal.types("y\n").await;
     terminal.shows("state     ready").await;
 

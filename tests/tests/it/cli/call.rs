@@ -314,7 +314,7 @@ async fn over_tls_it_trusts_the_ca_that_it_is_given() {
     assert!(ran.stderr.contains("and --ca the CA of its certificate"), "{ran:?}");
     let plain = format!("http://{}", gateway.data_addr());
     let ran = call_at(&plain, &token("acme"), &args, "").await;
-    assert!(ran.code == Some(4) && ran.stderr.contains("at `https://` where it has `server.tls`"), "{ran:?}");
+    assert!(ran.code == Some(4) && ran.stderr.contains("with `https://` if it has `server.tls`"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -366,7 +366,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
     let address = format!("http://{}", gateway.data_addr());
     for (token, said) in [
         ("", "there is no token in HOOKGATE_TOKEN"),
-        ("two secretwords", "what HOOKGATE_TOKEN holds is no token"),
+        ("two secretwords", "HOOKGATE_TOKEN does not hold a token"),
     ] {
         let ran = call_at(&address, token, &["before_tool_call", "--tool", "t"], "").await;
         assert!(ran.code == Some(2) && ran.stderr.contains(said), "{ran:?}");

@@ -299,7 +299,7 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
     assert_refused(&ask(&folder, &ops, &good, &[]).await, 1, &["answered 404", "server.admin_addr"], &good);
     for (url, said) in [
         ("127.0.0.1:9091", "--addr is not a gateway's address: write it as http://127.0.0.1:9091"),
-        ("ftp://127.0.0.1", "is no address"),
+        ("ftp://127.0.0.1", "is not a gateway's address"),
         ("http://me:pw@127.0.0.1:9", "contains a user or a password"),
     ] {
         assert_refused(&ask(&folder, url, &good, &[]).await, 2, &[said], &good);

@@ -104,7 +104,7 @@ async fn what_a_gateway_would_not_take_is_exit_code_1_with_the_reason() {
         (
             named().only(&[ExtensionPoint::BeforeResponse]),
             &[],
-            "the plugin doesn't offer before_tool_call, but before_response",
+            "the plugin doesn't offer before_tool_call; it offers before_response",
         ),
         (named().config_schema(schema.clone()), &[], "the plugin is refused: CONFIG_REFUSED: "),
         (named().on_initialize(fails()), &secret, "the plugin is refused: "),

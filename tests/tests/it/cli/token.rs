@@ -127,7 +127,7 @@ async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() 
     mint(&folder, &["--tenant", "acme", "--issuer", ISSUER]).await;
     let off =
         folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "other", "--issuer", ISSUER]).await;
-    assert!(off.code == Some(1) && off.stderr.contains("switched off"), "{off:?}");
+    assert!(off.code == Some(1) && off.stderr.contains("The tenant is disabled"), "{off:?}");
     let explained = ["explain", "--config", "f.yaml", "--tenant", "nova", "--point", "before_response"];
     let explained = folder.run(&explained).await;
     let unread = "hookgate: the registry at sqlite:";

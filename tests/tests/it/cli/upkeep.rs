@@ -41,10 +41,10 @@ async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
     assert!(described.code == Some(1) && described.stdout.contains("not today"), "{described:?}");
     assert!(described.stderr.contains("1 of 1 endpoints"), "{described:?}");
     let missing = ask(&gateway, &["plugin", "describe", "nobody"]).await;
-    assert!(missing.code == Some(1) && missing.stderr.contains("no plugin `nobody`"), "{missing:?}");
+    assert!(missing.code == Some(1) && missing.stderr.contains("no active plugin `nobody`"), "{missing:?}");
 
     let of_file = ask(&gateway, &["plugin", "drain", "guard"]).await;
-    let said = "hookgate: CONFLICT (the caller failed): The configuration file alone says what is there: change it, ";
+    let said = "hookgate: CONFLICT (the caller failed): Without a `store`, the configuration file is the only source of objects: ";
     assert!(of_file.code == Some(1) && of_file.stderr.starts_with(said), "{of_file:?}");
     assert_eq!(of_file.stderr.lines().count(), 2, "{of_file:?}");
 

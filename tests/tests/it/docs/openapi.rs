@@ -130,7 +130,7 @@ async fn the_query_of_an_explanation_is_the_one_that_is_taken() {
     let at = path.replace("{id}", "acme") + "?point=before_tool_call";
     let refusal = operator.get(&format!("{at}&else=1")).await.unwrap();
     assert_eq!(refusal.status, 400, "{refusal:?}");
-    let (_, listed) = refusal.body["detail"].as_str().unwrap().split_once("there are ").unwrap();
+    let (_, listed) = refusal.body["detail"].as_str().unwrap().split_once("the members are ").unwrap();
     let taken: BTreeSet<_> = listed.split([',', ' ']).filter(|word| !["", "and"].contains(word)).collect();
 
     let described = DOCUMENT["paths"][path]["parameters"].as_array().unwrap();

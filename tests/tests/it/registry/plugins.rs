@@ -67,7 +67,7 @@ async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_
     assert_eq!(call(&gateway, "globex").await.status, 200, "the rest of the revision holds");
     let status = status_is(&gateway, |status| !status["configuration"]["rejected"].is_null()).await;
     let problems = status["configuration"]["rejected"]["problems"].to_string();
-    for part in ["plugin `guard` refuses its entry", "strictness 2 is too much", "the one before"] {
+    for part in ["plugin `guard` rejected its new entry", "strictness 2 is too much", "the previous one"] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
 

@@ -215,7 +215,7 @@ async fn what_is_wrong_is_said_with_its_code_and_its_place() {
     for name in ["", "a\0b", &"x".repeat(257)] {
         let refused = client.put_object(tenant(name, &json!({}), Some(0))).await;
         let said = refused.as_ref().expect_err("no tenant has such an id").message().to_owned();
-        assert_eq!(said, "The id of a tenant has 1 to 256 bytes, and no control characters");
+        assert_eq!(said, "The id of a tenant must have 1 to 256 bytes, and no control characters");
         assert_code(refused, Code::PayloadInvalid);
     }
     let request = wire::DeleteObjectRequest {

@@ -272,7 +272,7 @@ async fn what_can_be_no_tenant_is_refused_in_a_sentence_and_reaches_no_database_
                     (false, _) => Code::NotFound,
                 };
                 assert_http_error(&answer, code);
-                let said = "The id of a tenant has 1 to 256 bytes, and no control characters";
+                let said = "The id of a tenant must have 1 to 256 bytes, and no control characters";
                 assert!(code != Code::PayloadInvalid || answer.body["detail"] == said, "{answer:?}");
             }
         }

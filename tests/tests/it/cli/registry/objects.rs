@@ -108,14 +108,15 @@ async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
     desk.fails(&["binding", "set", "b"], 2, "nothing was written").await;
     desk.fails(&["tenant", "set", "acme", "--label", "a=b"], 1, "the configuration file owns tenant `acme`")
         .await;
-    desk.fails(&["tenant", "show", "nobody"], 1, "there is no tenant `nobody`; `hookgate tenant list`").await;
+    desk.fails(&["tenant", "show", "nobody"], 1, "there is no tenant `nobody`; see `hookgate tenant list`")
+        .await;
     desk.fails(&["binding", "disable", "nobody"], 1, "there is no binding `nobody`").await;
     let reason = "PAYLOAD_INVALID (the caller failed): --reason must be at most 500 bytes";
     desk.fails(&["tenant", "set", "nova", "--reason", &"x".repeat(501)], 2, reason).await;
     let bypass =
         ["binding", "bypass", "content-policy", "--tenant", "acme", "--reason", "INC", "--for", "25h"];
     desk.fails(&bypass, 2, "(the caller failed): --for must be a time from 1s to 24h").await;
-    desk.fails(&["tenant", "set", ""], 2, "The id of a tenant has 1 to 256 bytes").await;
+    desk.fails(&["tenant", "set", ""], 2, "The id of a tenant must have 1 to 256 bytes").await;
     assert_eq!(desk.head().await, 1);
 }
 
@@ -211,7 +212,7 @@ async fn a_binding_is_set_for_one_tenant_for_some_or_for_all_and_switched() {
         "match": { "labels": { "team": ["a*"] }, "text": { "contains": ["hi"] } },
     });
     assert_eq!(shown["spec"], with(all), "the conditions take the place of those that were");
-    desk.fails(&["binding", "set", "b", "--match", "tool=x"], 2, "--match is written KEY=GLOB with the key")
+    desk.fails(&["binding", "set", "b", "--match", "tool=x"], 2, "--match must be KEY=GLOB with the key")
         .await;
     desk.fails(&["binding", "set", "b", "--all", "--tenant", "acme"], 2, "cannot be used with").await;
 
@@ -324,7 +325,7 @@ async fn revisions_say_who_did_what_and_why_and_lead_back() {
     let tried = desk.does(&["revision", "rollback", "2", "--dry-run"]).await;
     assert!(tried.starts_with("~ tenant nova\n    labels.plan  tin -> gold\n- tenant vega\n"), "{tried}");
     let unasked = ["revision", "rollback", "2"];
-    desk.fails(&unasked, 2, "nothing was written, for nobody can be asked").await;
+    desk.fails(&unasked, 2, "nothing was written: there is no terminal to ask on").await;
     assert_eq!(desk.head().await, 4);
     let done = desk.does(&["revision", "rollback", "2", "--yes", "--reason", "back"]).await;
     assert!(done.ends_with("Written as revision 5, which is active.\n"), "{done}");
@@ -355,8 +356,7 @@ async fn without_a_registry_everything_is_shown_and_nothing_written() {
     let run = |args: &'static [&'static str]| folder.run_with(args, &env, "");
     let list = run(&["tenant", "list"]).await;
     assert!(list.code == Some(0) && list.stdout.contains("acme    yes      -       file   -\n"), "{list:?}");
-    let nobody =
-        "hookgate: the configuration file alone says what is there: change it, or name a `store` in it";
+    let nobody = "hookgate: without a `store`, the configuration file is the only source of objects";
     for args in [
         &["tenant", "set", "acme", "--label", "a=b"][..],
         &["tenant", "set", "nova"],
