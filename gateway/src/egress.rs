@@ -1,7 +1,7 @@
-//! Addresses that the gateway never connects to, whoever asks: link-local ones, and those where clouds serve
+//! Addresses that the gateway never connects to: link-local ones, and those where clouds serve
 //! credentials of machines (docs/protocol.md, section 5).
 //!
-//! The check is on the address that is dialled, not on the name, because whoever controls a name can make it
+//! The check is on the address that is dialled, not on the name, because the owner of a name can make it
 //! resolve to anything. `config` decides where plugins may be beyond that.
 
 use std::{

@@ -15,7 +15,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(40);
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// The answer to a request for events.
-pub(crate) enum Heard {
+pub(crate) enum EventsResponse {
     /// A stream of events.
     Events(Events),
     /// An error.
@@ -41,7 +41,7 @@ impl ApiClient {
     ///
     /// # Errors
     /// Why no gateway answered, and what to check.
-    pub(crate) async fn events(&self, path: &str, last: Option<&str>) -> Result<Heard, String> {
+    pub(crate) async fn events(&self, path: &str, last: Option<&str>) -> Result<EventsResponse, String> {
         let mut request = self.request(Method::GET, path)?.header(header::ACCEPT, "text/event-stream");
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
             request = request.header("last-event-id", last);
@@ -52,7 +52,7 @@ impl ApiClient {
         let answer = answer.map_err(|error| self.unanswered(&error))?;
         let is_stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
         if answer.status() == 200 && answer.headers().get(header::CONTENT_TYPE).is_some_and(is_stream) {
-            return Ok(Heard::Events(Events { answer, buffer: Vec::new() }));
+            return Ok(EventsResponse::Events(Events { answer, buffer: Vec::new() }));
         }
         let status = answer.status().as_u16();
         let Ok(text) = timeout(self.patience(), self.text(answer)).await else {
@@ -61,7 +61,7 @@ impl ApiClient {
         let text = text?;
         let body = serde_json::from_str(&text).ok().filter(|body: &Value| body["code"].is_string());
         let body = body.ok_or_else(|| self.strange(status))?;
-        Ok(Heard::Refused(Answer { status, decision: None, text, body }))
+        Ok(EventsResponse::Refused(Answer { status, decision: None, text, body }))
     }
 }
 

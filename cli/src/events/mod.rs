@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Exit,
-    client::{self, AdminPortArgs, Answer, ApiClient, Heard, ServerSentEvent},
+    client::{self, AdminPortArgs, Answer, ApiClient, EventsResponse, ServerSentEvent},
     output::{note, printable},
     paint::Paint,
 };
@@ -128,7 +128,7 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
         let limit = asked.limit.filter(|_| !connected);
         let path = path(asked, since(asked, connected, began).as_deref(), limit);
         let why = match asker.events(&path, last.as_deref()).await {
-            Ok(Heard::Events(mut events)) => {
+            Ok(EventsResponse::Events(mut events)) => {
                 if connected {
                     note("connected again");
                 }
@@ -139,8 +139,8 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
                 }
             }
             // An overloaded or draining gateway: another replica may accept.
-            Ok(Heard::Refused(answer)) if connected && answer.status >= 500 => answer.error(),
-            Ok(Heard::Refused(answer)) => return refusal_exit(&answer),
+            Ok(EventsResponse::Refused(answer)) if connected && answer.status >= 500 => answer.error(),
+            Ok(EventsResponse::Refused(answer)) => return refusal_exit(&answer),
             Err(unanswered) if !connected => return Exit::failure(unanswered),
             Err(unanswered) => unanswered,
         };

@@ -1,7 +1,7 @@
 //! Where the configuration comes from, and when it is read again: on SIGHUP at once, and when the file holds something
 //! else at two looks in a row. Contents are compared, as those of certificates are
 //! (docs/decisions/0017-certificates-by-content.md): that works through links that are swapped, as ConfigMaps' are, and
-//! over file systems that tell nobody of a change. The second look leaves whoever writes it the time to finish.
+//! over file systems that tell nobody of a change. The second look leaves the writer time to finish.
 
 use std::{
     fs, io,

@@ -322,7 +322,7 @@ impl Generation {
         Arc::ptr_eq(&self.keys.auth, &other.keys.auth)
     }
 
-    /// Whether there are keys for whoever `before` doesn't let in already.
+    /// Whether there are keys for the callers that `before` doesn't admit.
     pub(crate) fn has_keys_after(&self, before: &Self) -> bool {
         self.keys.auth.ready_after(&before.keys.auth)
     }

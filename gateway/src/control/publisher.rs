@@ -41,7 +41,7 @@ pub(crate) struct Publisher {
     workshop: Arc<RuntimeBuilder>,
     snapshots: Arc<SnapshotCell>,
     current: Arc<Generation>,
-    /// The same, for whoever looks at what would come of a change.
+    /// The same, for the dry run of a change.
     seen: Arc<ArcSwap<Generation>>,
     /// Those of the table in force.
     manifests: AcceptedManifests,

@@ -94,14 +94,14 @@ impl Reconciler {
         }
     }
 
-    /// Has the file read again when `hangups` say so, or when it changed.
+    /// Reloads the file on each of `hangups` and when the file changed.
     pub(crate) fn listen(&self, hangups: tokio::signal::unix::Signal) {
         let Some(desired) = self.desired.clone() else { return };
         let (file_changed, ended) = (Arc::clone(&self.file_changed), self.ended.clone());
         tokio::spawn(async move { desired.source().follow(hangups, file_changed, ended).await });
     }
 
-    /// Has the registry read again when others have written to it.
+    /// Reads the registry again after another gateway wrote to it.
     pub(crate) fn follow(&self) {
         if let Some(desired) = &self.desired {
             desired.follow(&self.registry_changed, &self.ended);
@@ -366,7 +366,7 @@ impl Reconciler {
         self.requests.tell(&ReloadReply::Settled { changed, rejected });
     }
 
-    /// Before it is logged, so that whoever reads of it there finds it in the status.
+    /// Sets the status before it logs, so that a reader of the log finds the rejection in the status.
     fn reject(&self, problems: Vec<String>) {
         self.snapshots.set_reload_status(self.snapshots.reload_status().but(problems));
     }

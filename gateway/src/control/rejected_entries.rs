@@ -1,5 +1,5 @@
 //! Entries of plugins that were written through the API and that the plugin refuses: it goes on by the one before, and
-//! everything else of the revision is taken. Whoever wrote it could not know; nobody else's rules wait for it.
+//! everything else of the revision is taken. The writer could not know; other rules don't wait for it.
 
 use crate::snapshot::{self, EntryRefusal};
 use std::{

@@ -1,4 +1,4 @@
-//! What is asked of whoever follows the configuration, and what is told of it.
+//! Requests to the reconciler, and its replies.
 
 use tokio::{
     sync::{mpsc, oneshot},

@@ -128,7 +128,7 @@ async fn accept<S, A, C>(
     loop {
         let accepted = tokio::select! {
             biased;
-            // First, since time may have stood still for this task: whoever waits here came before its end.
+            // First, since time may have stood still for this task: a connection that waits here came before the end.
             accepted = accepted() => accepted,
             () = &mut last => return,
         };

@@ -54,7 +54,7 @@ pub struct SocketFile {
 type FileId = (u64, u64);
 
 /// Listens at `path`. The file is made beside it, out of reach until it listens and has its mode, and then takes its
-/// name: whoever finds it by that name finds it whole, and one that nobody listens on was left behind.
+/// name: a process that finds it by that name finds it whole, and one that nobody listens on was left behind.
 ///
 /// # Errors
 /// Why it can't, and what to do, in words.

@@ -1,4 +1,4 @@
-//! Break glass: takes one binding out of one tenant's chains for a while, whoever owns them, or puts it
+//! Break glass: takes one binding out of one tenant's chains for a while, whatever their owner, or puts it
 //! back (docs/decisions/0034-break-glass.md).
 
 use std::{

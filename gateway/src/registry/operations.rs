@@ -248,7 +248,7 @@ async fn look(
         let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
         let after =
             dry_runner.dry_run(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
-        // Whoever mends what is there must be able to, though nothing compares with it.
+        // A write that repairs an invalid registry must be possible, although no effect can be computed.
         find(dry_runner.dry_run(&now).ok().as_ref(), &after, &changes)
     });
     joined(looking).await

@@ -1,5 +1,5 @@
-//! How long a published snapshot lives. Calls own the snapshot that they took; when its last holder drops it, whoever waits
-//! for those calls is told, and what the snapshot holds is freed on a thread that may block.
+//! How long a published snapshot lives. Calls own the snapshot that they took. When its last holder drops it, the tasks that
+//! wait for those calls are told, and the snapshot is freed on a thread that may block.
 
 use std::{collections::BTreeSet, ops::Deref};
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use tokio::runtime::Handle;
 
-/// A value that is freed on a blocking thread, whoever drops it.
+/// A value that is freed on a blocking thread, wherever it is dropped.
 pub struct DropOffThread<T: Send + 'static>(
     /// Taken by the destructor alone.
     Option<T>,

@@ -1,5 +1,5 @@
-//! What a task of its own came to, for whoever waits for it as if it were no task: work that may take its time on a thread
-//! that may block, or that goes on though nobody waits any more.
+//! Awaits a spawned task and resumes its panic in the caller. For work on a thread that may block, and for work that
+//! continues when its caller is gone.
 
 use tokio::task::JoinHandle;
 

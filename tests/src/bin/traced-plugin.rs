@@ -5,9 +5,9 @@ use hookgate_sdk::{
     Point, Reply, serve, telemetry,
 };
 
-struct Traced;
+struct TracedPlugin;
 
-impl Plugin for Traced {
+impl Plugin for TracedPlugin {
     const NAME: &'static str = "traced";
     const VERSION: &'static str = "1.0.0";
     type Config = NoConfig;
@@ -18,7 +18,7 @@ impl Plugin for Traced {
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Traced)
+        Ok(TracedPlugin)
     }
 
     async fn before_tool_call(
@@ -41,7 +41,7 @@ async fn rules(tool: &str) {
 // One thread, to show that the last export doesn't depend on the runtime whose thread waits for it.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let _telemetry = telemetry::init::<Traced>()?;
-    serve::<Traced>("http://127.0.0.1:0").await?;
+    let _telemetry = telemetry::init::<TracedPlugin>()?;
+    serve::<TracedPlugin>("http://127.0.0.1:0").await?;
     Ok(())
 }

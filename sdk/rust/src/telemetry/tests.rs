@@ -67,19 +67,19 @@ type Line = (String, Option<(TraceId, SpanId)>);
 
 /// Collects what is exported.
 #[derive(Debug, Clone, Default)]
-struct Kept {
+struct CapturedTelemetry {
     spans: Arc<Mutex<Vec<SpanData>>>,
     lines: Arc<Mutex<Vec<Line>>>,
 }
 
-impl SpanExporter for Kept {
+impl SpanExporter for CapturedTelemetry {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         self.spans.lock().unwrap().extend(batch);
         Ok(())
     }
 }
 
-impl LogExporter for Kept {
+impl LogExporter for CapturedTelemetry {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         for (record, _) in batch.iter() {
             let text = record.body().map(|body| format!("{body:?}")).unwrap_or_default();
@@ -90,7 +90,7 @@ impl LogExporter for Kept {
     }
 }
 
-impl Kept {
+impl CapturedTelemetry {
     fn span(&self, name: &str) -> SpanData {
         let spans = self.spans.lock().unwrap();
         spans.iter().find(|span| span.name == name).cloned().expect("the span was exported")
@@ -103,8 +103,8 @@ impl Kept {
 }
 
 /// Calls these tools, each with the timeout `patience`, as a gateway in the trace [`TRACE`].
-async fn calls(tools: &[&str], patience: Duration) -> Kept {
-    let kept = Kept::default();
+async fn calls(tools: &[&str], patience: Duration) -> CapturedTelemetry {
+    let kept = CapturedTelemetry::default();
     let tracer = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
     let logger = SdkLoggerProvider::builder().with_simple_exporter(kept.clone()).build();
     let subscriber = tracing_subscriber::registry().with(layer_of(Some(&tracer), Some(&logger)));

@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     admin::registry::support::{administrator, get},
     registry::{
-        pairs::{Answered, Said, assert_history, write},
+        pairs::{WriteAnswer, WriteRecord, assert_history, write},
         support::{SOON, file_with},
     },
     store::support::Place,
@@ -33,7 +33,7 @@ async fn client(
     operator: HttpAgent,
     at: usize,
     round: u64,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<WriteRecord>>,
     written: watch::Sender<u64>,
 ) {
     for number in 0.. {
@@ -42,9 +42,9 @@ async fn client(
         let answered = write(&operator, at, &label).await;
         said.lock().expect("no panic").note(&label, answered);
         match answered {
-            Answered::Written(_) => written.send_modify(|written| *written += 1),
-            Answered::Conflict => {}
-            Answered::Lost => return,
+            WriteAnswer::Written(_) => written.send_modify(|written| *written += 1),
+            WriteAnswer::Conflict => {}
+            WriteAnswer::Lost => return,
             // The database is always there.
             other => panic!("{label}: {other:?}"),
         }
@@ -77,7 +77,7 @@ async fn assert_shown(operator: &HttpAgent, place: &Place) {
 
 async fn killed_again_and_again(place: Place) {
     let folder = tempfile::tempdir().expect("there is room");
-    let said = Arc::new(Mutex::new(Said::default()));
+    let said = Arc::new(Mutex::new(WriteRecord::default()));
     let mut known: Vec<Revision> = Vec::new();
     for round in 0..KILLS {
         let gateway: Gateway = file_with("acme").store(&place.url, folder.path()).start().await;

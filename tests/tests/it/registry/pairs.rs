@@ -21,7 +21,7 @@ use crate::edge::support::assert_http_error;
 
 /// The outcome of a write as far as its writer knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum WriteAnswer {
     /// It is this revision.
     Written(u64),
     /// Another writer was faster.
@@ -54,11 +54,13 @@ async fn version(agent: &HttpAgent, path: &str) -> Option<u64> {
 
 /// Sets `label` on the tenant `t-AT` and its binding `b-AT`, with the versions that this gateway shows as
 /// the precondition.
-pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered {
+pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> WriteAnswer {
     let (tenant, binding) = (format!("t-{at}"), format!("b-{at}"));
-    let Some(of_tenant) = version(agent, &format!("tenants/{tenant}")).await else { return Answered::Lost };
+    let Some(of_tenant) = version(agent, &format!("tenants/{tenant}")).await else {
+        return WriteAnswer::Lost;
+    };
     let Some(of_binding) = version(agent, &format!("bindings/{binding}")).await else {
-        return Answered::Lost;
+        return WriteAnswer::Lost;
     };
     let document = json!({
         "tenants": [{ "id": tenant, "labels": { "label": label } }],
@@ -69,18 +71,18 @@ pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered
         "versions": { "tenants": { tenant: of_tenant }, "bindings": { binding: of_binding } },
     });
     let sent = ask(agent, Method::POST, &format!("apply?reason={label}"), Some(&document)).await;
-    let Some(answer) = sent else { return Answered::Lost };
+    let Some(answer) = sent else { return WriteAnswer::Lost };
     match answer.status {
-        200 => Answered::Written(answer.body["revision"].as_u64().expect("a new label is a change")),
+        200 => WriteAnswer::Written(answer.body["revision"].as_u64().expect("a new label is a change")),
         409 => {
             assert_http_error(&answer, Code::Conflict);
-            Answered::Conflict
+            WriteAnswer::Conflict
         }
         _ => {
             assert_http_error(&answer, Code::StoreUnavailable);
             match answer.text.contains("check the registry") {
-                true => Answered::Unknown,
-                false => Answered::Unavailable,
+                true => WriteAnswer::Unknown,
+                false => WriteAnswer::Unavailable,
             }
         }
     }
@@ -88,16 +90,16 @@ pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered
 
 /// What the writers know about their writes, by label.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct WriteRecord {
     pub(crate) attempted: BTreeSet<String>,
     /// By revision.
     pub(crate) acknowledged: BTreeMap<u64, String>,
 }
 
-impl Said {
+impl WriteRecord {
     /// Records an answer, and checks that no revision is acknowledged twice.
-    pub(crate) fn note(&mut self, label: &str, answered: Answered) {
-        if let Answered::Written(revision) = answered {
+    pub(crate) fn note(&mut self, label: &str, answered: WriteAnswer) {
+        if let WriteAnswer::Written(revision) = answered {
             let twice = self.acknowledged.insert(revision, label.to_owned());
             assert_eq!(twice, None, "two writes are revision {revision}: {label}");
         }
@@ -108,7 +110,7 @@ type State = BTreeMap<(ObjectKind, Arc<str>), (u64, ObjectContent)>;
 
 /// Checks the history: every acknowledged write is there, and every other one completely or not at all.
 /// Revisions have no gaps, each continues the previous one, and the last equals `now`.
-pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &Said) {
+pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &WriteRecord) {
     assert!(revisions.iter().map(|revision| revision.number).eq(1..=now.revision), "there are gaps");
     let mut state = State::new();
     let mut by_label = BTreeMap::new();

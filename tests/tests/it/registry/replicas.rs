@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     admin::registry::support::{administrator, get},
     registry::{
-        pairs::{Answered, Said, assert_history, write},
+        pairs::{WriteAnswer, WriteRecord, assert_history, write},
         support::{call, file_with, status},
     },
 };
@@ -65,7 +65,7 @@ struct Attempt {
     tenant: usize,
     began: Instant,
     ended: Instant,
-    answered: Answered,
+    answered: WriteAnswer,
 }
 
 impl Attempt {
@@ -79,7 +79,7 @@ impl Attempt {
 /// What all writers know.
 #[derive(Clone)]
 struct Notes {
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<WriteRecord>>,
     /// Acknowledged writes, and writes that failed because the database was away.
     counts: watch::Sender<(usize, usize)>,
     attempts: Arc<Mutex<Vec<Attempt>>>,
@@ -104,13 +104,13 @@ async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) {
         let attempt = Attempt { label, replica, tenant, began, ended: Instant::now(), answered };
         notes.attempts.lock().expect("no panic").push(attempt);
         match answered {
-            Answered::Written(_) => {
+            WriteAnswer::Written(_) => {
                 acknowledged += 1;
                 notes.counts.send_modify(|counts| counts.0 += 1);
             }
-            Answered::Unavailable => notes.counts.send_modify(|counts| counts.1 += 1),
-            Answered::Conflict | Answered::Unknown => {}
-            Answered::Lost => panic!("no replica goes away"),
+            WriteAnswer::Unavailable => notes.counts.send_modify(|counts| counts.1 += 1),
+            WriteAnswer::Conflict | WriteAnswer::Unknown => {}
+            WriteAnswer::Lost => panic!("no replica goes away"),
         }
         sleep(Duration::from_millis(roll(20) as u64)).await;
     }
@@ -181,7 +181,7 @@ fn assert_in_order(answers: &[Answers]) {
 /// Checks that writes which began and ended without a database failed as such.
 fn assert_refused(attempts: &[Attempt], (gone, back): (Instant, Instant)) -> usize {
     let without = attempts.iter().filter(|attempt| attempt.began > gone && attempt.ended < back);
-    without.inspect(|attempt| assert_eq!(attempt.answered, Answered::Unavailable, "{attempt:?}")).count()
+    without.inspect(|attempt| assert_eq!(attempt.answered, WriteAnswer::Unavailable, "{attempt:?}")).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,7 +197,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
         let label = format!("first-{tenant}");
         notes.said.lock().expect("no panic").attempted.insert(label.clone());
         let answered = write(&operators[0], tenant, &label).await;
-        assert!(matches!(answered, Answered::Written(_)), "{answered:?}");
+        assert!(matches!(answered, WriteAnswer::Written(_)), "{answered:?}");
     }
     converged(&replicas, 1 + TENANTS as u64).await;
 
@@ -231,7 +231,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
         assert_eq!(plans(replica).await, first);
     }
     let calls: usize = answers.iter().map(Vec::len).sum();
-    let conflicts = written.iter().filter(|attempt| attempt.answered == Answered::Conflict).count();
+    let conflicts = written.iter().filter(|attempt| attempt.answered == WriteAnswer::Conflict).count();
     let revision = now.revision;
     println!(
         "converged {took:?} after revision {revision}; {refused} refused, {conflicts} conflicts, {calls} calls"

@@ -52,7 +52,7 @@ fn setup(plugins: [&FakePlugin; 2], version: u64) -> Setup {
 
 /// What produced an answer.
 #[derive(Debug)]
-struct Answered {
+struct CallAnswer {
     revision: u64,
     plan: String,
     notices: Vec<Value>,
@@ -79,13 +79,13 @@ impl Course {
     }
 }
 
-async fn over_http(gateway: &Gateway, course: Course) -> Vec<Answered> {
+async fn over_http(gateway: &Gateway, course: Course) -> Vec<CallAnswer> {
     let (agent, mut answers) = (gateway.http(&token("acme")), Vec::new());
     while !course.is_over() {
         let answer = agent.call(POINT, payload()).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let notices = answer.body["notices"].as_array().unwrap();
-        answers.push(Answered {
+        answers.push(CallAnswer {
             revision: answer.body["revision"].as_u64().unwrap(),
             plan: answer.body["plan_digest"].as_str().unwrap().into(),
             notices: notices.iter().map(|notice| notice["details"].clone()).collect(),
@@ -95,7 +95,7 @@ async fn over_http(gateway: &Gateway, course: Course) -> Vec<Answered> {
     answers
 }
 
-async fn over_grpc(gateway: &Gateway, course: Course) -> Vec<Answered> {
+async fn over_grpc(gateway: &Gateway, course: Course) -> Vec<CallAnswer> {
     let (agent, mut answers) = (gateway.grpc(&token("acme")).await.client, Vec::new());
     while !course.is_over() {
         let payload =
@@ -103,7 +103,7 @@ async fn over_grpc(gateway: &Gateway, course: Course) -> Vec<Answered> {
         let request = BeforeToolCallRequest { payload: Some(payload), ..Default::default() };
         let answer = agent.clone().before_tool_call(request).await.unwrap().into_inner();
         let BeforeToolCallResponse { revision, plan_digest, notices, .. } = answer;
-        answers.push(Answered {
+        answers.push(CallAnswer {
             revision,
             plan: plan_digest,
             notices: notices.iter().map(|notice| serde_json::from_slice(&notice.details).unwrap()).collect(),

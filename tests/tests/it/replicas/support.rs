@@ -55,7 +55,7 @@ pub(crate) fn echo(plugin: &FakePlugin, version: &str) {
 
 /// What produced an answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Answered {
+pub(crate) struct CallAnswer {
     pub(crate) place: String,
     pub(crate) version: String,
     pub(crate) digest: String,
@@ -64,10 +64,10 @@ pub(crate) struct Answered {
     pub(crate) plan: String,
 }
 
-impl Answered {
+impl CallAnswer {
     fn new(details: &Value, plan: &str) -> Self {
         let text = |name: &str| details[name].as_str().unwrap_or_default().to_owned();
-        Answered {
+        CallAnswer {
             place: text("place"),
             version: text("version"),
             digest: text("digest"),
@@ -85,7 +85,7 @@ pub(crate) struct Made {
     pub(crate) began: Instant,
     pub(crate) took: Duration,
     /// If it failed, the code and all details.
-    pub(crate) result: Result<Answered, (String, String)>,
+    pub(crate) result: Result<CallAnswer, (String, String)>,
 }
 
 /// Replicas and a gateway in front of them.
@@ -235,14 +235,14 @@ enum Agent {
 }
 
 impl Agent {
-    async fn call(&self, id: &str) -> Result<Answered, (String, String)> {
+    async fn call(&self, id: &str) -> Result<CallAnswer, (String, String)> {
         match self {
             Agent::Http(agent) => {
                 let payload = json!({ "tool_name": "fs.read", "args": {}, "call_id": id });
                 let answer = agent.call(POINT, payload).await;
                 if answer.status == 200 {
                     let plan = answer.body["plan_digest"].as_str().unwrap_or_default();
-                    return Ok(Answered::new(&answer.body["notices"][0]["details"], plan));
+                    return Ok(CallAnswer::new(&answer.body["notices"][0]["details"], plan));
                 }
                 Err((answer.body["code"].as_str().unwrap_or_default().to_owned(), format!("{answer:?}")))
             }
@@ -259,7 +259,7 @@ impl Agent {
                     Ok(answer) => {
                         let answer = answer.into_inner();
                         let details = serde_json::from_slice(&answer.notices[0].details).unwrap();
-                        Ok(Answered::new(&details, &answer.plan_digest))
+                        Ok(CallAnswer::new(&details, &answer.plan_digest))
                     }
                     Err(status) => Err((reason(&status).1.unwrap_or_default(), format!("{status:?}"))),
                 }
