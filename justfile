@@ -10,6 +10,12 @@ default:
 all:
     ./test
 
+# What to run before each commit: format, shape, lints and unit tests, in three minutes once it is built.
+check: shape
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo test --workspace --lib --locked
+
 # Format the code.
 fmt:
     cargo fmt --all
@@ -41,6 +47,10 @@ doc:
 # The tests, or those whose name contains FILTER.
 test FILTER="":
     cargo test --workspace --locked {{FILTER}}
+
+# Every test in a process of its own, and those over ten seconds by name. Needs cargo-nextest.
+slowest:
+    cargo nextest run --workspace --locked
 
 # Generate the Rust code of the contract again from the .proto files.
 regenerate:

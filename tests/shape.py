@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prints the shape of the sources, and fails where a figure is over its bound.
 
-    tests/shape.py [--names]     --names lists every type that counts against a bound
+    tests/shape.py [--names]     --names lists everything that counts against a bound
 
-The bounds are those of CONTRIBUTING.md. Circles between modules are a test's matter: `module_graph`.
+The bounds are those of CONTRIBUTING.md, and the rules of imports are those of docs/architecture.md.
 """
 
 import collections
+import functools
 import pathlib
 import re
 import sys
@@ -19,6 +20,7 @@ MAX_SEVERAL_MEANINGS = 0.05
 MAX_PHRASES = 5
 
 TYPE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|type)\s+([A-Z]\w*)", re.M)
+MODULE = re.compile(r'^(#\[cfg\((?:all\()?test\b.*\)\]\n)?(?:#\[path = "(.+)"\]\n)?(?:pub(?:\(.*\))? )?mod (\w+);', re.M)
 # Words in `-ed`, `-en`, `-ing` and the like that are nouns or adjectives of the field.
 NOUNS = set("""Binding Bindings Building Ceiling Ending Feed Finding Heading Lighting Listing Mapping Meaning Nothing Opening
     Ping Reading Routing Seed Setting Settings Something Speed String Thing Token Tokens Warning Weighting""".split())
@@ -28,6 +30,25 @@ IRREGULAR = set("""Asked Begun Borne Bound Broken Brought Built Chosen Done Draw
 PARTICLES = set("Again Away Back By Down For From In Of Off On Out Over To Up With Not Un".split())
 PHRASES = ["what is there", "whoever", "in one go", "goes by", r"has the \w+ described"]
 
+# The crates whose top-level modules may import each other in one direction only.
+LAYERED = ["gateway", "cli"]
+# A module of the gateway that has to exist, and the modules that it must never import; `*` is all.
+NEVER = {
+    "core": "*",
+    "grpc": "*",
+    "json": "*",
+    "task": "*",
+    "fs": "*",
+    "routing": "upstream invoke edge dataplane snapshot control admin app telemetry",
+    "upstream": "routing invoke edge dataplane snapshot control admin app store registry",
+    "invoke": "edge dataplane snapshot control admin app store registry auth",
+    "dataplane": "control admin app ops store registry upstream",
+    "snapshot": "dataplane control admin app ops",
+    "control": "dataplane admin app ops",
+    "registry": "upstream dataplane snapshot control admin app",
+    "admin": "app",
+}
+
 
 def sources():
     for crate in CRATES:
@@ -36,10 +57,30 @@ def sources():
                 yield crate, file
 
 
+def declared(file):
+    """The files of the modules that a file declares, and whether each is for tests only."""
+    folder = file.parent if file.stem in ("mod", "lib", "main") else file.parent / file.stem
+    for is_test, path, name in MODULE.findall(file.read_text()):
+        for place in [file.parent / path] if path else [folder / f"{name}.rs", folder / name / "mod.rs"]:
+            yield place, bool(is_test)
+
+
+@functools.cache
+def test_files():
+    """The files that are compiled for tests only."""
+    found = set()
+    left = [place for _, file in sources() for place, is_test in declared(file) if is_test]
+    while left:
+        file = left.pop()
+        if file not in found and file.exists():
+            found.add(file)
+            left += [place for place, _ in declared(file)]
+    return found
+
+
 def without_tests(file):
     """The text of a file up to its tests; nothing of a file that is all tests."""
-    relative = file.relative_to(ROOT)
-    if file.stem == "tests" or file.stem.endswith("_tests") or "tests" in relative.parts or "testing" in relative.parts:
+    if file in test_files() or "tests" in file.relative_to(ROOT).parts:
         return ""
     return re.split(r"^#\[cfg\((?:all\()?test\b.*\)\]\n(?:#\[.*\]\n)*(?:pub(?:\(.*\))? )?mod \w+ \{", file.read_text(), flags=re.M)[0]
 
@@ -73,6 +114,54 @@ def user_visible():
         yield file, "\n".join(re.findall(r'"(?:[^"\\]|\\.)*"|^\s*///.*(?=\n(?:\s*///.*\n)*\s*#\[arg)', without_tests(file), re.M))
 
 
+def heads(group):
+    """The first segment of each path in a group `{...}`, whose opening brace is cut off."""
+    depth, at_head, found = 0, True, []
+    for match in re.finditer(r"[{},]|\w+", group):
+        token = match.group(0)
+        if token == "}" and depth == 0:
+            break
+        depth += (token == "{") - (token == "}")
+        if token == "," and depth == 0:
+            at_head = True
+        elif at_head and token.isidentifier():
+            found.append(token)
+            at_head = False
+    return found
+
+
+def imports(crate):
+    """The other top-level modules of the crate that each of them imports, without tests."""
+    graph = collections.defaultdict(set)
+    source = ROOT / crate / "src"
+    for file in sorted(source.rglob("*.rs")):
+        module = file.relative_to(source).parts[0].removesuffix(".rs")
+        if module in ("lib", "main"):
+            continue
+        code = re.sub(r"//.*", "", without_tests(file))
+        found = graph[module]
+        for match in re.finditer(r"\bcrate::(\{|\w+)", code):
+            found.update(heads(code[match.end():]) if match.group(1) == "{" else [match.group(1)])
+        found.discard(module)
+    return dict(graph)
+
+
+def circles(graph):
+    """The groups of modules that import each other, directly or by way of others."""
+    def reached(module):
+        found, left = set(), list(graph[module])
+        while left:
+            following = left.pop()
+            if following not in found:
+                found.add(following)
+                left += graph.get(following, ())
+        return found
+
+    reach = {module: reached(module) for module in graph}
+    return sorted({tuple(sorted(other for other in graph if other in reach[module] and module in reach[other]))
+                   for module in graph if module in reach[module]})
+
+
 def main():
     names = "--names" in sys.argv[1:]
     too_long = [file for _, file in sources() if len(file.read_text().splitlines()) > MAX_LINES]
@@ -83,11 +172,17 @@ def main():
         several += [(crate, name, where) for name, where in defined.items() if len(where) > 1]
     phrases = [(file.relative_to(ROOT), match.group(0)) for file, text in user_visible()
                for match in re.finditer("|".join(PHRASES), text, re.I)]
+    graphs = {crate: imports(crate) for crate in LAYERED}
+    joined = [(crate, *circle) for crate, graph in graphs.items() for circle in circles(graph)]
+    forbidden = [(module, name) for module, never in NEVER.items() for name in sorted(graphs["gateway"][module])
+                 if never == "*" or name in never.split()]
     figures = [
         (f"files over {MAX_LINES} lines", len(too_long), 0, too_long),
         ("types named by a participle alone", len(participles), int(total * MAX_PARTICIPLES), participles),
         ("type names with several meanings in a crate", len(several), int(total * MAX_SEVERAL_MEANINGS), several),
         ("phrases that CONTRIBUTING.md rules out", len(phrases), MAX_PHRASES, phrases),
+        (f"circles of imports between {sum(map(len, graphs.values()))} top-level modules", len(joined), 0, joined),
+        ("imports that docs/architecture.md forbids", len(forbidden), 0, forbidden),
     ]
     print(f"{total} type names in {len(CRATES)} crates, tests left out")
     over = False

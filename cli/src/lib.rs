@@ -19,7 +19,6 @@ mod explain;
 mod init;
 mod keygen;
 mod output;
-mod paint;
 mod payload;
 mod payload_diff;
 mod plugin;

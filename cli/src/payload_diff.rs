@@ -1,9 +1,6 @@
 //! Renders a payload's members, and a step's changes to them as removed and added lines.
 
-use super::{
-    output::{columns, printable},
-    paint::{Paint, TextStyle},
-};
+use super::output::{GREEN, RED, columns, indented, printable};
 use hookgate::json;
 
 /// The members of a payload in order, each value as JSON text.
@@ -17,20 +14,20 @@ impl Members {
 
     /// One line per member.
     pub(super) fn lines(&self) -> String {
-        let rows = self.0.iter().map(|(name, value)| [String::new(), name.clone(), value.clone()]);
-        columns(&rows.collect::<Vec<_>>())
+        let rows = self.0.iter().map(|(name, value)| [name.clone(), value.clone()]);
+        indented(2, &columns(&rows.collect::<Vec<_>>()))
     }
 
     /// Applies the members of the JSON object `changes`, and returns the difference.
-    pub(super) fn change(&mut self, changes: &str, paint: &Paint) -> String {
+    pub(super) fn change(&mut self, changes: &str) -> String {
         let mut shown = String::new();
         for (name, value) in Members::parse(changes).0 {
             let line = |sign: char, value: &str| printable(&format!("{sign} {name}  {value}"));
             let held = self.0.iter_mut().find(|(held, _)| *held == name);
             if let Some((_, held)) = &held {
-                shown += &format!("      {}\n", paint.styled(TextStyle::Red, &line('-', held)));
+                shown += &format!("      {RED}{}{RED:#}\n", line('-', held));
             }
-            shown += &format!("      {}\n", paint.styled(TextStyle::Green, &line('+', &value)));
+            shown += &format!("      {GREEN}{}{GREEN:#}\n", line('+', &value));
             match held {
                 Some((_, held)) => *held = value,
                 None => self.0.push((name, value)),

@@ -15,7 +15,7 @@ use crate::{
     Exit,
     client::{self, AdminPortArgs, Answer},
     document,
-    output::{Output, columns, printable},
+    output::{Output, columns, printable, text},
     payload::{self, ContextArgs, Payload},
 };
 use hookgate::{config::Span, core::point::Point};
@@ -109,14 +109,14 @@ pub(super) struct PluginCallArgs {
 pub(super) async fn reload(how: &Reload) -> Exit {
     how.post("reload", &[], None, DEFAULT_DURATION, |body| {
         let waits = body["waiting_for"].as_str().map(|what| format!("waiting for {}", printable(what)));
-        let mut text =
+        let mut said =
             format!("{}, revision {}\n", text(&body["outcome"]).replace('_', " "), body["revision"]);
         for (title, name) in [("rejected", "rejected"), ("restart required", "restart_required")] {
             for what in body[name].as_array().into_iter().flatten() {
-                text += &format!("{title}: {}\n", printable(what.as_str().unwrap_or_default()));
+                said += &format!("{title}: {}\n", text(what));
             }
         }
-        (text, waits.map_or_else(Exit::ok, Exit::failure))
+        (said, waits.map_or_else(Exit::ok, Exit::failure))
     })
     .await
 }
@@ -146,10 +146,6 @@ fn path(name: &str, how: &str) -> String {
 
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-fn text(value: &Value) -> String {
-    printable(value.as_str().unwrap_or_default())
 }
 
 impl Reload {

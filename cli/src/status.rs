@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     Exit,
     client::{self, AdminPortArgs},
-    output::{Output, columns, printable},
+    output::{Output, columns, text},
 };
 use hookgate::{config::Span, ops::page::duration};
 
@@ -107,8 +107,4 @@ fn age(of: &Value) -> String {
 
 fn seconds(value: &Value) -> String {
     duration(value.as_u64().unwrap_or_default())
-}
-
-fn text(value: &Value) -> String {
-    printable(value.as_str().unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     Exit,
     client::DataPortArgs,
-    output::{Output, columns, printable},
+    output::{Output, columns, text},
 };
 use hookgate::{
     auth::scope_name,
@@ -30,7 +30,6 @@ pub(super) async fn run(gateway: &DataPortArgs, timeout: Span, output: Output) -
 }
 
 fn table(said: &Value) -> String {
-    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let scopes: Vec<_> = said["scopes"].as_array().into_iter().flatten().map(text).collect();
     let invoke = scope_name(Scope::Invoke);
     let scopes = match (scopes.is_empty(), scopes.iter().any(|scope| scope == invoke)) {

@@ -18,7 +18,14 @@ if [ ! -x "$TOOLS/prometheus/usr/bin/promtool" ]; then
     mkdir -p "$TOOLS/prometheus"
     cd "$TOOLS/prometheus"
     if ! apt-get download -q prometheus; then
-        if [ "$(id -u)" -eq 0 ]; then apt-get update -q; else sudo apt-get update -q; fi
+        if [ "$(id -u)" -eq 0 ]; then
+            apt-get update -q
+        elif command -v sudo >/dev/null; then
+            sudo apt-get update -q
+        else
+            echo "the Debian package prometheus can't be downloaded: let root run apt-get update first" >&2
+            exit 1
+        fi
         apt-get download -q prometheus
     fi
     dpkg-deb -x prometheus_*.deb .

@@ -22,7 +22,7 @@ const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
 /// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
-/// What is said of an address that is not dialled.
+/// The explanation for a denied address.
 pub(crate) const DENIED_MESSAGE: &str = "is a link-local or cloud metadata address, to which the gateway never \
                                          connects";
 

@@ -31,6 +31,7 @@ pub mod dataplane;
 pub mod edge;
 pub mod egress;
 pub mod fs;
+pub mod grpc;
 pub mod invoke;
 pub mod json;
 pub mod net;

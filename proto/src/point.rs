@@ -52,7 +52,7 @@ impl Point {
         Offer { point: self, access: Access::Read, side_effects: SideEffects::None }
     }
 
-    /// Offers to change payloads here, beside looking and cancelling.
+    /// Offers to change payloads here, besides reading and cancelling.
     pub const fn modify(self) -> Offer {
         Offer { point: self, access: Access::Modify, side_effects: SideEffects::None }
     }
@@ -139,8 +139,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Says that a call counts, stores or sends something, so that a gateway neither leaves it out nor runs it
-    /// beside others.
+    /// Declares that a call counts, stores or sends something, so that a gateway neither skips it nor runs it
+    /// concurrently with others.
     #[must_use]
     pub const fn with_side_effects(mut self) -> Self {
         self.side_effects = SideEffects::Some;

@@ -90,6 +90,7 @@ pub fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |value: &Option<AnyValue>| match value.as_ref().and_then(|value| value.value.as_ref()) {
         Some(any_value::Value::StringValue(text)) => text.clone(),
         Some(any_value::Value::IntValue(number)) => number.to_string(),
+        Some(any_value::Value::BoolValue(flag)) => flag.to_string(),
         other => format!("{other:?}"),
     };
     attributes.iter().map(|attribute| (attribute.key.clone(), text(&attribute.value))).collect()

@@ -47,7 +47,7 @@ mod tests {
             let refused = TcpStream::connect(reserved.address()).await.expect_err("nobody listens");
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
             let listener = TcpListener::bind(reserved.address()).await.expect("it is ours");
-            TcpStream::connect(reserved.address()).await.expect("somebody listens");
+            TcpStream::connect(reserved.address()).await.expect("there is a listener");
             drop(listener);
         }
     }

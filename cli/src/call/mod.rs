@@ -7,7 +7,6 @@ use crate::{
     Exit,
     client::{self, DataPortArgs},
     output::Output,
-    paint::Paint,
     payload::{self, ContextArgs, Payload},
 };
 use hookgate::{config::Span, core::point::Point};
@@ -67,6 +66,6 @@ pub(super) async fn run(call: &CallArgs) -> Exit {
             return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}{steps}")));
         }
     };
-    let table = || render::table(&answer, &request.payload, call.trace, &Paint::for_stdout());
+    let table = || render::table(&answer, &request.payload, call.trace);
     answer.print(call.output, table, exit)
 }

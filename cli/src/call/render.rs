@@ -5,8 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     client::Answer,
-    output::{columns, printable},
-    paint::{Paint, TextStyle},
+    output::{BOLD, DIM, GREEN, RED, columns, printable},
     payload_diff::Members,
 };
 
@@ -58,12 +57,12 @@ struct StepBody<'a> {
 }
 
 /// Renders the answer to a call with the payload `sent`; `trace` adds the changes of each step.
-pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) -> String {
+pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool) -> String {
     let said: DecisionBody<'_> = match serde_json::from_str(&answer.text) {
         Ok(said) => said,
         Err(_) => return format!("{}\n", printable(&answer.text)), // a gateway of another version
     };
-    let mut text = decision(&said, paint);
+    let mut text = decision(&said);
     if let Some(payload) = said.payload {
         text += &format!("\npayload\n{}", Members::parse(payload.get()).lines());
     }
@@ -74,7 +73,7 @@ pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) ->
         text += &format!("\n{}", steps(&said.steps));
     }
     if trace {
-        text += &format!("\n{}", traced(&said.steps, sent, paint));
+        text += &format!("\n{}", traced(&said.steps, sent));
     }
     text
 }
@@ -86,14 +85,10 @@ pub(super) fn steps_so_far(answer: &Answer) -> String {
     table.map_or_else(String::new, |table| format!("\n\n{}", table.trim_end()))
 }
 
-fn decision(said: &DecisionBody<'_>, paint: &Paint) -> String {
+fn decision(said: &DecisionBody<'_>) -> String {
     let Some(block) = &said.block else {
         let changed = if said.modified { "the payload was changed" } else { "the payload is unchanged" };
-        return format!(
-            "{}  {changed}  ({})\n",
-            paint.styled(TextStyle::Green, "CONTINUE"),
-            printable(&said.request_id)
-        );
+        return format!("{GREEN}CONTINUE{GREEN:#}  {changed}  ({})\n", printable(&said.request_id));
     };
     let (code, message) = (printable(&block.code), printable(&block.message));
     let mut facts = Vec::new();
@@ -101,8 +96,8 @@ fn decision(said: &DecisionBody<'_>, paint: &Paint) -> String {
     facts.extend(block.binding.as_ref().map(|binding| format!("binding {}", printable(binding))));
     facts.extend(block.scope.as_ref().map(|scope| format!("scope {}", printable(scope))));
     facts.extend(block.retry_after_ms.map(|millis| format!("retry after {millis} ms")));
-    let verdict = paint.styled(TextStyle::Red, "BLOCK");
-    format!("{verdict}  {code}: {message}  ({})\n{}\n", printable(&said.request_id), facts.join(", "))
+    let (id, facts) = (printable(&said.request_id), facts.join(", "));
+    format!("{RED}BLOCK{RED:#}  {code}: {message}  ({id})\n{facts}\n")
 }
 
 fn notices(notices: &[NoticeBody]) -> String {
@@ -136,7 +131,7 @@ fn millis(micros: u64) -> String {
     if micros == 0 { String::new() } else { format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100) }
 }
 
-fn traced(steps: &[StepBody<'_>], sent: &[u8], paint: &Paint) -> String {
+fn traced(steps: &[StepBody<'_>], sent: &[u8]) -> String {
     if steps.is_empty() {
         return "trace: the answer has no steps: none ran, or `answer.detail` is `minimal`\n".into();
     }
@@ -146,13 +141,9 @@ fn traced(steps: &[StepBody<'_>], sent: &[u8], paint: &Paint) -> String {
         let place = printable(&format!("  {} {}", at + 1, step.binding));
         match step.changes {
             Some(changes) => {
-                text += &format!(
-                    "{}\n{}",
-                    paint.styled(TextStyle::Bold, &place),
-                    payload.change(changes.get(), paint)
-                );
+                text += &format!("{BOLD}{place}{BOLD:#}\n{}", payload.change(changes.get()));
             }
-            None => text += &format!("{place}  {}\n", paint.styled(TextStyle::Dim, "changed nothing")),
+            None => text += &format!("{place}  {DIM}changed nothing{DIM:#}\n"),
         }
     }
     text

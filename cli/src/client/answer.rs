@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     Exit,
-    output::{self, Output, printable},
+    output::{self, Output, printable, text},
 };
 use hookgate::core::error::Code;
 
@@ -46,7 +46,6 @@ impl Answer {
 
     /// The error as text: code, who failed, why, and what to do.
     pub(crate) fn error(&self) -> String {
-        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
         let name = text(&self.body["code"]);
         if name.is_empty() {
             return format!("the answer ({}) is neither a result nor an error of a gateway", self.status);

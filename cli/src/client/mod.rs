@@ -31,7 +31,7 @@ pub(super) use crate::client::api::ApiClient;
 use crate::client::endpoint::DEFAULT_ADDR;
 pub(super) use crate::client::endpoint::{Place, Port};
 pub(super) use answer::Answer;
-pub(super) use stream::{Events, EventsResponse, ServerSentEvent};
+pub(super) use stream::{Events, EventsResponse};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";

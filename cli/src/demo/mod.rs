@@ -16,7 +16,6 @@ mod script;
 mod stage;
 
 use caller::Caller;
-use screen::Screen;
 use script::{ExpectedAnswer, Scene, ScriptedCall};
 use stage::Stage;
 
@@ -28,21 +27,20 @@ pub(super) async fn run(keep: bool) -> Exit {
         Ok(stop) => stop,
         Err(error) => return Exit::failure(error.to_string()),
     };
-    let screen = Screen::new();
     let mut stop = std::pin::pin!(stop);
     // Boxed, because it holds a whole gateway. Dropping it ends the child processes.
     let played = tokio::select! {
-        played = Box::pin(play(&screen)) => played,
+        played = Box::pin(play()) => played,
         () = stop.as_mut() => return Exit::failure("the demo was interrupted"),
     };
     let ended = match played {
         Ok((mut stage, players, calls)) => {
             if keep {
-                invite(&screen, &stage, &players);
+                invite(&stage, &players);
                 stop.await;
                 stage.stop().await
             } else {
-                close(&screen, stage, &calls).await
+                close(stage, &calls).await
             }
         }
         Err(difference) => Err(difference),
@@ -78,36 +76,35 @@ impl DemoAgents {
 }
 
 /// Sets up the stage, makes every call, and compares the answers with the expected ones.
-async fn play(screen: &Screen) -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
+async fn play() -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
     let mut stage = Stage::set().await?;
     let players = DemoAgents::new(&stage)?;
-    introduce(screen, &stage);
+    introduce(&stage);
 
     let mut answers = Vec::new();
     for scene in script::opening() {
-        act(screen, &players, scene, &mut answers).await?;
+        act(&players, scene, &mut answers).await?;
     }
     let killed = stage.tenant_auth.pid();
     stage.tenant_auth.kill()?;
-    act(screen, &players, script::outage(killed), &mut answers).await?;
+    act(&players, script::outage(killed), &mut answers).await?;
     stage.bring_back().await?;
-    act(screen, &players, script::return_of(stage.tenant_auth.pid()), &mut answers).await?;
+    act(&players, script::return_of(stage.tenant_auth.pid()), &mut answers).await?;
 
     compare(&answers)?;
-    screen.title(&format!("{} calls: every status, code and payload is as expected.", answers.len()));
+    screen::title(&format!("{} calls: every status, code and payload is as expected.", answers.len()));
     Ok((stage, players, answers.into_iter().map(|(call, _)| call).collect()))
 }
 
 async fn act(
-    screen: &Screen,
     players: &DemoAgents,
     scene: Scene,
     answers: &mut Vec<(ScriptedCall, ExpectedAnswer)>,
 ) -> Result<(), String> {
-    screen.title(&scene.title);
+    screen::title(&scene.title);
     for call in scene.calls {
         let told = players.caller_for(&call)?.call(&call).await?;
-        screen.call(&call, &told);
+        screen::call(&call, &told);
         answers.push((call, told.answer));
     }
     Ok(())
@@ -125,45 +122,45 @@ fn compare(answers: &[(ScriptedCall, ExpectedAnswer)]) -> Result<(), String> {
     Ok(())
 }
 
-fn introduce(screen: &Screen, stage: &Stage) {
+fn introduce(stage: &Stage) {
     let (tenant_auth, audit_log) = (stage.tenant_auth.pid(), stage.audit_log.pid());
     let file = stage.path().join("hookgate.yaml");
-    screen.line(format_args!("A gateway on {}, configured by {}", stage.data_addr, file.display()));
-    screen.title("Plugins");
-    screen.line("content-policy      in this process     redacts and limits the input of a model");
-    screen.line(format_args!(
+    screen::line(format_args!("A gateway on {}, configured by {}", stage.data_addr, file.display()));
+    screen::title("Plugins");
+    screen::line("content-policy      in this process     redacts and limits the input of a model");
+    screen::line(format_args!(
         "tenant-auth         {:<20}limits the tools that a tenant may use",
         format!("pid {tenant_auth}")
     ));
-    screen.line("response-sanitizer  in this process     redacts and truncates the user's output");
-    screen.line(format_args!("audit-log           {:<20}observes every call", format!("pid {audit_log}")));
+    screen::line("response-sanitizer  in this process     redacts and truncates the user's output");
+    screen::line(format_args!("audit-log           {:<20}observes every call", format!("pid {audit_log}")));
 }
 
 /// Prints how to call the gateway with `--keep`.
-fn invite(screen: &Screen, stage: &Stage, players: &DemoAgents) {
+fn invite(stage: &Stage, players: &DemoAgents) {
     let (data, ops) = (stage.data_addr, stage.ops_addr);
-    screen.title("The gateway runs until Ctrl-C. Call it:");
+    screen::title("The gateway runs until Ctrl-C. Call it:");
     for (tenant, caller) in &players.honest {
-        screen.line(format_args!("{}={}", tenant.to_uppercase(), caller.token()));
+        screen::line(format_args!("{}={}", tenant.to_uppercase(), caller.token()));
     }
     let calls = [
         ("before-llm-request", "ACME", r#"{"payload": {"text": "write to ada@example.com"}}"#),
         ("before-tool-call", "GLOBEX", r#"{"payload": {"tool_name": "orders.refund", "args": {}}}"#),
     ];
     for (point, token, body) in calls {
-        screen.line(format_args!("\ncurl -i http://{data}/v1/{point} \\"));
-        screen.line(format_args!(
+        screen::line(format_args!("\ncurl -i http://{data}/v1/{point} \\"));
+        screen::line(format_args!(
             "  -H \"authorization: Bearer ${token}\" -H 'content-type: application/json' \\"
         ));
-        screen.line(format_args!("  -d '{body}'"));
+        screen::line(format_args!("  -d '{body}'"));
     }
-    screen.line(format_args!("\ncurl -i http://{ops}/readyz"));
-    screen.line(format_args!("curl -s http://{ops}/metrics"));
-    screen.line(format_args!("tail {}", stage.audit().display()));
+    screen::line(format_args!("\ncurl -i http://{ops}/readyz"));
+    screen::line(format_args!("curl -s http://{ops}/metrics"));
+    screen::line(format_args!("tail {}", stage.audit().display()));
 }
 
 /// Stops the gateway, and checks that the observer saw every call.
-async fn close(screen: &Screen, mut stage: Stage, calls: &[ScriptedCall]) -> Result<(), String> {
+async fn close(mut stage: Stage, calls: &[ScriptedCall]) -> Result<(), String> {
     stage.stop().await?;
     let expected = calls.iter().filter(|call| call.is_observed()).count();
     let log =
@@ -172,7 +169,7 @@ async fn close(screen: &Screen, mut stage: Stage, calls: &[ScriptedCall]) -> Res
     if written != expected {
         return Err(format!("audit-log wrote {written} lines; {expected} calls reached a chain"));
     }
-    screen.line(format_args!(
+    screen::line(format_args!(
         "audit-log wrote {written} lines, one for each call that reached a chain of plugins."
     ));
     Ok(())

@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{
-    output::printable,
-    paint::{Paint, TextStyle},
-};
+use crate::output::{BOLD, DIM, GREEN, RED, YELLOW, printable};
 
 /// Members shown after the message, in this order.
 const DETAIL_MEMBERS: &[&str] = &[
@@ -16,7 +13,7 @@ const DETAIL_MEMBERS: &[&str] = &[
 const NAME_WIDTH: usize = 22;
 
 /// The line of `event`, without a line break.
-pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
+pub(super) fn format_line(event: &Value) -> String {
     let text = |name: &str| match &event[name] {
         Value::String(text) => printable(text),
         Value::Null => String::new(),
@@ -24,16 +21,12 @@ pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
     };
     let level = text("level");
     let style = match level.as_str() {
-        "ERROR" => TextStyle::Red,
-        "WARN" => TextStyle::Yellow,
-        _ => TextStyle::Green,
+        "ERROR" => RED,
+        "WARN" => YELLOW,
+        _ => GREEN,
     };
-    let mut line = format!(
-        "{}  {}  {}",
-        paint.styled(TextStyle::Dim, &when(&text("timestamp"))),
-        paint.styled(style, &format!("{level:5}")),
-        paint.styled(TextStyle::Bold, &format!("{:NAME_WIDTH$}", text("event"))),
-    );
+    let (time, name) = (when(&text("timestamp")), text("event"));
+    let mut line = format!("{DIM}{time}{DIM:#}  {style}{level:5}{style:#}  {BOLD}{name:NAME_WIDTH$}{BOLD:#}");
     for part in [text("plugin"), text("message")].iter().filter(|part| !part.is_empty()) {
         line += "  ";
         line += part;
@@ -45,8 +38,7 @@ pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
     let more = DETAIL_MEMBERS.iter().map(|name| (name, text(name))).filter(|(_, value)| !value.is_empty());
     let more: Vec<_> = more.map(|(name, value)| format!("{name}={value}")).collect();
     if !more.is_empty() {
-        line += "  ";
-        line += &paint.styled(TextStyle::Dim, &more.join(" "));
+        line += &format!("  {DIM}{}{DIM:#}", more.join(" "));
     }
     line
 }

@@ -2,7 +2,7 @@
 //! ends. Knows nothing of the kinds of events.
 
 use std::{
-    io::{self, ErrorKind, Write as _},
+    io::{self, ErrorKind, Write},
     time::Duration,
 };
 
@@ -15,9 +15,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Exit,
-    client::{self, AdminPortArgs, Answer, ApiClient, EventsResponse, ServerSentEvent},
-    output::{note, printable},
-    paint::Paint,
+    client::{self, AdminPortArgs, Answer, ApiClient, EventsResponse},
+    output::{self, note, printable},
 };
 use hookgate::config::Span;
 
@@ -80,12 +79,11 @@ pub(super) async fn run(asked: &EventsArgs) -> Exit {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let shown = EventPrinter { form: asked.output, paint: Paint::for_stdout() };
     if !asked.follow {
-        return look(asked, &asker, &shown).await;
+        return look(asked, &asker).await;
     }
     tokio::select! {
-        exit = follow(asked, &asker, &shown) => exit,
+        exit = follow(asked, &asker) => exit,
         // Ctrl-C is the normal end. If no handler can be installed, the signal ends the process itself.
         Ok(()) = tokio::signal::ctrl_c() => Exit::ok(),
     }
@@ -98,7 +96,7 @@ struct EventHistory {
     dropped: bool,
 }
 
-async fn look(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+async fn look(asked: &EventsArgs, asker: &ApiClient) -> Exit {
     let answer = match asker.ask(Method::GET, &path(asked, asked.since.as_deref(), asked.limit), None).await {
         Ok(answer) => answer,
         Err(unanswered) => return Exit::failure(unanswered),
@@ -113,14 +111,14 @@ async fn look(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Ex
         note("some events of that period are no longer kept");
     }
     for event in kept.events {
-        if let Some(exit) = shown.print(event.get()) {
+        if let Some(exit) = asked.output.print(event.get()) {
             return exit;
         }
     }
     Exit::ok()
 }
 
-async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+async fn follow(asked: &EventsArgs, asker: &ApiClient) -> Exit {
     let began = Instant::now();
     let (mut last, mut connected, mut wait) = (None::<String>, false, MIN_RETRY_DELAY);
     loop {
@@ -133,7 +131,7 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
                     note("connected again");
                 }
                 connected = true;
-                match hear(&mut events, &mut last, &mut wait, shown).await {
+                match hear(&mut events, &mut last, &mut wait, asked.output).await {
                     Ok(why) => why,
                     Err(exit) => return exit,
                 }
@@ -158,13 +156,14 @@ async fn hear(
     events: &mut client::Events,
     last: &mut Option<String>,
     wait: &mut Duration,
-    shown: &EventPrinter,
+    shown: EventFormat,
 ) -> Result<String, Exit> {
     loop {
-        let ServerSentEvent { id, name, data } = match events.next().await {
+        let sent = match events.next().await {
             Ok(sent) => sent,
             Err(why) => return Ok(why),
         };
+        let (name, data) = (sent.event.unwrap_or_default(), sent.data.unwrap_or_default());
         let said: Value = serde_json::from_str(&data).unwrap_or_default();
         match (name.as_str(), said["reason"].as_str().unwrap_or_default()) {
             ("events.dropped", _) => note(&match said["count"].as_u64() {
@@ -184,7 +183,7 @@ async fn hear(
             _ => {
                 // Reset the delay only after an event, so that a connection that always ends at once isn't hammered.
                 *wait = MIN_RETRY_DELAY;
-                *last = id.or(last.take());
+                *last = sent.id.or(last.take());
                 if let Some(exit) = shown.print(&data) {
                     return Err(exit);
                 }
@@ -227,22 +226,16 @@ fn path(asked: &EventsArgs, since: Option<&str>, limit: Option<u16>) -> String {
     path
 }
 
-/// Prints events.
-struct EventPrinter {
-    form: EventFormat,
-    paint: Paint,
-}
-
-impl EventPrinter {
+impl EventFormat {
     /// Prints one event. Returns the exit if that fails, or if the reader is gone.
-    fn print(&self, event: &str) -> Option<Exit> {
-        let text = match self.form {
-            EventFormat::Json => event.to_owned(),
+    fn print(self, event: &str) -> Option<Exit> {
+        let (mut stdout, text): (Box<dyn Write>, _) = match self {
+            EventFormat::Json => (Box::new(io::stdout().lock()), event.to_owned()),
             EventFormat::Table => {
-                line::format_line(&serde_json::from_str(event).unwrap_or_default(), &self.paint)
+                let event = serde_json::from_str(event).unwrap_or_default();
+                (Box::new(output::stdout()), line::format_line(&event))
             }
         };
-        let mut stdout = io::stdout().lock();
         match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
             Ok(()) => None,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Some(Exit::ok()),

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::super::output::{columns, printable};
+use super::super::output::{columns, indented, printable};
 use hookgate::{
     config::UnknownTenant,
     core::step::{Mode, OnError},
@@ -27,7 +27,7 @@ pub(super) fn render(said: &Explanation, source: &str) -> String {
     if !said.absent.is_empty() {
         text.push_str("\nNOT IN THIS CHAIN\n");
         let rows: Vec<_> = said.absent.iter().map(absent).collect();
-        text.push_str(&indented(&columns(&rows)));
+        text.push_str(&indented(2, &columns(&rows)));
     }
     if !said.steps.is_empty() {
         text.push_str(&budget(said));
@@ -200,16 +200,12 @@ fn budget(said: &Explanation) -> String {
         let (gets, keeps) = (span(step.worst_case.allowance_ms), span(step.worst_case.reserved_ms));
         rows.push([(at + 1).to_string(), step.binding.clone(), gets, keeps, outcome]);
     }
-    text + &indented(&columns(&rows))
+    text + &indented(2, &columns(&rows))
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> String {
     let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
     pairs.collect::<Vec<_>>().join(", ")
-}
-
-fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 /// Wraps `text` at [`MAX_LINE_WIDTH`], the first line after `lead` and the others aligned with it.

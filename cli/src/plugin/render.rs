@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::{
     Exit,
-    output::{self, Output, columns, printable},
-    paint::{Paint, TextStyle},
+    output::{self, GREEN, Output, RED, columns, printable},
     payload_diff::Members,
 };
 use hookgate::{
@@ -194,16 +193,15 @@ impl CallReport {
         }
     }
 
-    fn table(&self, sent: &[u8], paint: &Paint) -> String {
+    fn table(&self, sent: &[u8]) -> String {
         let took = millis(self.duration_us);
         let mut text = match &self.cancel {
-            None => format!("{}  after {took}\n", paint.styled(TextStyle::Green, "CONTINUE")),
+            None => format!("{GREEN}CONTINUE{GREEN:#}  after {took}\n"),
             Some(cancel) => {
                 let said = printable(&format!("{}: {}", cancel.code, cancel.message));
                 let after = cancel.retry_after_ms.map(|millis| format!(", retry after {millis} ms"));
-                let verdict = paint.styled(TextStyle::Red, "CANCEL");
-                let scope = cancel.scope;
-                format!("{verdict}  {said}  after {took}\nscope {scope}{}\n", after.unwrap_or_default())
+                let (scope, after) = (cancel.scope, after.unwrap_or_default());
+                format!("{RED}CANCEL{RED:#}  {said}  after {took}\nscope {scope}{after}\n")
             }
         };
         if self.sanitised > 0 {
@@ -211,7 +209,7 @@ impl CallReport {
         }
         if self.changes.is_some() {
             let mut payload = Members::parse(&String::from_utf8_lossy(sent));
-            text += &format!("\npatch\n{}", payload.change(&self.changes_text, paint));
+            text += &format!("\npatch\n{}", payload.change(&self.changes_text));
         }
         if !self.notices.is_empty() {
             let mut rows = vec![["NOTICE", "CODE", "MESSAGE"].map(str::to_owned)];
@@ -299,9 +297,8 @@ impl Report {
     }
 
     fn table(&self, sent: &[u8]) -> String {
-        let paint = Paint::for_stdout();
         let described = self.plugin.as_ref().map(|plugin| plugin.table(self.handshake_us));
-        let called = self.call.as_ref().map(|call| format!("\n{} {}", call.point, call.table(sent, &paint)));
+        let called = self.call.as_ref().map(|call| format!("\n{} {}", call.point, call.table(sent)));
         described.unwrap_or_default() + &called.unwrap_or_default()
     }
 }

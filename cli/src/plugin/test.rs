@@ -185,7 +185,8 @@ where
     report.print(test.output, &request.payload)
 }
 
-/// How the plugin stands after the handshake. Describe, Initialize and the connection have limits of their own.
+/// Waits for the plugin's state after the handshake. Describe, Initialize and the connection have limits of
+/// their own.
 async fn wait_until_settled(client: &PluginClient, shared: &SharedResources) -> Status {
     let mut changes = shared.changes();
     loop {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     Exit,
     client::Answer,
-    output::{self, Output, printable},
+    output::{self, Output, printable, text},
     registry::{
         ReadArgs, WriteArgs,
         client::{Registry, Write, version},
@@ -24,6 +24,7 @@ use crate::{
 use hookgate::{
     config::{self, ObjectLocation, ObjectsFile},
     core::object::ObjectKind,
+    json::pointer,
     registry::{document::plural, edit},
 };
 
@@ -119,7 +120,7 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
         ));
     }
     if registry.output == Output::Table {
-        output::print(&render_write::difference(&tried.body), Exit::ok());
+        output::show(&render_write::difference(&tried.body), Exit::ok());
     }
     confirm("Write this?", yes, registry.output)?;
     let done = proposal.send(&registry, &meant.reason, false).await?;
@@ -240,7 +241,7 @@ impl Proposal {
         let listed = self.listed.values(kind).unwrap_or_default();
         match name.parse::<usize>() {
             Ok(at) if at < listed.len() => ObjectLocation::Object(kind, at, rest),
-            _ => ObjectLocation::Other(kind, name.replace("~1", "/").replace("~0", "~"), rest),
+            _ => ObjectLocation::Other(kind, pointer::unescape(name).into_owned(), rest),
         }
     }
 
@@ -252,7 +253,6 @@ impl Proposal {
             return exit;
         };
         let revisions = last.body["revisions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
         let mut since =
             revisions.iter().filter(|revision| revision["number"].as_u64() > Some(base)).peekable();
         if since.peek().is_none() {

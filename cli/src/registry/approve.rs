@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Exit,
     client::Answer,
-    output::{self, Output, columns, printable},
+    output::{self, Output, columns, printable, text},
     registry::{
         ReadArgs, WriteArgs,
         client::{self, Registry, Write},
@@ -64,7 +64,7 @@ async fn approved(approve: Approve) -> Result<Exit, Exit> {
         return registry.done(&write, &meant).await;
     }
     if registry.output == Output::Table {
-        output::print(&table(wants), Exit::ok());
+        output::show(&table(wants), Exit::ok());
     }
     confirm(&question(&name, wants), yes, registry.output)?;
     carry_out(&registry, &name, &write, &meant.reason).await?;
@@ -89,8 +89,8 @@ fn nothing(registry: &Registry, name: &str, version: Option<&str>, plugin: Answe
         None => Exit::failure(format!(
             "`{}` has nothing to approve: it is {}: {}",
             printable(name),
-            printable(state.as_str().unwrap_or_default()),
-            printable(reason.as_str().unwrap_or_default())
+            text(state),
+            text(reason)
         )),
         Some(version) => Exit::failure(format!(
             "no endpoint of `{}` with version {} has anything to approve",
@@ -124,7 +124,7 @@ pub(super) async fn carry_out(
             Some(revision) => format!("Approved {} in revision {revision}.\n\n", printable(name)),
             None => render_write::end(&done.body),
         };
-        output::print(&text, Exit::ok());
+        output::show(&text, Exit::ok());
     }
     Ok(())
 }
@@ -155,8 +155,8 @@ pub(super) async fn wait_until_described(
 
 /// The exit for a plugin that was added or approved.
 fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
-    let text = |key: &str| printable(plugin[key].as_str().unwrap_or_default());
-    let (state, reason, detail, name) = (text("state"), text("reason"), text("detail"), printable(name));
+    let [state, reason, detail] = ["state", "reason", "detail"].map(|key| text(&plugin[key]));
+    let name = printable(name);
     if matches!(state.as_str(), "ready" | "disabled") {
         return Exit::ok();
     }
@@ -179,8 +179,8 @@ fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
 
 /// The manifest in an entry of `wants`, and its differences from the approved one.
 pub(super) fn table(wants: &Value) -> String {
-    let text = |value: &Value| printable(value.as_str().unwrap_or("-"));
-    let offer = |offer: &Value| [text(&offer["access"]), text(&offer["side_effects"])];
+    let cell = |value: &Value| printable(value.as_str().unwrap_or("-"));
+    let offer = |offer: &Value| [cell(&offer["access"]), cell(&offer["side_effects"])];
     let difference = &wants["difference"];
     let points = &difference["points"];
     let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "CHANGE"].map(str::to_owned)];
@@ -199,7 +199,7 @@ pub(super) fn table(wants: &Value) -> String {
     }
     let gone = points["removed"].as_object().into_iter().flatten();
     rows.extend(gone.map(|(point, _)| [printable(point), "-".into(), "-".into(), "no longer".into()]));
-    let list = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let list = |value: &Value| value.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     let added = list(&difference["capabilities"]["added"]);
     let asks = list(&wants["accepted"]["capabilities"]).into_iter();
     let asks = asks.map(|name| if added.contains(&name) { format!("{name} (new)") } else { name }).chain(
@@ -211,6 +211,6 @@ pub(super) fn table(wants: &Value) -> String {
     if !schemas.is_empty() {
         more.push(["new".to_owned(), schemas]);
     }
-    let (name, version) = (text(&wants["name"]), text(&wants["version"]));
+    let (name, version) = (cell(&wants["name"]), cell(&wants["version"]));
     format!("{name} {version}\n\n{}\n{}\n", columns(&rows), columns(&more))
 }

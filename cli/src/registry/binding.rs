@@ -11,7 +11,7 @@ use crate::{
         ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs,
         client::{Registry, Write},
         ended, render,
-        selector::ListFilterArgs,
+        selector::ListArgs,
         set::{self, ObjectChanges},
     },
 };
@@ -77,9 +77,7 @@ pub(crate) struct ListBindingsArgs {
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
-    labelled: ListFilterArgs,
-    #[command(flatten)]
-    asked: ReadArgs,
+    all: ListArgs,
 }
 
 /// The binding, the tenant and the duration.
@@ -168,11 +166,8 @@ pub(crate) async fn run(command: BindingCommand) -> Exit {
 }
 
 async fn list(list: ListBindingsArgs) -> Result<Exit, Exit> {
-    let mut query = list.labelled.query()?;
-    let named = [("plugin", list.plugin), ("tenant", list.tenant)].into_iter();
-    query.extend(named.filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    let registry = Registry::connect(list.asked).await?;
-    let mut bindings = registry.all(ObjectKind::Binding, &query).await?;
+    let own = [("plugin", list.plugin), ("tenant", list.tenant)];
+    let (registry, mut bindings) = list.all.find(ObjectKind::Binding, own).await?;
     let mut bypasses = registry.bypasses().await?;
     let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
     bypasses.retain(|bypass| names.contains(&&bypass["binding"]));

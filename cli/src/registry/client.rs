@@ -11,7 +11,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::{
     Exit,
     client::{Answer, ApiClient},
-    output::{self, Output, printable},
+    output::{self, Output, printable, text},
     registry::{ReadArgs, WriteArgs, render_write},
 };
 use hookgate::{
@@ -277,7 +277,7 @@ impl Registry {
     /// The exit for an error: 2 for an invalid request, else 1. `again` is the command that shows the object.
     pub(super) fn refusal_exit(&self, answer: &Answer, again: Option<&str>) -> Exit {
         let body = &answer.body;
-        let detail = printable(body["detail"].as_str().unwrap_or_default());
+        let detail = text(&body["detail"]);
         let lines = || render_write::mistakes(body);
         let exit = match body["code"].as_str().unwrap_or_default() {
             "CONFIG_INVALID" => {

@@ -94,20 +94,19 @@ async fn show(kind: ObjectKind, show: ShowArgs) -> Result<Exit, Exit> {
 }
 
 async fn remove(kind: ObjectKind, Remove { name, write }: Remove, force: bool) -> Result<Exit, Exit> {
-    let ObjectWriteArgs { expected_version, meant, asked } = write;
-    let registry = Registry::connect(asked).await?;
-    let version = client::version(&registry.existing(kind, &name).await?.body);
-    let write = Write::delete(kind, &name)
-        .with_expected_version(expected_version.unwrap_or(version))
-        .with_bindings(force);
-    registry.done(&write, &meant).await
+    overwrite(kind, &name, Write::delete(kind, &name).with_bindings(force), write).await
 }
 
 async fn switch(kind: ObjectKind, SwitchArgs { name, write }: SwitchArgs, on: bool) -> Result<Exit, Exit> {
-    let ObjectWriteArgs { expected_version, meant, asked } = write;
+    overwrite(kind, &name, Write::switch(kind, &name, on), write).await
+}
+
+/// Sends a write of an object that must exist.
+async fn overwrite(kind: ObjectKind, name: &str, write: Write, how: ObjectWriteArgs) -> Result<Exit, Exit> {
+    let ObjectWriteArgs { expected_version, meant, asked } = how;
     let registry = Registry::connect(asked).await?;
-    let version = client::version(&registry.existing(kind, &name).await?.body);
-    let write = Write::switch(kind, &name, on).with_expected_version(expected_version.unwrap_or(version));
+    let version = client::version(&registry.existing(kind, name).await?.body);
+    let write = write.with_expected_version(expected_version.unwrap_or(version));
     registry.done(&write, &meant).await
 }
 

@@ -13,7 +13,7 @@ use crate::{
         ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs, approve,
         client::{self, Registry, Write},
         confirm, ended, render, render_write,
-        selector::ListFilterArgs,
+        selector::ListArgs,
         set::{self, ObjectChanges},
     },
 };
@@ -26,9 +26,7 @@ pub(crate) struct ListPluginsArgs {
     #[arg(long)]
     state: Option<String>,
     #[command(flatten)]
-    labelled: ListFilterArgs,
-    #[command(flatten)]
-    asked: ReadArgs,
+    all: ListArgs,
 }
 
 /// The members to write.
@@ -100,10 +98,7 @@ pub(crate) async fn list(list: ListPluginsArgs) -> Exit {
 }
 
 async fn listed(list: ListPluginsArgs) -> Result<Exit, Exit> {
-    let mut query = list.labelled.query()?;
-    query.extend(list.state.map(|state| ("state".to_owned(), state)));
-    let registry = Registry::connect(list.asked).await?;
-    let plugins = registry.all(ObjectKind::Plugin, &query).await?;
+    let (registry, plugins) = list.all.find(ObjectKind::Plugin, [("state", list.state)]).await?;
     Ok(registry.print(&plugins, || render::plugins(&plugins)))
 }
 
@@ -170,12 +165,12 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     if registry.output == Output::Table {
         // Whether it is active comes next.
         let difference = render_write::difference(&done.body);
-        output::print(&format!("{difference}Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
+        output::show(&format!("{difference}Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
     }
     let plugin = approve::wait_until_described(&registry, &name, wait).await?.body;
     if let Some(wants) = plugin["pending_manifests"].get(0) {
         if registry.output == Output::Table {
-            output::print(&approve::table(wants), Exit::ok());
+            output::show(&approve::table(wants), Exit::ok());
         }
         // Without approval it stays pending, which the output says.
         if confirm(&approve::question(&name, wants), yes, registry.output).is_ok() {

@@ -8,7 +8,8 @@ use crate::{
 };
 use hookgate::{core::object::ObjectKind, registry::document::plural};
 
-fn text(value: &Value) -> String {
+/// A member for a table; `-` if it is absent.
+fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -37,7 +38,7 @@ fn enabled(object: &Value) -> String {
 }
 
 fn labels(labels: &Value) -> String {
-    let pairs = labels.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", text(value)));
+    let pairs = labels.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", cell(value)));
     pairs.collect::<Vec<_>>().join(", ")
 }
 
@@ -49,7 +50,7 @@ fn own_labels(object: &Value) -> String {
 pub(super) fn tenants(list: &Value) -> String {
     table(list, ObjectKind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
         let labels = own_labels(tenant);
-        [text(&tenant["id"]), enabled(tenant), labels, text(&tenant["owner"]), text(&tenant["version"])]
+        [cell(&tenant["id"]), enabled(tenant), labels, cell(&tenant["owner"]), cell(&tenant["version"])]
     })
 }
 
@@ -68,15 +69,15 @@ pub(super) fn bindings(list: &Value) -> String {
             (None, _) => "enforce",
         };
         [
-            text(&binding["name"]),
-            text(&spec["plugin"]),
+            cell(&binding["name"]),
+            cell(&spec["plugin"]),
             whom,
-            text(&spec["priority"]),
+            cell(&spec["priority"]),
             mode.to_owned(),
             enabled(binding),
             own_labels(binding),
-            text(&binding["owner"]),
-            text(&binding["version"]),
+            cell(&binding["owner"]),
+            cell(&binding["version"]),
         ]
     });
     bindings + &bypasses(&list["bypasses"])
@@ -88,7 +89,7 @@ fn bypasses(list: &Value) -> String {
     let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "ACTIVE HERE", "REASON"].map(str::to_owned)];
     let row = |bypass: &Value| {
         let [binding, tenant, until, reason] =
-            ["binding", "tenant", "until", "reason"].map(|key| text(&bypass[key]));
+            ["binding", "tenant", "until", "reason"].map(|key| cell(&bypass[key]));
         let here = if bypass["active"] == true { "yes" } else { "no" };
         [binding, tenant, until, here.to_owned(), reason]
     };
@@ -101,19 +102,19 @@ pub(super) fn plugins(list: &Value) -> String {
     table(list, ObjectKind::Plugin, titles, |plugin| {
         let ready = plugin["state"] == "ready" || plugin["state"] == "disabled";
         let reason = match (ready, plugin["rejected"]["reason"].as_str()) {
-            (false, _) => format!(": {}", text(&plugin["reason"])),
+            (false, _) => format!(": {}", cell(&plugin["reason"])),
             (true, Some(refusal)) => format!(", new entry rejected: {refusal}"),
             (true, None) => String::new(),
         };
         [
-            text(&plugin["name"]),
-            text(&plugin["state"]) + &reason,
-            text(&plugin["manifest"]["version"]),
+            cell(&plugin["name"]),
+            cell(&plugin["state"]) + &reason,
+            cell(&plugin["manifest"]["version"]),
             place(&plugin["spec"]),
             plugin["bindings"].as_array().map_or(0, Vec::len).to_string(),
             own_labels(plugin),
-            text(&plugin["owner"]),
-            text(&plugin["version"]),
+            cell(&plugin["owner"]),
+            cell(&plugin["version"]),
         ]
     })
 }
@@ -123,17 +124,17 @@ fn place(spec: &Value) -> String {
     match (&spec["builtin"], &spec["endpoint"], spec["endpoints"].as_array()) {
         (Value::String(_), ..) => "built in".to_owned(),
         (_, Value::String(endpoint), _) => endpoint.clone(),
-        (.., endpoints) => endpoints.into_iter().flatten().map(text).collect::<Vec<_>>().join(", "),
+        (.., endpoints) => endpoints.into_iter().flatten().map(cell).collect::<Vec<_>>().join(", "),
     }
 }
 
 /// One object: its state, then its definition.
 pub(super) fn object(kind: ObjectKind, object: &Value) -> String {
     let name = if kind == ObjectKind::Tenant { &object["id"] } else { &object["name"] };
-    let mut rows = vec![[kind.to_string(), text(name)]];
+    let mut rows = vec![[kind.to_string(), cell(name)]];
     let owner = if object["owner"] == "file" { "the configuration file" } else { "the API" };
     rows.push(["owner".to_owned(), owner.to_owned()]);
-    rows.push(["version".to_owned(), text(&object["version"])]);
+    rows.push(["version".to_owned(), cell(&object["version"])]);
     if kind == ObjectKind::Plugin {
         rows.extend(described(object));
     }
@@ -145,16 +146,16 @@ pub(super) fn object(kind: ObjectKind, object: &Value) -> String {
 /// A plugin's state and manifest.
 pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     let row = |key: &str, value: String| [key.to_owned(), value];
-    let detail = text(&plugin["detail"]);
-    let mut state = text(&plugin["state"]);
+    let detail = cell(&plugin["detail"]);
+    let mut state = cell(&plugin["state"]);
     if !matches!(state.as_str(), "ready" | "disabled") {
-        state += &format!(": {}", text(&plugin["reason"]));
+        state += &format!(": {}", cell(&plugin["reason"]));
         state += &if detail.is_empty() { String::new() } else { format!(": {detail}") };
     }
     let mut rows = vec![row("state", state)];
     let refusal = &plugin["rejected"];
     if !refusal.is_null() {
-        let [reason, detail] = ["reason", "detail"].map(|key| text(&refusal[key]));
+        let [reason, detail] = ["reason", "detail"].map(|key| cell(&refusal[key]));
         rows.push(row(
             "rejected",
             format!("the new entry: {reason}: {detail}; the previous one stays active"),
@@ -165,13 +166,13 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
         rows.push(row("config", "not checked: the plugin has not described its schema yet".to_owned()));
         return rows;
     }
-    rows.push(row("manifest", format!("{} {}", text(&says["name"]), text(&says["version"]))));
+    rows.push(row("manifest", format!("{} {}", cell(&says["name"]), cell(&says["version"]))));
     for offer in says["points"].as_array().into_iter().flatten() {
         let access = if offer["access"] == "modify" { "may rewrite" } else { "reads" };
         let effects = if offer["side_effects"] == "some" { "with side effects" } else { "no side effects" };
-        rows.push(row("at", format!("{}: {access}, {effects}", text(&offer["point"]))));
+        rows.push(row("at", format!("{}: {access}, {effects}", cell(&offer["point"]))));
     }
-    let asks = says["capabilities"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let asks = says["capabilities"].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
     let checked = match says["config_schema"] == true {
         _ if !refusal.is_null() => "rejected",
@@ -203,14 +204,14 @@ pub(super) fn revisions(list: &Value) -> String {
         ];
         let counts = counts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let [number, at, author, reason] =
-            ["number", "at", "author", "reason"].map(|key| text(&revision[key]));
+            ["number", "at", "author", "reason"].map(|key| cell(&revision[key]));
         [number, at, author, counts, reason]
     }));
     columns(&rows)
 }
 
 pub(super) fn revision(revision: &Value) -> String {
-    let row = |title: &str, key: &str| [title.to_owned(), text(&revision[key])];
+    let row = |title: &str, key: &str| [title.to_owned(), cell(&revision[key])];
     let mut rows = vec![row("revision", "number"), row("at", "at"), row("by", "author")];
     if revision["reason"].as_str().is_some_and(|reason| !reason.is_empty()) {
         rows.push(row("reason", "reason"));

@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use crate::{
     Exit,
-    output::{columns, printable},
-    paint::{Paint, TextStyle},
+    output::{GREEN, RED, YELLOW, columns, indented, printable, text},
 };
 
 /// Longest value in a comparison, in characters.
@@ -43,7 +42,6 @@ pub(super) fn difference(body: &Value) -> String {
 
 /// The exit code: 1 if a plugin rejected its new entry.
 pub(super) fn exit(body: &Value) -> Exit {
-    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let one = |held: &Value| {
         let [plugin, reason, detail] = ["plugin", "reason", "detail"].map(|key| text(&held[key]));
         format!(
@@ -81,7 +79,6 @@ pub(super) fn end(body: &Value) -> String {
 
 /// The mistakes, one per line.
 pub(super) fn mistakes(body: &Value) -> String {
-    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     let line = |wrong: &Value| match text(&wrong["pointer"]) {
         pointer if pointer.is_empty() => format!("  {}\n", text(&wrong["message"])),
         pointer => format!("  {pointer}: {}\n", text(&wrong["message"])),
@@ -94,46 +91,39 @@ pub(super) fn mistakes(body: &Value) -> String {
 
 /// Created, removed and changed objects.
 pub(super) fn changes(changes: &Value) -> String {
-    let paint = Paint::for_stdout();
-    changes.as_array().into_iter().flatten().map(|change| one(change, &paint)).collect()
+    changes.as_array().into_iter().flatten().map(one).collect()
 }
 
-fn one(change: &Value, paint: &Paint) -> String {
-    let text = |key: &str| printable(change[key].as_str().unwrap_or_default());
+fn one(change: &Value) -> String {
     let (before, after) = (change.get("before"), change.get("after"));
     let (sign, style) = match (before, after) {
-        (None, _) => ('+', TextStyle::Green),
-        (_, None) => ('-', TextStyle::Red),
-        _ => ('~', TextStyle::Yellow),
+        (None, _) => ('+', GREEN),
+        (_, None) => ('-', RED),
+        _ => ('~', YELLOW),
     };
-    let mut lines = paint.styled(style, &format!("{sign} {} {}", text("kind"), text("name"))) + "\n";
+    let (kind, name) = (text(&change["kind"]), text(&change["name"]));
     let (none, owner) = (Value::Null, |content: &Value| content["owner"].as_str().map(str::to_owned));
     let spec = |content: Option<&Value>| content.map_or(none.clone(), |content| content["spec"].clone());
     let mut rows = Vec::new();
     if sign != '-' {
         compare("", &spec(before), &spec(after), sign == '~', &mut rows);
         // The name is in the line above.
-        rows.retain(|[_, member, _]| sign == '~' || !matches!(member.as_str(), "name" | "id"));
+        rows.retain(|[member, _]| sign == '~' || !matches!(member.as_str(), "name" | "id"));
         if let (Some(before), Some(after)) = (before.and_then(owner), after.and_then(owner))
             && before != after
         {
-            rows.push([String::new(), "(owner)".to_owned(), format!("{before} -> {after}")]);
+            rows.push(["(owner)".to_owned(), format!("{before} -> {after}")]);
         }
         if sign == '~' && rows.is_empty() {
-            rows.push([String::new(), "config".to_owned(), "changes; values are not shown".to_owned()]);
+            rows.push(["config".to_owned(), "changes; values are not shown".to_owned()]);
         }
     }
-    lines += &indented(&columns(&rows));
-    lines
-}
-
-fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
+    format!("{style}{sign} {kind} {name}{style:#}\n{}", indented(4, &columns(&rows)))
 }
 
 /// A row for each member that differs, by its path. `was_there` says whether the object existed, even without the
 /// member.
-fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mut Vec<[String; 3]>) {
+fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mut Vec<[String; 2]>) {
     if before == after {
         return;
     }
@@ -153,7 +143,7 @@ fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mu
             (before, Value::Null) => format!("{} -> (absent)", short(before)),
             (before, after) => format!("{} -> {}", short(before), short(after)),
         };
-        rows.push([String::new(), path.to_owned(), value]);
+        rows.push([path.to_owned(), value]);
         return;
     }
     for key in keys {
@@ -217,7 +207,6 @@ fn effects(effects: &Value) -> String {
 }
 
 fn failing(plan: &Value) -> impl Iterator<Item = String> {
-    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
     plan["failing"].as_array().into_iter().flatten().map(move |failing| {
         let [binding, reason, detail] = ["binding", "reason", "detail"].map(|key| text(&failing[key]));
         format!("{binding} would fail: {reason}: {detail}")

@@ -1,6 +1,7 @@
 //! `hookgate revision`: the registry's history, and rollback.
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use crate::{
     Exit, output,
@@ -87,34 +88,31 @@ pub(crate) struct Rollback {
 
 pub(crate) async fn run(command: RevisionCommand) -> Exit {
     ended(match command {
-        RevisionCommand::List(list) => self::list(*list).await,
-        RevisionCommand::Show(show) => self::show(*show).await,
-        RevisionCommand::Diff(diff) => self::diff(*diff).await,
+        RevisionCommand::List(list) => {
+            get(list.asked, &format!("/admin/v1/revisions?limit={}", list.limit), render::revisions).await
+        }
+        RevisionCommand::Show(show) => {
+            get(show.asked, &format!("/admin/v1/revisions/{}", show.number), render::revision).await
+        }
+        RevisionCommand::Diff(diff) => {
+            let Diff { number, other, asked } = *diff;
+            let to = other.map(|other| format!("?to={other}")).unwrap_or_default();
+            get(asked, &format!("/admin/v1/revisions/{number}/diff{to}"), difference).await
+        }
         RevisionCommand::Rollback(rollback) => self::rollback(*rollback).await,
     })
 }
 
-async fn list(list: ListRevisionsArgs) -> Result<Exit, Exit> {
-    let registry = Registry::connect(list.asked).await?;
-    let answer = registry.get(&format!("/admin/v1/revisions?limit={}", list.limit)).await?;
-    Ok(answer.print(registry.output, || render::revisions(&answer.body), Exit::ok()))
+/// Gets `path`, and prints the answer.
+async fn get(asked: ReadArgs, path: &str, table: fn(&Value) -> String) -> Result<Exit, Exit> {
+    let registry = Registry::connect(asked).await?;
+    let answer = registry.get(path).await?;
+    Ok(answer.print(registry.output, || table(&answer.body), Exit::ok()))
 }
 
-async fn show(show: ShowRevisionArgs) -> Result<Exit, Exit> {
-    let registry = Registry::connect(show.asked).await?;
-    let answer = registry.get(&format!("/admin/v1/revisions/{}", show.number)).await?;
-    Ok(answer.print(registry.output, || render::revision(&answer.body), Exit::ok()))
-}
-
-async fn diff(diff: Diff) -> Result<Exit, Exit> {
-    let registry = Registry::connect(diff.asked).await?;
-    let to = diff.other.map(|other| format!("?to={other}")).unwrap_or_default();
-    let answer = registry.get(&format!("/admin/v1/revisions/{}/diff{to}", diff.number)).await?;
-    let table = || {
-        let changes = render_write::changes(&answer.body["changes"]);
-        if changes.is_empty() { "No difference.\n".to_owned() } else { changes }
-    };
-    Ok(answer.print(registry.output, table, Exit::ok()))
+fn difference(body: &Value) -> String {
+    let changes = render_write::changes(&body["changes"]);
+    if changes.is_empty() { "No difference.\n".to_owned() } else { changes }
 }
 
 async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
@@ -132,7 +130,7 @@ async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
         return Ok(tried.print(registry.output, shown, render_write::exit(&tried.body)));
     }
     if registry.output == output::Output::Table {
-        output::print(&render_write::difference(&tried.body), Exit::ok());
+        output::show(&render_write::difference(&tried.body), Exit::ok());
     }
     confirm(&format!("Roll back to revision {number}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;

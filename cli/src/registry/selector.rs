@@ -1,44 +1,59 @@
-//! Label selectors, for lists and for `apply --prune`.
+//! Lists of objects, and label selectors for them and for `apply --prune`.
 
 use std::collections::BTreeMap;
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser},
+};
+use serde_json::Value;
 
-use crate::{Exit, payload};
+use crate::{
+    Exit, payload,
+    registry::{ReadArgs, client::Registry},
+};
+use hookgate::core::object::{ObjectKind, Owner};
 
-/// Who owns an object.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum OwnerFilter {
-    /// The configuration file.
-    File,
-    /// The admin API.
-    Api,
-}
-
-/// Filters that all lists have.
+/// What all lists have: filters, the gateway, and the output format.
 #[derive(Debug, Args)]
-pub(crate) struct ListFilterArgs {
+pub(crate) struct ListArgs {
     /// Only objects with this owner.
-    #[arg(long, value_enum)]
-    owner: Option<OwnerFilter>,
+    #[arg(long, value_parser = owners())]
+    owner: Option<String>,
     /// Only objects with all of these labels, separated by commas or repeated.
     #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
     selector: Vec<(String, String)>,
+    #[command(flatten)]
+    asked: ReadArgs,
 }
 
-impl ListFilterArgs {
-    /// The filters as query parameters.
+/// The values of `--owner`.
+fn owners() -> PossibleValuesParser {
+    let help = |owner| match owner {
+        Owner::File => "The configuration file",
+        Owner::Api => "The admin API",
+    };
+    let value = |owner: Owner| PossibleValue::new(owner.as_str()).help(help(owner));
+    PossibleValuesParser::new([Owner::File, Owner::Api].map(value))
+}
+
+impl ListArgs {
+    /// The objects of a kind that match these filters and the kind's own, and their registry.
     ///
     /// # Errors
-    /// One label is given two values.
-    pub(super) fn query(self) -> Result<Vec<(String, String)>, Exit> {
-        let labels = labels(self.selector)?.into_iter();
-        let owner = self.owner.map(|owner| match owner {
-            OwnerFilter::File => "file",
-            OwnerFilter::Api => "api",
-        });
-        let owner = owner.map(|owner| ("owner".to_owned(), owner.to_owned()));
-        Ok(owner.into_iter().chain(labels.map(|(key, value)| (format!("label.{key}"), value))).collect())
+    /// One label is given two values, the gateway refused, or it didn't answer.
+    pub(super) async fn find<const N: usize>(
+        self,
+        kind: ObjectKind,
+        own: [(&str, Option<String>); N],
+    ) -> Result<(Registry, Value), Exit> {
+        let labels = labels(self.selector)?.into_iter().map(|(key, value)| (format!("label.{key}"), value));
+        let filters = [("owner", self.owner)].into_iter().chain(own);
+        let filters = filters.filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let query: Vec<_> = filters.chain(labels).collect();
+        let registry = Registry::connect(self.asked).await?;
+        let objects = registry.all(kind, &query).await?;
+        Ok((registry, objects))
     }
 }
 

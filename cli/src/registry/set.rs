@@ -9,7 +9,7 @@ use super::{
     client::{Registry, Write, version},
 };
 use crate::{Exit, document};
-use hookgate::{config, core::object::ObjectKind, fs::read_limited};
+use hookgate::{config, core::object::ObjectKind, fs::read_limited, json::pointer};
 
 /// Largest file with one object, in bytes: the admin API's limit.
 const MAX_OBJECT_FILE_BYTES: u64 = 1 << 20;
@@ -89,8 +89,7 @@ impl ObjectChanges {
     fn patch(self, spec: &Value) -> Value {
         let mut patch = Value::Object(self.members);
         for path in self.whole {
-            let pointer: String =
-                path.iter().map(|key| format!("/{}", key.replace('~', "~0").replace('/', "~1"))).collect();
+            let pointer = path.iter().fold(String::new(), |above, key| pointer::child(&above, key));
             if let (Some(before), Some(named)) = (spec.pointer(&pointer), patch.pointer_mut(&pointer)) {
                 replace(before, named);
             }

@@ -7,10 +7,8 @@ use clap::{Args, Subcommand};
 use crate::{
     Exit, payload,
     registry::{
-        ObjectWriteArgs, ReadArgs, Remove, ShowArgs,
-        client::Registry,
-        ended, render,
-        selector::ListFilterArgs,
+        ObjectWriteArgs, Remove, ShowArgs, ended, render,
+        selector::ListArgs,
         set::{self, ObjectChanges},
     },
 };
@@ -48,9 +46,7 @@ pub(crate) struct ListTenantsArgs {
     #[arg(long, value_name = "BOOL")]
     enabled: Option<bool>,
     #[command(flatten)]
-    labelled: ListFilterArgs,
-    #[command(flatten)]
-    asked: ReadArgs,
+    all: ListArgs,
 }
 
 /// The members to write.
@@ -94,10 +90,8 @@ pub(crate) async fn run(command: TenantCommand) -> Exit {
 }
 
 async fn list(list: ListTenantsArgs) -> Result<Exit, Exit> {
-    let mut query = list.labelled.query()?;
-    query.extend(list.enabled.map(|enabled| ("enabled".to_owned(), enabled.to_string())));
-    let registry = Registry::connect(list.asked).await?;
-    let tenants = registry.all(ObjectKind::Tenant, &query).await?;
+    let own = [("enabled", list.enabled.map(|enabled| enabled.to_string()))];
+    let (registry, tenants) = list.all.find(ObjectKind::Tenant, own).await?;
     Ok(registry.print(&tenants, || render::tenants(&tenants)))
 }
 

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_token_that_nobody_pipes() {
+    fn a_terminal_is_not_read_for_a_token() {
         for token in [None, Some(String::new()), Some(" ".into())] {
             assert!(input(token.clone(), true).is_err(), "{token:?}");
         }

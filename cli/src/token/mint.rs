@@ -8,10 +8,7 @@ use std::{
 use serde::Serialize;
 
 use super::{Mint, TokenChecker};
-use crate::{
-    Exit,
-    output::{self, columns},
-};
+use crate::{Exit, output};
 use hookgate::{
     auth::{self, Port, TokenRequest},
     config::{Scope, Span},
@@ -66,5 +63,5 @@ pub(super) async fn run(mint: Mint) -> Exit {
         }
     }
     let printed = MintOutput { token: &minted.token, issuer: &minted.issuer, expires: minted.expires };
-    output::data(mint.output, &printed, || columns(&[[minted.token.clone()]]), Exit::ok())
+    output::data(mint.output, &printed, || format!("{}\n", minted.token), Exit::ok())
 }

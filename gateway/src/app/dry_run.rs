@@ -36,7 +36,7 @@ pub enum StoreReport {
 
 /// What the dry run of a start knows without asking a plugin.
 pub struct StartDryRun {
-    /// It ends without serving.
+    /// A built gateway that is dropped without serving.
     pub app: App,
     /// The configuration that it was built from.
     pub loaded: LoadedConfig,
@@ -49,8 +49,8 @@ impl App {
     /// Like [`App::dry_run`], and with the store's objects if there is a store.
     ///
     /// # Errors
-    /// Every mistake that would keep it from starting, with the lines of those that stand in the file. A store that can't be
-    /// reached is none.
+    /// Every mistake that would prevent a start, with lines for those in the file. An unreachable store is
+    /// not an error.
     pub async fn dry_run_with_store(loaded: LoadedConfig) -> Result<StartDryRun, Problems> {
         let Some(settings) = &loaded.config.store else {
             let app = App::dry_run(loaded.clone())?;

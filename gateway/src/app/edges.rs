@@ -17,6 +17,7 @@ use crate::{
     edge::{common_services::CommonServices, header::is_grpc},
     net::server::{DrainSignals, RequestHandler},
     ops::{routes, status::StatusSource},
+    telemetry::Parent,
 };
 
 /// The data port: extension points over HTTP and gRPC, health and reflection.
@@ -111,10 +112,11 @@ impl AdminEdge {
 
 impl RequestHandler for AdminEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let caller = Parent::from_headers(request.headers());
         if is_grpc(request.headers()) {
-            return self.grpc.answer(request).await;
+            return caller.wrap(self.grpc.answer(request)).await;
         }
-        self.http.answer(request).await
+        caller.wrap(self.http.answer(request)).await
     }
 }
 

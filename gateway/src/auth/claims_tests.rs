@@ -95,7 +95,7 @@ fn each_port_takes_its_own_audience_alone() {
 }
 
 #[test]
-fn whoever_sees_all_tenants_is_sent_by_an_issuer_that_may_speak_for_all() {
+fn an_operator_of_all_tenants_needs_an_issuer_for_all_tenants() {
     let operator = |tenants: Value| {
         let settings =
             json!({ "admin_audience": "operators", "tenants": tenants, "scopes": ["hookgate:read"] });

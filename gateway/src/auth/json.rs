@@ -1,76 +1,30 @@
-//! Parses the JSON objects of tokens. A repeated name is rejected at any depth, because two readers of the
-//! same token must never see different values (RFC 7515, section 4; RFC 7519, section 4).
+//! Parses the JSON objects of tokens and keys. A repeated name is rejected at any depth, because two readers of
+//! the same token must never see different values (RFC 7515, section 4; RFC 7519, section 4).
 
-use std::fmt;
+use std::borrow::Cow;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 
-/// Parses one JSON object without trailing text.
+use crate::json::{self, ValueKind, elements, members};
+
+/// Parses one JSON object without trailing text, nested at most [`json::MAX_DEPTH`] deep.
 pub(super) fn object(text: &[u8]) -> Option<Value> {
-    match serde_json::from_slice(text) {
-        Ok(StrictJson(value @ Value::Object(_))) => Some(value),
+    match json::scan(text, json::MAX_DEPTH) {
+        Ok(ValueKind::Object) => tree(str::from_utf8(text).ok()?),
         _ => None,
     }
 }
 
-struct StrictJson(Value);
-
-impl<'de> Deserialize<'de> for StrictJson {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(StrictJson)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON in which no object has a name twice")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number is out of range"))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(StrictJson(value)) = items.next_element()? {
-            values.push(value);
+/// The value of a scanned text. `Value` parses scalars only: it replaces an object whose first key is
+/// `$serde_json::private::RawValue` by the JSON inside that member, which nothing has scanned.
+fn tree(text: &str) -> Option<Value> {
+    match ValueKind::from_text(text.as_bytes())? {
+        ValueKind::Object => {
+            let member = |(key, value): (Cow<'_, str>, _)| Some((key.into_owned(), tree(value)?));
+            members(text).map(member).collect::<Option<_>>().map(Value::Object)
         }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some((name, StrictJson(value))) = members.next_entry::<String, StrictJson>()? {
-            if map.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name is given twice"));
-            }
-        }
-        Ok(Value::Object(map))
+        ValueKind::Array => elements(text).map(tree).collect::<Option<_>>().map(Value::Array),
+        _ => serde_json::from_str(text).ok(),
     }
 }
 
@@ -81,9 +35,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_read_as_it_stands() {
-        let text = br#"{"a":[1,-2,1.5,null,true,{"b":"c"}],"d":18446744073709551615}"#;
-        assert_eq!(object(text), Some(json!({"a":[1,-2,1.5,null,true,{"b":"c"}],"d":u64::MAX})));
+    fn an_object_is_read_as_written() {
+        let text = br#" {"a": [1,-2,1.5,null,true,{"b":"\u0063\""}], "\u0064":18446744073709551615} "#;
+        assert_eq!(object(text), Some(json!({"a":[1,-2,1.5,null,true,{"b":"c\""}],"d":u64::MAX})));
+    }
+
+    #[test]
+    fn a_member_with_a_name_of_the_parser_is_one_like_any_other() {
+        let text =
+            br#"{"$serde_json::private::RawValue":"{\"a\":1}","b":[{"$serde_json::private::RawValue":1}]}"#;
+        let read = object(text).expect("an object");
+        assert_eq!(read["$serde_json::private::RawValue"], json!("{\"a\":1}"));
+        assert_eq!(read["b"][0]["$serde_json::private::RawValue"], json!(1));
     }
 
     #[test]
@@ -94,10 +57,29 @@ mod tests {
     }
 
     #[test]
+    fn an_object_may_be_nested_as_deep_as_any_other_json_here() {
+        let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        assert!(object(nested(json::MAX_DEPTH - 1).as_bytes()).is_some());
+        assert_eq!(object(nested(json::MAX_DEPTH).as_bytes()), None);
+        assert_eq!(object(nested(10_000).as_bytes()), None);
+    }
+
+    #[test]
     fn what_is_not_one_object_is_refused() {
-        let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        for text in ["", "[]", "1", "\"a\"", "null", "{} {}", "{", "{\"a\":1e400}", "{\"a\":NaN}", &deep] {
-            assert_eq!(object(text.as_bytes()), None);
+        for text in [
+            "",
+            "[]",
+            "1",
+            "\"a\"",
+            "null",
+            "{} {}",
+            "{",
+            "{\"a\":1e400}",
+            "{\"a\":NaN}",
+            "{\"a\":\"\\ud800\"}",
+        ] {
+            assert_eq!(object(text.as_bytes()), None, "{text}");
         }
+        assert_eq!(object(b"{\"a\":\"\xff\"}"), None);
     }
 }

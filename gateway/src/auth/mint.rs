@@ -9,7 +9,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::{Port, key, verified::scope_name};
-use crate::config::{self, IssuerTenants, Scope};
+use crate::{
+    config::{self, IssuerTenants, Scope},
+    json::pointer,
+};
 
 /// What to put into a token.
 #[derive(Debug)]
@@ -135,21 +138,20 @@ fn speaks_for(issuer: &config::Issuer, tenant: Option<&str>) -> bool {
 /// Sets the claim that the configuration calls `name`: a literal name, or a JSON pointer if it starts with
 /// `/`.
 fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(), String> {
-    let Some(pointer) = name.strip_prefix('/') else {
+    if !name.starts_with('/') {
         claims.insert(name.to_owned(), value.into());
         return Ok(());
-    };
-    let mut segments: Vec<_> =
-        pointer.split('/').map(|segment| segment.replace("~1", "/").replace("~0", "~")).collect();
-    let last = segments.pop().unwrap_or_default();
+    }
+    let mut keys: Vec<_> = pointer::keys(name).collect();
+    let last = keys.pop().unwrap_or_default();
     let mut place = claims;
-    for segment in segments {
-        let next = place.entry(segment).or_insert_with(|| Map::new().into());
+    for key in keys {
+        let next = place.entry(key).or_insert_with(|| Map::new().into());
         place = next.as_object_mut().ok_or_else(|| {
             format!("the claim `{name}` is nested in another claim that is text: this issuer's `claims` can't all be \
                      set")
         })?;
     }
-    place.insert(last, value.into());
+    place.insert(last.into_owned(), value.into());
     Ok(())
 }

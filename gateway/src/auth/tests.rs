@@ -147,7 +147,7 @@ async fn headers_that_bring_a_key_or_an_extension_are_refused() {
 }
 
 #[tokio::test]
-async fn none_is_no_algorithm_however_it_is_spelt() {
+async fn none_is_rejected_as_an_algorithm_in_every_spelling() {
     let authenticator = ours();
     let spellings =
         ["none", "None", "NONE", "nOnE", "none ", "", "null", "hs256", "HS-256", "HS1", "ES512", "dir"];
@@ -285,7 +285,7 @@ fn ours_at(second: u64) -> Authenticator {
 }
 
 #[tokio::test]
-async fn the_configured_leeway_stands_on_both_ends() {
+async fn the_configured_leeway_applies_at_both_ends() {
     let mut issuer = issuer("https://id", SECRET);
     issuer["leeway"] = json!("0s");
     let (authenticator, now) = authenticator(json!([issuer]));

@@ -10,8 +10,9 @@ use super::{
     problem::ProblemSource,
     reference,
     schema::{self, Schema},
-    tree::{Node, NodeKind, ValueOrigin, child},
+    tree::{Node, NodeKind, ValueOrigin},
 };
+use crate::json::pointer::child;
 
 /// Replaces a value that is not shown.
 const MASK: &str = "***";

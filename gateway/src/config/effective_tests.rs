@@ -95,7 +95,7 @@ fn no_secret_is_shown_and_references_stay_references() {
 }
 
 #[test]
-fn what_a_reference_became_is_hidden_wherever_else_it_stands() {
+fn a_resolved_reference_is_hidden_everywhere_else_too() {
     let text = FILE.replace("audience: hookgate", "audience: for-CANARY-issuer");
     let loaded = loaded(&text, &[("ISSUER", "CANARY-issuer"), ("KEY", &"k".repeat(32)), ("PASSWORD", "x")]);
     assert_eq!(flat(&loaded.effective())["auth.issuers[0].audience"].0, json!("for-***"));

@@ -18,9 +18,8 @@ use super::{
     policy::DialPolicy,
     problem::{Problem, item},
     reference,
-    tree::child,
 };
-use crate::{core::object::Owner, fs::contained_path};
+use crate::{core::object::Owner, fs::contained_path, json::pointer::child};
 
 /// Where plugins of the admin API may be; by default nowhere. Plugins of the file may be anywhere except at
 /// link-local and metadata addresses.

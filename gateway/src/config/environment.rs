@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 
 use config::{Environment, Source as _};
 
+use crate::json::pointer;
+
 use super::{
     problem::{Problem, nearest},
     schema::{self, Schema},
-    tree::{self, Node, NodeKind, NodeMember, Region, ValueOrigin},
+    tree::{Node, NodeKind, NodeMember, Region, ValueOrigin},
 };
 
 /// The prefix of variables that set keys.
@@ -86,7 +88,7 @@ fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
 /// in the way, it is left for the schema to report.
 fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) {
     let origin = || ValueOrigin::Variable(name.to_owned());
-    let pointer: String = keys.iter().fold(String::new(), |pointer, key| tree::child(&pointer, key));
+    let pointer: String = keys.iter().fold(String::new(), |pointer, key| pointer::child(&pointer, key));
     let mut node = root;
     for key in keys {
         if matches!(node.kind, NodeKind::Null) {

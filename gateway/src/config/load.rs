@@ -18,10 +18,11 @@ use crate::{
         problem::{Problem, ProblemSource, Problems},
         reference,
         schema::{self, Schema},
-        tree::{self, Node, NodeKind, ValueOrigin, pointer_segments},
+        tree::{self, Node, NodeKind, ValueOrigin},
         validate::validate,
     },
     fs::read_limited,
+    json::pointer,
 };
 
 pub const MAX_FILE: u64 = 16 << 20;
@@ -172,9 +173,9 @@ enum ReferenceMode {
 }
 
 fn reference_mode(pointer: &str) -> Option<ReferenceMode> {
-    let segments: Vec<String> = pointer_segments(pointer).take(4).collect();
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
+    let keys: Vec<_> = pointer::keys(pointer).take(4).collect();
+    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+    match keys.as_slice() {
         ["plugins", _, "config", ..] => Some(ReferenceMode::AsReference),
         ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(ReferenceMode::AsText),
         _ => None,

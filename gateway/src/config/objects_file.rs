@@ -18,6 +18,7 @@ use crate::{
         validate::validate,
     },
     core::object,
+    json::pointer,
 };
 
 /// The pointer to the list of each kind.
@@ -170,7 +171,7 @@ fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<NodeMember>) {
 /// The problem for a key that no configuration has.
 fn unknown(key: &str, schema: &Schema) -> Problem {
     let remedy = did_you_mean(key, schema.keys(schema.root()).iter().copied());
-    let problem = Problem::at_key(tree::child("", key), format!("`{key}` is not a key here"));
+    let problem = Problem::at_key(pointer::child("", key), format!("`{key}` is not a key here"));
     problem.remedy(remedy.unwrap_or_else(|| LISTS_REMEDY.to_owned()))
 }
 

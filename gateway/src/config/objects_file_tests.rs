@@ -38,7 +38,7 @@ fn references_of_plugins_stay_and_others_are_resolved() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_with_its_line() {
+fn every_mistake_is_reported_with_its_line() {
     let said = wrong(
         "tenants:\n  - id: acme\n    colour: red\nbindings:\n  - { plugin: p, tenant: acme, priority: low }\n",
     );

@@ -7,14 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::config::{
-    auth::Issuer,
-    egress_policy::{Egress, Secrets},
-    model::{Drain, Limits, Observers, Server, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant},
-    plugin::{Binding, Plugin},
-    problem::item,
-    schema::{self, Schema},
-    tree::{child, pointer_segments},
+use crate::{
+    config::{
+        auth::Issuer,
+        egress_policy::{Egress, Secrets},
+        model::{
+            Drain, Limits, Observers, Server, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant,
+        },
+        plugin::{Binding, Plugin},
+        problem::item,
+        schema::{self, Schema},
+    },
+    json::pointer::{self, child},
 };
 
 /// One entry of a list.
@@ -144,11 +148,11 @@ fn without(value: &Value, pointer: &str, misfits: &BTreeSet<String>) -> (Value, 
 /// Removes the value at `pointer` by removing the key of the innermost mapping on the way there, so that list
 /// indices don't change.
 fn remove(value: &mut Value, pointer: &str) {
-    let segments: Vec<String> = pointer_segments(pointer).collect();
-    for depth in (0..segments.len()).rev() {
-        let above = segments[..depth].iter().fold(String::new(), |above, segment| child(&above, segment));
+    let keys: Vec<_> = pointer::keys(pointer).collect();
+    for depth in (0..keys.len()).rev() {
+        let above = keys[..depth].iter().fold(String::new(), |above, key| child(&above, key));
         if let Some(Value::Object(members)) = value.pointer_mut(&above) {
-            members.remove(&segments[depth]);
+            members.remove(&*keys[depth]);
             return;
         }
     }

@@ -11,9 +11,10 @@ use crate::{
         reference,
         schema::Schema,
         secret_filter::SecretFilter,
-        tree::{Mark, Node, NodeFinder, NodeKind, ParsedYaml, Region, ValueOrigin, YamlFault, child},
+        tree::{Mark, Node, NodeFinder, NodeKind, ParsedYaml, Region, ValueOrigin, YamlFault},
     },
     core::{error::Violation, object},
+    json::pointer::child,
 };
 
 /// Longest sentence shown, since it may quote a value of any length.

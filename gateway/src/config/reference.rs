@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     config::{egress_policy::ReferenceScope, model::JsonObject},
     fs::{contained_path, read_limited, unreadable::unreadable},
+    json::pointer,
 };
 
 /// The prefix of variables that objects of the admin API may name.
@@ -308,7 +309,7 @@ fn resolve_value(
             .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), resolve)),
         Value::Object(members) => members
             .iter_mut()
-            .try_for_each(|(key, member)| resolve_value(member, &super::tree::child(pointer, key), resolve)),
+            .try_for_each(|(key, member)| resolve_value(member, &pointer::child(pointer, key), resolve)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }

@@ -9,9 +9,10 @@ use serde_json::{Number, Value};
 use super::{
     cidr::Cidr,
     model::Config,
-    tree::{self, NodeKind},
+    tree::NodeKind,
     units::{Rate, Size, Span},
 };
+use crate::json::pointer;
 
 /// Identifies the schema; nothing is fetched from it.
 const SCHEMA_ID: &str = "urn:hookgate:schema:hookgate.yaml";
@@ -125,8 +126,8 @@ impl Schema {
     /// accepts any value there.
     pub(super) fn at(&self, pointer: &str) -> Option<&Value> {
         let mut found = self.resolve(&self.root);
-        for segment in tree::pointer_segments(pointer) {
-            found = self.step(found, &segment)?;
+        for key in pointer::keys(pointer) {
+            found = self.step(found, &key)?;
         }
         Some(found)
     }

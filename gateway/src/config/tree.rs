@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span as Scanned};
 
+use crate::json::pointer::{self, child};
+
 /// Maximum nesting of mappings and lists.
 const MAX_DEPTH: usize = 64;
 
@@ -140,30 +142,20 @@ impl<'t> NodeFinder<'t> {
     /// The node at a JSON pointer, and the place of its key if it has one.
     pub(super) fn find(&mut self, pointer: &str) -> Option<(&'t Node, Option<Region>)> {
         let mut found = (self.root, None);
-        for segment in pointer_segments(pointer) {
+        for key in pointer::keys(pointer) {
             found = match &found.0.kind {
                 NodeKind::Map(members) => {
                     let by_key = || members.iter().map(|member| (member.key.as_str(), member)).collect();
                     let keys = self.keys.entry(members.as_ptr()).or_insert_with(by_key);
-                    let member = keys.get(segment.as_str())?;
+                    let member = keys.get(&*key)?;
                     (&member.value, Some(member.key_region))
                 }
-                NodeKind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
+                NodeKind::List(items) => (items.get(key.parse::<usize>().ok()?)?, None),
                 _ => return None,
             };
         }
         Some(found)
     }
-}
-
-/// Appends a segment to `pointer`, escaped (RFC 6901).
-pub(super) fn child(pointer: &str, segment: &str) -> String {
-    format!("{pointer}/{}", segment.replace('~', "~0").replace('/', "~1"))
-}
-
-/// The segments of a JSON pointer, unescaped.
-pub(super) fn pointer_segments(pointer: &str) -> impl Iterator<Item = String> {
-    pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
 }
 
 /// A YAML error, and its place.

@@ -87,7 +87,7 @@ fn every_value_knows_its_place() {
 }
 
 #[test]
-fn a_key_that_stands_twice_names_both_lines() {
+fn a_repeated_key_names_both_lines() {
     let parsed = parse("a: 1\nb:\n  c: 2\n  d: 3\n  c: 4\na: 5\n");
     let found: Vec<_> = parsed.faults.iter().map(|f| (f.at.start.line, f.message.as_str())).collect();
     assert_eq!(

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{
     problem::{Problem, did_you_mean, nearest},
     schema::{self, Schema},
-    tree::child,
 };
+use crate::json::pointer::{self, child};
 
 /// The minimal `auth` section, shown to users who have none.
 const MINIMAL_AUTH: &str = "auth: { issuers: [{ issuer: me, audience: hookgate, keys: [{ alg: HS256, secret: \
@@ -218,12 +218,12 @@ fn is_other_type(error: &ValidationError<'_>) -> bool {
 
 /// How a sentence refers to the value at `pointer`.
 fn name(pointer: &str) -> String {
-    let mut segments: Vec<String> = super::tree::pointer_segments(pointer).collect();
-    let last = segments.pop().unwrap_or_default();
+    let mut keys: Vec<_> = pointer::keys(pointer).collect();
+    let last = keys.pop().unwrap_or_default();
     if last.is_empty() {
         return "the configuration".into();
     }
-    match segments.last() {
+    match keys.last() {
         Some(list) if last.bytes().all(|b| b.is_ascii_digit()) => format!("an entry of `{list}`"),
         _ => format!("`{last}`"),
     }

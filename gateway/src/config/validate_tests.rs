@@ -181,7 +181,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn all_mistakes_are_found_in_one_go_and_none_twice() {
+fn all_mistakes_are_found_at_once_and_none_twice() {
     let text = format!(
         "{AUTH}{}",
         "server: { data_addr: here }

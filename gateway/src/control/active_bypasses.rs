@@ -1,6 +1,7 @@
-//! Which bypasses are in effect at this moment (docs/decisions/0034-break-glass.md). Two clocks are asked, and a bypass has
-//! ended as soon as one of them says so: the wall clock, which its writer meant and which may be set, and the time that
-//! has passed here since it was seen first. What has ended once never begins again in this process.
+//! Which bypasses are in effect now (docs/decisions/0034-break-glass.md). A bypass ends by whichever of two
+//! clocks is earlier: the wall clock, in which its end is written and which somebody may set, and the time
+//! that has passed in this process since the bypass was first seen. A bypass that has ended never becomes
+//! active again in this process.
 
 use std::{
     collections::HashMap,
@@ -15,29 +16,30 @@ use crate::{
     registry::Contents,
 };
 
-/// How often the wall clock is asked while a bypass is in effect, at least: somebody may set it.
+/// The longest time between two looks at the wall clock while a bypass is in effect. Somebody may set the
+/// clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Most bypasses that are remembered when there are fewer: some were dry runs.
+/// Bypasses that are remembered even if the registry has fewer: some were only seen in dry runs.
 const MAX_REMEMBERED: usize = 1000;
 
-/// Tells one writing of a bypass from every other.
+/// Identifies one version of a bypass.
 type BypassKey = (String, u64, Until);
 
-/// When each bypass ends at the latest, by this process's own clock.
+/// The latest end of each bypass, by this process's own clock.
 #[derive(Debug, Default)]
 pub(crate) struct Bypasses(Mutex<HashMap<BypassKey, Instant>>);
 
-/// Those in effect.
+/// The bypasses that are in effect.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ActiveBypasses {
-    /// In the order of the registry.
+    /// In the registry's order.
     pub(crate) bypasses: Vec<Arc<Bypass>>,
-    /// When it has to be looked again; none: nothing is in effect.
+    /// When to check again. `None` if no bypass is in effect.
     pub(crate) again: Option<Instant>,
 }
 
 impl Bypasses {
-    /// Those of `contents` that are in effect now.
+    /// The bypasses of `contents` that are in effect now.
     pub(crate) fn active(&self, contents: &Contents) -> ActiveBypasses {
         self.active_at(contents, OffsetDateTime::now_utc(), Instant::now())
     }
@@ -48,7 +50,7 @@ impl Bypasses {
         for (bypass, version) in contents.bypasses() {
             let left = Duration::try_from(bypass.until.0 - wall).unwrap_or_default();
             let ends = seen.entry((bypass.name(), version, bypass.until)).or_insert_with(|| now + left);
-            // The earlier of the two; both may have come nearer since.
+            // The wall clock may have been set forward, so the earlier end wins.
             *ends = (*ends).min(now + left);
             if *ends > now {
                 active.bypasses.push(Arc::clone(bypass));

@@ -1,4 +1,4 @@
-//! Two clocks and a bypass.
+//! Tests of bypasses with two clocks.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::{
 
 const START: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
-/// Bypasses of `guard` with these versions, by tenant, so many seconds after the start.
+/// Bypasses of `guard` with these tenants, versions, and ends in seconds after the start.
 fn contents(bypasses: &[(&str, u64, u64)]) -> Contents {
     let object = |(tenant, version, seconds): &(&str, u64, u64)| {
         let until = Until(START + Duration::from_secs(*seconds));
@@ -40,7 +40,7 @@ async fn a_bypass_is_in_effect_until_its_time_and_no_longer() {
     assert_eq!((tenants(&first), first.again), (vec!["a", "b"], Some(start + s(10))));
     assert_eq!(tenants(&at(9)), ["a", "b"]);
     let second = at(10);
-    // The wall clock may be set: it is asked every 30 s.
+    // Somebody may set the wall clock, so it is checked every 30 s.
     assert_eq!((tenants(&second), second.again), (vec!["b"], Some(start + s(40))));
     assert_eq!(at(100), ActiveBypasses::default());
 }
@@ -50,11 +50,11 @@ async fn whichever_clock_says_first_that_it_has_ended_is_right() {
     let (bypasses, start) = (Bypasses::default(), Instant::now());
     let contents = contents(&[("a", 1, 60)]);
     assert_eq!(tenants(&bypasses.active_at(&contents, START, start)), ["a"]);
-    // Somebody sets the wall clock back by an hour: no more time is given.
+    // Setting the wall clock back by an hour doesn't prolong the bypass.
     let back = START - s(3600);
     assert_eq!(tenants(&bypasses.active_at(&contents, back + s(59), start + s(59))), ["a"]);
     assert_eq!(tenants(&bypasses.active_at(&contents, back + s(60), start + s(60))), [""; 0]);
-    // And forward: it has ended, and setting it back again brings nothing back.
+    // Setting the clock forward ends the bypass, and setting it back again doesn't revive it.
     let bypasses = Bypasses::default();
     assert_eq!(tenants(&bypasses.active_at(&contents, START, start)), ["a"]);
     assert_eq!(tenants(&bypasses.active_at(&contents, START + s(3600), start + s(1))), [""; 0]);
@@ -70,7 +70,7 @@ async fn a_bypass_that_is_written_again_lasts_as_it_says_then() {
     assert_eq!(tenants(&at(&contents(&[("a", 2, 600)]), 5)), ["a"]);
     assert_eq!(tenants(&at(&contents(&[("a", 2, 600)]), 599)), ["a"]);
     assert_eq!(tenants(&at(&contents(&[("a", 3, 5)]), 600)), [""; 0]);
-    // Trying out makes none of them ours for ever.
+    // Dry runs don't fill the memory for ever.
     for version in 0..5000 {
         at(&contents(&[("a", version, 10_000)]), 600);
     }

@@ -1,4 +1,5 @@
-//! A configuration that is right, and waits for its plugins and keys: since when, and what is to be said of that.
+//! A valid configuration that waits for its plugins and keys: how long it has waited, and how to describe
+//! that.
 
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use crate::{
     upstream::PluginClient,
 };
 
-/// Whoever changed the file, or wrote, begins to wonder.
+/// After this delay the status says what a changed configuration waits for.
 const NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Candidate {
     pub(crate) generation: Arc<Generation>,
-    /// Its plugins that have to be there, with the moment from which on each is waited for.
+    /// The plugins that the configuration waits for, and since when.
     awaited: Vec<(Arc<PluginClient>, Instant)>,
     keys: Instant,
-    /// Whether it was said that it waits.
+    /// Whether the log has said that the configuration waits.
     pub(crate) noted: bool,
 }
 
@@ -28,18 +29,18 @@ pub(crate) struct Candidate {
 pub(crate) enum CandidateStatus {
     Ready,
     Waiting(Blocker),
-    /// It may still become ready; for now somebody has to know.
+    /// May still become ready, but an operator should know.
     Blocked(Blocker),
 }
 
-/// What is waited for.
+/// What a candidate waits for.
 pub(crate) struct Blocker {
-    /// As a sentence goes on behind "waits for". Stays the same as long as it is the same.
+    /// Completes the phrase "waits for". Unchanged while the candidate waits for the same thing.
     pub(crate) what: String,
     is_required: bool,
-    /// How that is, as the sentence goes on.
+    /// The state of it, as a continuation of that phrase.
     how: String,
-    /// The same as a sentence of its own.
+    /// The same as a full sentence.
     pub(crate) why: String,
 }
 
@@ -64,14 +65,15 @@ impl Blocker {
         }
     }
 
-    /// Behind "waits for".
+    /// Completes the phrase "waits for", with all details.
     pub(crate) fn in_full(&self) -> String {
         format!("{}{}{}", if self.is_required { "required " } else { "" }, self.what, self.how)
     }
 }
 
 impl Candidate {
-    /// In the place of `before`, with which it goes on waiting for what that waited for. `snapshot` serves until it is ready.
+    /// A candidate that replaces `before` and keeps its waiting times. `snapshot` serves until the candidate
+    /// is ready.
     pub(crate) fn new(
         generation: Arc<Generation>,
         before: Option<&Candidate>,
@@ -92,8 +94,9 @@ impl Candidate {
         self.awaited.iter().find(|(awaited, _)| Arc::ptr_eq(awaited, client)).map(|(_, since)| *since)
     }
 
-    /// `before`: what is in force, and serves as long as this one doesn't; `is_started`: it was ready once. Before, what
-    /// the registry requires holds that up, and no table: the next one may be the one that mends it.
+    /// `before` is active and serves meanwhile. `is_started` tells whether the gateway was ever ready. Until
+    /// then, a plugin that the registry requires delays readiness but blocks no configuration, because the
+    /// next one may be the repair.
     pub(crate) fn status(&self, before: &Arc<Generation>, is_started: bool) -> CandidateStatus {
         let config = &self.generation.config;
         let is_late = |since: Instant| since.elapsed() >= config.startup.wait.0;
@@ -117,8 +120,8 @@ impl Candidate {
     }
 }
 
-/// What was read last isn't in force: from the first reading of which that is so to the next one that is in force. Another
-/// write in between changes neither since when it is waited, nor what was said of it.
+/// Waiting of configurations that aren't active yet: from the first one that has to wait until one is active.
+/// Further writes in between restart neither the time nor the messages.
 pub(crate) struct Wait {
     since: Instant,
     told: Option<String>,
@@ -129,22 +132,22 @@ impl Wait {
         Wait { since: Instant::now(), told: None }
     }
 
-    /// Whether it takes long enough for somebody to wonder.
+    /// Whether the wait is long enough to show.
     pub(crate) fn is_noticed(&self) -> bool {
         self.since.elapsed() >= NOTICE_DELAY
     }
 
-    /// Whether operators have to be told after `patience`, for whatever reasons it took that long.
+    /// Whether the wait exceeds `patience`, whatever the reason.
     pub(crate) fn is_late(&self, patience: Duration) -> bool {
         self.since.elapsed() >= patience
     }
 
-    /// Whether somebody was told, so that nobody looks at it all the time.
+    /// Whether operators know of the wait, so that it can be polled less often.
     pub(crate) fn is_told(&self) -> bool {
         self.told.is_some()
     }
 
-    /// Whether operators weren't told yet that `what` is waited for.
+    /// Records that operators are told of `what`. Returns whether that is news.
     pub(crate) fn tells(&mut self, what: &Blocker) -> bool {
         self.told.replace(what.what.clone()).is_none_or(|before| before != what.what)
     }

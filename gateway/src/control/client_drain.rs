@@ -1,5 +1,6 @@
-//! Drains the clients of plugins that no new call uses: each is told Shutdown or Release when the calls that know it have
-//! ended. The end of those calls is the drop of the snapshots that they own ([`SnapshotCell::earlier_calls_ended`]).
+//! Drains clients that no new call uses: each gets Shutdown or Release once the calls that may use it have
+//! ended. They have ended when the snapshots that they own are dropped
+//! ([`SnapshotCell::earlier_calls_ended`]).
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -13,39 +14,40 @@ use crate::{
     upstream::{InUse, PluginClient},
 };
 
-/// The longest invocation, 60 s, and some more.
+/// The longest invocation (60 s) plus a margin.
 const MAX_CALL_WAIT: Duration = Duration::from_secs(65);
-/// The part of a drain for what observers have not seen yet.
+/// The part of a drain that is reserved for pending deliveries to observers.
 pub(crate) const OBSERVER_DRAIN_BUDGET: Duration = Duration::from_millis(1500);
-/// For what the observers of a replaced client have not seen yet.
+/// Time for pending deliveries to the observers of a replaced client.
 const REPLACED_OBSERVER_BUDGET: Duration = Duration::from_secs(5);
 
 /// The clients that are drained while the gateway runs.
 pub(crate) struct DrainingClients {
     snapshots: Arc<SnapshotCell>,
     tasks: TaskTracker,
-    /// Cancelled when no call is under way any more, because the process ends.
+    /// Cancelled when no call is in flight any more because the process ends.
     at_once: CancellationToken,
-    /// The endpoints and clients of the active and the pending configuration, which are not told of an end. Read when a
-    /// client goes, which may be a minute and several configurations after it was replaced.
+    /// The endpoints and clients of the active and the pending configuration, which get no Shutdown. Read
+    /// when a client is retired, which may be a minute and several configurations after its replacement.
     in_use: Arc<ArcSwap<InUse>>,
 }
 
 impl DrainingClients {
-    /// Those of `snapshots`; none yet.
+    /// No clients yet; `snapshots` tells when calls have ended.
     pub(crate) fn new(snapshots: Arc<SnapshotCell>) -> Self {
         let (tasks, at_once, in_use) = (TaskTracker::new(), CancellationToken::new(), Arc::default());
         DrainingClients { snapshots, tasks, at_once, in_use }
     }
 
-    /// From now on the endpoints and the clients of these are in use.
+    /// Sets the generations whose endpoints and clients are in use.
     pub(crate) fn set_in_use<'a>(&self, generations: impl Iterator<Item = &'a Generation> + Clone) {
         let endpoints = generations.clone().flat_map(Generation::endpoints).collect();
         let in_use = InUse::new(endpoints, generations.flat_map(Generation::clients));
         self.in_use.store(Arc::new(in_use));
     }
 
-    /// Retires `client`, which the current snapshot no longer has, after the calls of earlier snapshots.
+    /// Retires `client`, which the current snapshot no longer has, after the calls of earlier snapshots have
+    /// ended.
     pub(crate) fn retire_after_calls(&self, client: Arc<PluginClient>) {
         self.retire_after(client, self.snapshots.earlier_calls_ended());
     }
@@ -63,7 +65,7 @@ impl DrainingClients {
         let (snapshots, in_use, at_once) =
             (Arc::clone(&self.snapshots), Arc::clone(&self.in_use), self.at_once.clone());
         let draining = self.snapshots.drain(&client);
-        // The successor goes on with this count.
+        // The successor continues this count.
         let dropped = client.observers_dropped();
         self.tasks.spawn(async move {
             at_once.run_until_cancelled(timeout(MAX_CALL_WAIT, calls_ended)).await;
@@ -81,7 +83,7 @@ impl DrainingClients {
         });
     }
 
-    /// Retires all that are left, by `end`: there are no calls any more.
+    /// Retires all remaining clients by `end`, when there are no more calls.
     pub(crate) async fn finish(&self, end: Instant) {
         self.at_once.cancel();
         self.tasks.close();
@@ -89,7 +91,7 @@ impl DrainingClients {
     }
 }
 
-/// Resolves when observers have had their time; sooner where the process ends.
+/// Resolves when the time for observers is over, or sooner if the process ends.
 async fn for_observers(at_once: &CancellationToken) {
     let at_the_end = async {
         at_once.cancelled().await;
@@ -101,7 +103,7 @@ async fn for_observers(at_once: &CancellationToken) {
     }
 }
 
-/// The client that calls to the plugin use now.
+/// The client that now serves the same plugin.
 fn successor(snapshots: &SnapshotCell, client: &PluginClient) -> Option<Arc<PluginClient>> {
     let snapshot = snapshots.current();
     snapshot.invoker.routes().clients.iter().find(|current| current.name() == client.name()).cloned()

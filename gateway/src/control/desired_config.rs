@@ -1,5 +1,5 @@
-//! Where what is to be in force comes from: the file, and the registry where the file names a store. Read at the start, and
-//! again whenever one of the two says something else.
+//! Determines which configuration should be active: that of the file, combined with the registry if the file
+//! names a store. It is read at start, and again whenever the file or the registry changes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     upstream::PluginClient,
 };
 
-/// What is read anew.
+/// What to read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReloadTrigger {
     /// The file, and then the registry.
@@ -35,26 +35,36 @@ pub(crate) enum ReloadTrigger {
     Registry,
 }
 
-/// Why there is nothing that could be put in force.
+impl ReloadTrigger {
+    /// The name in telemetry.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            ReloadTrigger::File => "file",
+            ReloadTrigger::Registry => "registry",
+        }
+    }
+}
+
+/// Why a load gave no configuration.
 pub(crate) enum LoadError {
-    /// Somebody has to do something about it.
+    /// An operator has to correct something.
     Refused(Problems),
-    /// The store can't be reached: it is tried again when it can.
+    /// The store can't be reached. The load is repeated once it can.
     Later(String),
 }
 
 pub(crate) struct DesiredConfig {
     source: Source,
     registry: Option<Arc<Registry>>,
-    /// As it was read last without a mistake.
+    /// The last file that was read without a mistake.
     file: ArcSwap<LoadedConfig>,
 }
 
 impl DesiredConfig {
-    /// `loaded` is what `source` gave first.
+    /// `loaded` is the first result of `source`.
     ///
     /// # Errors
-    /// What is wrong with how it names its store.
+    /// The problem with the store's settings.
     pub(crate) fn new(source: Source, loaded: LoadedConfig) -> Result<Self, Problems> {
         let open = |settings| {
             Registry::open(settings).map_err(|fault| loaded.render(&[Problem::new("/store/url", fault)]))
@@ -71,11 +81,11 @@ impl DesiredConfig {
         self.registry.as_ref()
     }
 
-    /// What a process starts with. A store that can't be reached is no mistake: then it starts with what was in force last,
-    /// or with nothing, and goes on once the store is there.
+    /// The configuration for the start. An unreachable store is not an error: the process starts with the
+    /// last good table, or without objects, and catches up when the store is back.
     ///
     /// # Errors
-    /// Every mistake, with the lines of those that stand in the file.
+    /// Every mistake; those in the file with their lines.
     pub(crate) async fn first(
         &self,
         workshop: &Arc<RuntimeBuilder>,
@@ -111,7 +121,7 @@ impl DesiredConfig {
         }
     }
 
-    /// What is wanted now. `before` is what its parts may be taken over from.
+    /// The configuration that should be active now. Parts of `before` are reused.
     pub(crate) async fn again(
         self: &Arc<Self>,
         occasion: ReloadTrigger,
@@ -140,7 +150,7 @@ impl DesiredConfig {
         joined(tokio::task::spawn_blocking(read)).await
     }
 
-    /// `loaded` with the registry's objects, after those that it has itself were written there.
+    /// Writes the file's own objects to the registry, and returns `loaded` with all objects of the registry.
     async fn composed(
         &self,
         registry: &Arc<Registry>,
@@ -162,12 +172,12 @@ impl DesiredConfig {
         }
         let contents = registry.catch_up().await.map_err(unread)?;
         let (loaded, objects) = (loaded.clone(), Arc::clone(&contents));
-        // Tens of thousands, perhaps.
+        // There may be tens of thousands of objects.
         let whole = joined(tokio::task::spawn_blocking(move || loaded.with(objects.objects()))).await;
         Ok((whole, ConfigBasis::Registry(contents)))
     }
 
-    /// Follows the registry until `ended`; `moved` is notified when it has to be read.
+    /// Follows the registry until `ended`. Notifies `moved` when the registry should be read again.
     pub(crate) fn follow(&self, moved: &Arc<Notify>, ended: &CancellationToken) {
         let Some(registry) = self.registry.clone() else { return };
         let moved = Arc::clone(moved);
@@ -176,7 +186,7 @@ impl DesiredConfig {
         tokio::spawn(async move { registry.follow(moved, ended).await });
     }
 
-    /// Lets go of the store, at the end.
+    /// Closes the store, at the end.
     pub(crate) async fn close(&self) {
         if let Some(registry) = &self.registry {
             registry.close().await;
@@ -184,12 +194,12 @@ impl DesiredConfig {
     }
 }
 
-/// Whether what a file owns is to be written to the registry.
+/// Whether the file's objects should be written to the registry.
 pub(crate) fn applies(loaded: &LoadedConfig) -> bool {
     loaded.config.store.as_ref().is_some_and(|store| store.apply_file)
 }
 
-/// Says what is wrong with the file by itself, where its mistakes have lines.
+/// Checks the file by itself, because its mistakes have lines.
 pub(crate) fn file_alone(loaded: &LoadedConfig) -> Result<(), Problems> {
     RouteTable::build(&loaded.config, &[], 0).map(drop).map_err(|problems| loaded.render(&problems))
 }
@@ -208,8 +218,8 @@ fn check(
     })
 }
 
-/// What a plugin would be by `entry`: what it is by the one in force, unless that consents to something else. Then it is
-/// what describes itself so, if anything does.
+/// The manifest that a plugin would have with `entry`: its current one, unless `entry` consents to another.
+/// In that case it is the described manifest that matches the consent, if there is one.
 fn manifest(entry: &config::Plugin, active: &config::Plugin, client: &PluginClient) -> Option<Arc<Manifest>> {
     if !entry.needs_consent() || entry.accepted == active.accepted {
         return client.status().manifest;
@@ -219,8 +229,9 @@ fn manifest(entry: &config::Plugin, active: &config::Plugin, client: &PluginClie
     wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
 }
 
-/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or that is unknown. `active`: its entry and client
-/// now; `has_manifest`: it is known what it would be.
+/// Why calls to a plugin with `entry` would fail now. `None` if they wouldn't, or if that is unknown.
+/// `active` is the plugin's current entry and client; `has_manifest` tells whether its future manifest is
+/// known.
 fn trouble(
     entry: &config::Plugin,
     active: Option<(&config::Plugin, &PluginClient)>,
@@ -244,12 +255,13 @@ fn trouble(
     None
 }
 
-/// Computes a dry run from what this process has: its own part of the configuration, and what it knows of the plugins.
+/// Computes dry runs from this process's state: its part of the configuration, and what it knows of the
+/// plugins.
 pub(crate) struct ConfigDryRunner {
     pub(crate) origin: Arc<DesiredConfig>,
     pub(crate) workshop: Arc<RuntimeBuilder>,
     pub(crate) snapshots: Arc<SnapshotCell>,
-    /// What is in force, whose parts are not made a second time.
+    /// The active generation, whose parts are reused.
     pub(crate) current: Arc<ArcSwap<Generation>>,
 }
 

@@ -1,7 +1,7 @@
-//! Where the configuration comes from, and when it is read again: on SIGHUP at once, and when the file holds something
-//! else at two looks in a row. Contents are compared, as those of certificates are
-//! (docs/decisions/0017-certificates-by-content.md): that works through links that are swapped, as ConfigMaps' are, and
-//! over file systems that tell nobody of a change. The second look leaves the writer time to finish.
+//! The source of the configuration, and when to read it again: at once on SIGHUP, and when two consecutive
+//! polls of the file agree on new contents. Contents are compared, as with certificates
+//! (docs/decisions/0017-certificates-by-content.md). That also works for swapped links, which ConfigMaps use,
+//! and on file systems without change notifications. The second poll gives the writer time to finish.
 
 use std::{
     fs, io,
@@ -23,35 +23,35 @@ use crate::{
     fs::read_limited,
 };
 
-/// How often the file is looked at.
+/// How often the file is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A file that is another at so many looks in a row never stands still: it is read as it is.
+/// A file that differs at this many polls in a row never becomes stable, so it is read as it is.
 const MAX_UNSTABLE_POLLS: u32 = 10;
 
-/// Tells contents apart; none: it can't be read.
+/// Identifies contents. `None` if the file can't be read.
 type Fingerprint = Option<[u8; 32]>;
 
 /// Reads a configuration.
 type LoadFn = dyn Fn() -> Result<LoadedConfig, Problems> + Send + Sync;
 
-/// What gives a configuration, and gives another when its file changes.
+/// Reads the configuration, and tells when to read it again.
 pub struct Source {
-    /// None: it never changes.
+    /// `None` if it never changes.
     path: Option<PathBuf>,
     read: Box<LoadFn>,
-    /// Of the file when it was read first.
+    /// The file's fingerprint at the first read.
     first: Fingerprint,
 }
 
 impl Source {
-    /// The file at `path`, as it is from now on, with the environment over it.
+    /// The file at `path`, overridden by the environment.
     pub fn file(path: &Path) -> Self {
         let file = path.to_owned();
         Source::new(Some(path), move || config::load(&file, environment_variables()))
     }
 
-    /// What `read` makes of the file at `path`, or of nothing that changes.
+    /// A source that calls `read`. If `path` is given, changes of that file trigger another read.
     pub fn new(
         path: Option<&Path>,
         read: impl Fn() -> Result<LoadedConfig, Problems> + Send + Sync + 'static,
@@ -60,12 +60,12 @@ impl Source {
         Source { path: path.map(Path::to_owned), read: Box::new(read), first }
     }
 
-    /// The file as people call it.
+    /// The file's name for people.
     pub(crate) fn shown(&self) -> String {
         self.path.as_deref().unwrap_or(Path::new("the configuration")).display().to_string()
     }
 
-    /// Reads it; `telemetry` makes what its telemetry asks for.
+    /// Reads the configuration. `telemetry` builds the telemetry that it asks for.
     ///
     /// # Errors
     /// Every mistake of the configuration, with the lines.
@@ -78,10 +78,11 @@ impl Source {
         Ok((loaded, telemetry))
     }
 
-    /// Reads it once more, as [`Source::load`] does. A pipe gives nothing a second time, and may be waited for for ever.
+    /// Reads again, like [`Source::load`]. Pipes are rejected: they can't be read twice, and reading could
+    /// block for ever.
     ///
     /// # Errors
-    /// As [`Source::load`]; what is there is no file.
+    /// Those of [`Source::load`], and a path that isn't a regular file.
     pub(crate) fn again<T>(
         &self,
         telemetry: impl FnOnce(&Config) -> Result<T, String>,
@@ -93,7 +94,7 @@ impl Source {
         self.load(telemetry)
     }
 
-    /// Notifies `again` whenever it is to be read again, until `stop`.
+    /// Notifies `again` whenever the configuration should be read again, until `stop`.
     pub(crate) async fn follow(&self, mut hangups: Signal, again: Arc<Notify>, stop: CancellationToken) {
         let Some(path) = self.path.clone() else { return };
         let mut looks = ChangeDetector::new(self.first);
@@ -114,10 +115,10 @@ impl Source {
     }
 }
 
-/// What `telemetry` makes of what `loaded` asks for.
+/// Builds what `loaded` asks for with `telemetry`.
 ///
 /// # Errors
-/// It can't, with the line.
+/// That of `telemetry`, with its line in the file.
 pub(crate) fn observed<T>(
     loaded: &LoadedConfig,
     telemetry: impl FnOnce(&Config) -> Result<T, String>,
@@ -126,23 +127,23 @@ pub(crate) fn observed<T>(
         .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))
 }
 
-/// What was seen of the file.
+/// Detects changes of the file.
 struct ChangeDetector {
-    /// When it was read last.
+    /// The contents that were read last.
     read: Fingerprint,
-    /// At the last look.
+    /// The contents at the last poll.
     seen: Fingerprint,
-    /// How often in a row it was something else.
+    /// How many polls in a row found different contents.
     restless: u32,
 }
 
 impl ChangeDetector {
-    /// It was read when it held `first`.
+    /// Starts with `first` as the contents that were read.
     fn new(first: Fingerprint) -> Self {
         ChangeDetector { read: first, seen: first, restless: 0 }
     }
 
-    /// Whether it is to be read, now that this is seen.
+    /// Whether to read the file, given its current contents. `asked` forces it.
     fn wants(&mut self, now: Fingerprint, asked: bool) -> bool {
         let is_stable = now == std::mem::replace(&mut self.seen, now);
         self.restless = if is_stable { 0 } else { self.restless + 1 };
@@ -159,14 +160,14 @@ pub(crate) fn hangups() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Whether something is there that can be read once at most: a pipe, say, of a shell.
+/// Whether the path can be read only once, such as a shell's pipe.
 fn is_no_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Nothing is taken out of a pipe. A file that is too large to be taken is as one that can't be read.
+/// Doesn't read from pipes. A file that exceeds the size limit counts as unreadable.
 fn fingerprint(path: &Path) -> Fingerprint {
-    // A pipe would wait for who writes it.
+    // Reading a pipe would wait for its writer.
     fs::metadata(path).is_ok_and(|there| there.is_file()).then_some(())?;
     read_limited::file(path, config::MAX_FILE).ok().flatten().map(|bytes| Sha256::digest(bytes).into())
 }
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_when_it_stands_still_with_another_content_or_somebody_asks() {
+    fn a_file_is_read_when_its_new_contents_are_stable_or_on_request() {
         let [first, half, second, none] = [Some([1; 32]), Some([2; 32]), Some([3; 32]), None];
         let mut looks = ChangeDetector::new(first);
         let seen = [
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_stands_still_is_read_now_and_then() {
+    fn a_file_that_never_becomes_stable_is_read_now_and_then() {
         let mut looks = ChangeDetector::new(None);
         let wanted: Vec<_> = (1..=25).filter(|look| looks.wants(Some([*look; 32]), false)).collect();
         assert_eq!(wanted, [10, 20]);

@@ -1,5 +1,6 @@
-//! What is made from one configuration: who may call, the plugins' clients, the table. Another configuration makes
-//! another generation, which takes over whatever it leaves as it was: connections, keys, what a plugin is counted by.
+//! Everything that is built from one configuration: authentication, plugin clients, the table. The next
+//! configuration makes another generation, which reuses all unchanged parts: connections, keys, counters of
+//! plugins.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,21 +34,21 @@ use crate::{
 /// The manifests accepted at one moment, by index in `Config.plugins`.
 pub(crate) type AcceptedManifests = Vec<Option<Arc<Manifest>>>;
 
-/// What the generations of one process have in common.
+/// Shared by all generations of one process.
 pub(crate) struct RuntimeBuilder {
     pub(crate) shared: SharedResources,
     pub(crate) telemetry: Telemetry,
     pub(crate) certificates: tls::CertificateWatch,
-    /// Cancelled when the calls still under way are given up.
+    /// Cancelled when the remaining calls are given up.
     pub(crate) abort: CancellationToken,
     pub(crate) refusals: PluginRejections,
     pub(crate) bypasses: Bypasses,
 }
 
-/// A generation, and what a process begins with that starts with it.
+/// A generation, together with the listeners' TLS that only a starting process uses.
 pub(crate) struct InitialGeneration {
     pub(crate) generation: Generation,
-    /// Of the listeners.
+    /// The listeners' TLS.
     pub(crate) tls: Option<tls::Server>,
 }
 
@@ -58,27 +59,28 @@ pub(crate) struct Generation {
     /// In the order of `Config.plugins`.
     plugins: Vec<ClientEntry>,
     statuses: Arc<BlockStatuses>,
-    /// The last that was made of it: the next one takes over what it can, manifests of the moment among it.
+    /// The last table built from this generation, including tables with newer manifests. The next generation
+    /// builds on it.
     pub(crate) table: ArcSwap<RouteTable>,
     /// Names of the plugins without which a start fails.
     required: BTreeSet<String>,
-    /// Entries in whose place are those before.
+    /// Rejected entries, whose predecessors are used.
     pub(crate) held_back: Vec<EntryRejection>,
 }
 
-/// Where the plugins, tenants and bindings of a generation are from.
+/// The origin of a generation's plugins, tenants and bindings.
 #[derive(Debug, Clone)]
 pub(crate) enum ConfigBasis {
-    /// The file, which says them; revisions are counted by this process.
+    /// The file lists them; this process counts revisions.
     File(Arc<Contents>),
-    /// The registry, which has a revision.
+    /// The registry, which has its own revisions.
     Registry(Arc<Contents>),
-    /// The registry was never read: there are none, and it is unknown who may be served.
+    /// The registry was never read: there are no objects, and the tenants are unknown.
     Nothing,
 }
 
 impl ConfigBasis {
-    /// The file `loaded`.
+    /// The objects of the file `loaded`.
     pub(crate) fn from_file(loaded: &LoadedConfig) -> Self {
         ConfigBasis::File(Arc::new(Contents::from_file(loaded)))
     }
@@ -91,7 +93,7 @@ impl ConfigBasis {
         }
     }
 
-    /// Of the registry.
+    /// The registry's revision.
     pub(crate) fn revision(&self) -> Option<u64> {
         match self {
             ConfigBasis::File(_) => None,
@@ -101,18 +103,18 @@ impl ConfigBasis {
     }
 }
 
-/// Who may call.
+/// The keys of callers.
 #[derive(Clone)]
 struct CallerKeys {
     auth: Arc<Authenticator>,
-    /// Of the files with keys.
+    /// A digest of the key files' contents.
     contents: [u8; 32],
-    /// Ends the fetching of published keys: cancelled when the last generation is gone that has them.
+    /// Stops fetching published keys. Cancelled when the last generation that uses them is dropped.
     stop: CancellationToken,
     _stops: Arc<DropGuard>,
 }
 
-/// A plugin's client, and what it was made from: it stays as long as that does.
+/// A plugin's client and its inputs. The client is reused while the inputs are equal.
 #[derive(Clone)]
 pub(crate) struct ClientEntry {
     pub(crate) client: Arc<PluginClient>,
@@ -122,17 +124,17 @@ pub(crate) struct ClientEntry {
 #[derive(PartialEq)]
 pub(crate) struct ClientInputs {
     plugin: config::Plugin,
-    /// Of its `config` with the references resolved as they were then, or why they can't be.
+    /// The plugin's `config` with resolved references, or why they can't be resolved.
     resolved: Result<String, String>,
     observers: config::Observers,
     request: config::Size,
     notices: (usize, config::Size, config::Size),
-    /// What a plugin of the admin API may reach; none: it is the file's.
+    /// What a plugin of the admin API may reach. `None` for plugins of the file.
     reach: Option<config::ApiPluginPolicy>,
 }
 
 impl RuntimeBuilder {
-    /// For a process that starts with `config`.
+    /// A builder for a process that starts with `config`.
     pub(crate) fn new(config: &Config, telemetry: Telemetry) -> Self {
         let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
             resolve_references(config, environment_variables(), scope)
@@ -146,10 +148,11 @@ impl RuntimeBuilder {
         RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses }
     }
 
-    /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
+    /// Builds `loaded`, and reuses the unchanged parts of `before`. Nothing is dialled or fetched before
+    /// [`Generation::start`].
     ///
     /// # Errors
-    /// Every mistake that the parts find, with the lines.
+    /// Every mistake that a part finds, with the lines.
     pub(crate) fn build(
         &self,
         mut loaded: LoadedConfig,
@@ -165,7 +168,7 @@ impl RuntimeBuilder {
         let plugins = keep(self.plugins(config, before), &mut problems);
         let revision = basis.revision().unwrap_or(FIRST_REVISION);
         let table = match (before.first(), &plugins) {
-            // With what is known of the plugins, so that as little as possible is made anew.
+            // Uses the known manifests, so that as little as possible is rebuilt.
             (Some(before), Some(plugins)) => before.table.load().after(config, &manifests(plugins), revision),
             _ => RouteTable::build(config, &[], revision),
         };
@@ -180,7 +183,7 @@ impl RuntimeBuilder {
         Ok(InitialGeneration { generation, tls })
     }
 
-    /// Puts the entries in force in the place of those that their plugins refuse.
+    /// Replaces entries that their plugins reject with the active ones.
     fn keep_previous_entries(
         &self,
         config: &mut Config,
@@ -222,7 +225,7 @@ impl RuntimeBuilder {
         if problems.is_empty() { Ok(made) } else { Err(problems) }
     }
 
-    /// What calls go by when `generation` is in force with `table`, which is of `config`: its own, but for the bypasses.
+    /// The snapshot of `generation` with `table`. `config` is the generation's own, apart from bypasses.
     pub(crate) fn to_snapshot(
         &self,
         generation: &Generation,
@@ -260,7 +263,7 @@ impl Generation {
         self.plugins.iter().map(|made| &made.client)
     }
 
-    /// The plugins whose clients nobody of `before` has.
+    /// The plugins whose clients are not in `before`.
     pub(crate) fn fresh<'a>(
         &'a self,
         before: &'a [Arc<Generation>],
@@ -269,7 +272,7 @@ impl Generation {
         self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
     }
 
-    /// The same with what they were made from.
+    /// The same, with the clients' inputs.
     pub(crate) fn new_client_entries<'a>(
         &'a self,
         before: &'a Generation,
@@ -277,7 +280,7 @@ impl Generation {
         self.plugins.iter().filter(|made| !before.has(&made.client))
     }
 
-    /// Its client of the plugin `name`.
+    /// The client of the plugin `name`.
     pub(crate) fn client(&self, name: &str) -> Option<&Arc<PluginClient>> {
         self.client_entry(name).map(|made| &made.client)
     }
@@ -295,14 +298,14 @@ impl Generation {
         self.plugins.iter().find(|made| made.client.name() == name)
     }
 
-    /// The plugins that have to be there before this one takes the place of `before`: the fresh ones, and those that
-    /// are required from then on.
+    /// The plugins that must be ready before this generation replaces `before`: the new ones, and those that
+    /// become required.
     pub(crate) fn awaited_clients<'a>(
         &'a self,
         before: &'a Arc<Generation>,
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
         let kept = self.plugins.iter().filter(|made| {
-            // Its entry is the same in both; whether it is required also hangs on bindings.
+            // The entry is the same in both, but a plugin can also become required by a binding.
             before.has(&made.client)
                 && self.requires(&made.from.plugin.name)
                 && !before.requires(&made.from.plugin.name)
@@ -311,7 +314,7 @@ impl Generation {
         self.fresh(std::slice::from_ref(before)).filter(|(plugin, _)| plugin.enabled).chain(kept)
     }
 
-    /// Whether nothing at all differs from `other`.
+    /// Whether this is the same as `other` in everything.
     pub(crate) fn is(&self, other: &Arc<Self>) -> bool {
         let has_its_clients = self.fresh(std::slice::from_ref(other)).next().is_none();
         let is_of_revision = self.basis.revision() == other.basis.revision();
@@ -322,19 +325,19 @@ impl Generation {
         Arc::ptr_eq(&self.keys.auth, &other.keys.auth)
     }
 
-    /// Whether there are keys for the callers that `before` doesn't admit.
+    /// Whether every issuer has keys, or shares its fetch with `before`.
     pub(crate) fn has_keys_after(&self, before: &Self) -> bool {
         self.keys.auth.ready_after(&before.keys.auth)
     }
 
-    /// Endpoints of the plugins in use, as they are written.
+    /// Endpoints of the enabled plugins, as they are written.
     pub(crate) fn endpoints(&self) -> BTreeSet<String> {
         let enabled = self.config.plugins.iter().filter(|plugin| plugin.enabled);
         enabled.flat_map(|plugin| plugin.addresses()).map(str::to_owned).collect()
     }
 
-    /// The clients that nobody of `before` has: first the plugin whose binding is first in a chain, then by name; at last
-    /// those without a binding.
+    /// The clients that are not in `before`: first those with bindings, by the priority of their first
+    /// binding and then by name; last those without a binding.
     fn in_order_of_initialisation(&self, before: &[Arc<Generation>]) -> Vec<Arc<PluginClient>> {
         let mut first: BTreeMap<&str, i64> = BTreeMap::new();
         for binding in self.config.bindings.iter().filter(|binding| binding.enabled) {
@@ -349,7 +352,7 @@ impl Generation {
         fresh.into_iter().cloned().collect()
     }
 
-    /// Dials and fetches what `before` didn't, until `ended`.
+    /// Dials and fetches what `before` doesn't, until `ended`.
     pub(crate) fn start(&self, before: &[Arc<Generation>], ended: &CancellationToken) {
         let patience = self.config.startup.wait.0 / 2;
         upstream::start_in_order(self.in_order_of_initialisation(before), patience, ended);
@@ -360,7 +363,7 @@ impl Generation {
         }
     }
 
-    /// The manifests of this moment.
+    /// The currently accepted manifests.
     pub(crate) fn manifests(&self) -> AcceptedManifests {
         manifests(&self.plugins)
     }
@@ -371,14 +374,14 @@ fn manifests(plugins: &[ClientEntry]) -> AcceptedManifests {
 }
 
 impl ClientEntry {
-    /// What says what it is.
+    /// The plugin's entry.
     pub(crate) fn entry(&self) -> &config::Plugin {
         &self.from.plugin
     }
 }
 
 impl ClientInputs {
-    /// Of the plugin.
+    /// The plugin's name.
     pub(crate) fn name(&self) -> &str {
         &self.plugin.name
     }
@@ -388,7 +391,7 @@ impl ClientInputs {
         let reach = config.reach();
         let resolved = resolve_references(&plugin.config, environment_variables(), reach.within(plugin));
         ClientInputs {
-            // No call sees its labels: the client stays the same with others.
+            // Labels don't affect calls, so a change of labels keeps the client.
             plugin: config::Plugin { labels: Default::default(), ..plugin.clone() },
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
             observers: config.observers.clone(),
@@ -399,7 +402,7 @@ impl ClientInputs {
     }
 }
 
-/// Those of `before` where neither the configuration nor a file says anything else.
+/// Reuses the keys of `before` if neither the configuration nor a key file has changed.
 fn keys(config: &Config, before: &[Arc<Generation>]) -> Result<CallerKeys, Vec<Problem>> {
     let contents = contents(&config.auth);
     let is_same =
@@ -413,12 +416,12 @@ fn keys(config: &Config, before: &[Arc<Generation>]) -> Result<CallerKeys, Vec<P
     Ok(CallerKeys { auth, contents, stop: stop.clone(), _stops: Arc::new(stop.drop_guard()) })
 }
 
-/// The value, or its problems added to `problems`.
+/// Returns the value, or adds its problems to `problems`.
 fn keep<T>(result: Result<T, Vec<Problem>>, problems: &mut Vec<Problem>) -> Option<T> {
     result.map_err(|found| problems.extend(found)).ok()
 }
 
-/// Tells apart what the files with keys hold. One that can't be read is the authenticator's to report.
+/// A digest of the key files' contents. The authenticator reports unreadable files.
 fn contents(auth: &config::Auth) -> [u8; 32] {
     let keys = auth.issuers.iter().flat_map(|issuer| &issuer.keys);
     let files = keys.flat_map(|key| key.pem_file.iter().chain(&key.jwk_file));

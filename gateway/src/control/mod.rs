@@ -1,10 +1,9 @@
 //! The control plane: how a configuration comes into effect.
 //!
-//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it; `reload_state` is the state
-//! machine of that. [`generation`] builds
-//! everything one configuration needs and reuses what did not change. [`candidate`] waits for the new plugins, and
-//! [`publisher`] publishes the snapshot that calls use. [`client_drain`] shuts the replaced clients down. Nothing here
-//! runs during a call.
+//! [`reconciler`] notices a changed file or registry revision and lets [`desired_config`] read it;
+//! `reload_state` is its state machine. [`generation`] builds everything that one configuration needs and
+//! reuses unchanged parts. [`candidate`] waits for the new plugins, and [`publisher`] publishes the snapshot
+//! that calls use. [`client_drain`] shuts replaced clients down. Nothing here runs during a call.
 
 pub mod active_bypasses;
 pub mod candidate;
@@ -18,4 +17,5 @@ pub mod readiness_gate;
 pub mod reconciler;
 pub mod rejected_entries;
 pub mod reload_requests;
+mod reload_span;
 mod reload_state;

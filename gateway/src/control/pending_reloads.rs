@@ -1,4 +1,4 @@
-//! The reloads that operators have requested, and who still waits for the outcome.
+//! The reloads that operators have requested, and who still waits for their outcome.
 
 use std::future;
 
@@ -16,7 +16,7 @@ impl PendingReloads {
         PendingReloads { asks, waiting: Vec::new() }
     }
 
-    /// The next one; for ever where nobody can ask.
+    /// The next request. Waits for ever if nobody can send one.
     pub(crate) async fn next(&mut self) -> ReloadRequest {
         match self.asks.recv().await {
             Some(ask) => ask,
@@ -24,24 +24,24 @@ impl PendingReloads {
         }
     }
 
-    /// Who asked waits for what comes of it.
+    /// Keeps a request until its outcome is known.
     pub(crate) fn keep(&mut self, ask: ReloadRequest) {
         self.waiting.push(ask);
     }
 
-    /// Tells all who wait.
+    /// Replies to all requests.
     pub(crate) fn tell(&mut self, came: &ReloadReply) {
         self.waiting.drain(..).for_each(|ask| ask.tell(came.clone()));
     }
 
-    /// Tells those who waited as long as they want to that `what` is waited for.
+    /// Replies to requests whose time is over that the configuration waits for `what`.
     pub(crate) fn tell_late(&mut self, what: &str) {
         let now = Instant::now();
         let late = self.waiting.extract_if(.., |ask| ask.by <= now);
         late.for_each(|ask| ask.tell(ReloadReply::Waiting(what.to_owned())));
     }
 
-    /// Nobody is told any more.
+    /// Ends all requests without a reply.
     pub(crate) fn close(&mut self) {
         self.asks.close();
         self.waiting.clear();

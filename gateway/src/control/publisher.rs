@@ -1,5 +1,5 @@
-//! Puts configurations in force, and a new routing table of the same configuration whenever the plugins' accepted
-//! manifests change, or a bypass ends.
+//! Makes configurations active, and publishes a new routing table of the active one whenever the accepted
+//! manifests change or a bypass begins or ends.
 
 use std::{slice, sync::Arc};
 
@@ -23,10 +23,10 @@ use crate::{
     task::{drop_off_thread::drop_off_thread, join::joined},
 };
 
-/// Of the configuration that a process starts with.
+/// The revision of the configuration that a process starts with.
 pub(crate) const FIRST_REVISION: u64 = 1;
 
-/// The snapshots of a process that starts with `first`, whose table has no manifests yet.
+/// The snapshot cell of a process that starts with `first`, whose table has no manifests yet.
 pub(crate) fn snapshots(workshop: &RuntimeBuilder, first: &Generation) -> SnapshotCell {
     workshop.telemetry.configured(&first.config);
     SnapshotCell::new(workshop.to_snapshot(
@@ -36,25 +36,26 @@ pub(crate) fn snapshots(workshop: &RuntimeBuilder, first: &Generation) -> Snapsh
     ))
 }
 
-/// The one who publishes.
+/// Publishes snapshots; one per process.
 pub(crate) struct Publisher {
     workshop: Arc<RuntimeBuilder>,
     snapshots: Arc<SnapshotCell>,
     current: Arc<Generation>,
-    /// The same, for the dry run of a change.
+    /// `current`, for dry runs in other tasks.
     seen: Arc<ArcSwap<Generation>>,
-    /// Those of the table in force.
+    /// The manifests of the active table.
     manifests: AcceptedManifests,
-    /// The same.
+    /// The bypasses of the active table.
     bypassed: ActiveBypasses,
-    /// What is in force was made of these. Their bypasses are those that were read last, whatever else of that is waited for.
+    /// The objects of the active configuration. Their bypasses are always those that were read last, even if
+    /// the rest is pending.
     contents: Arc<Contents>,
     registry: Option<RegistryUpdates>,
     revision: u64,
     draining: DrainingClients,
 }
 
-/// The registry, and whether something else was read of it.
+/// The registry, and notifications that something new was read from it.
 struct RegistryUpdates {
     registry: Arc<Registry>,
     news: watch::Receiver<()>,
@@ -67,7 +68,8 @@ impl RegistryUpdates {
 }
 
 impl Publisher {
-    /// A publisher for `snapshots`, which is [`snapshots`] of what `seen` holds, and shows there what is in force.
+    /// A publisher for `snapshots`, which came from [`snapshots`] for the generation in `seen`. Keeps `seen`
+    /// up to date.
     pub(crate) fn new(
         workshop: Arc<RuntimeBuilder>,
         snapshots: Arc<SnapshotCell>,
@@ -97,17 +99,18 @@ impl Publisher {
         publisher
     }
 
-    /// What is in force.
+    /// The active generation.
     pub(crate) fn current(&self) -> &Arc<Generation> {
         &self.current
     }
 
-    /// The clients that were replaced.
+    /// The replaced clients.
     pub(crate) fn draining(&self) -> &DrainingClients {
         &self.draining
     }
 
-    /// Until [`Publisher::refresh`] has to be called, whatever happens: a bypass ends, or somebody wrote one.
+    /// Resolves when [`Publisher::refresh`] is due for another reason than manifests: a bypass has ended or
+    /// was written.
     pub(crate) async fn due(&mut self) {
         let until = self.bypassed.again;
         let news = async {
@@ -125,7 +128,7 @@ impl Publisher {
         }
     }
 
-    /// Puts a table with the manifests and the bypasses of this moment in force, unless it is already.
+    /// Publishes a table with the current manifests and bypasses, unless it is already active.
     pub(crate) async fn refresh(&mut self) {
         let contents = self.as_read_last(&self.contents);
         if !Arc::ptr_eq(&self.contents, &contents) {
@@ -143,11 +146,11 @@ impl Publisher {
             log_refused(&problems);
             self.bypassed.again = bypassed.again;
         }
-        // Not tried again with the same manifests.
+        // After a failure, the same manifests are not tried again.
         self.manifests = now;
     }
 
-    /// The same by all that is known of the plugins: one may have come while the table was made, which has no step of it then.
+    /// Refreshes until the table has all known manifests: a plugin may connect while the table is built.
     pub(crate) async fn catch_up(&mut self) {
         self.refresh().await;
         while !same(&self.manifests, &self.current.manifests()) {
@@ -155,7 +158,7 @@ impl Publisher {
         }
     }
 
-    /// Works for ever: nothing but bypasses changes what is in force.
+    /// Runs for ever, and publishes only changes of bypasses.
     pub(crate) async fn keep_time(&mut self) {
         loop {
             self.due().await;
@@ -171,7 +174,7 @@ impl Publisher {
         }
     }
 
-    /// Has what is in force kept for a start without the registry.
+    /// Saves the active configuration for a start without the registry.
     fn keep(&self) {
         if let (Some(RegistryUpdates { registry, .. }), ConfigBasis::Registry(_)) =
             (&self.registry, &self.current.basis)
@@ -180,7 +183,13 @@ impl Publisher {
         }
     }
 
-    /// Puts `next` in force under the registry's revision, or else under a new one, and lets go of the plugins that it has no more.
+    /// The revision of the active table.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Makes `next` active, under the registry's revision or else under a new one, and retires the clients
+    /// that it no longer has.
     ///
     /// # Errors
     /// The table can't be built; everything stays as it is.
@@ -223,12 +232,13 @@ impl Publisher {
         Ok(())
     }
 
-    /// Takes note of what may be in force next: who is let go of meanwhile must not be missed by it.
+    /// Sets the configuration that may become active next, so that no client that it uses is shut down
+    /// meanwhile.
     pub(crate) fn expect(&self, candidate: Option<&Generation>) {
         self.draining.set_in_use([&*self.current].into_iter().chain(candidate));
     }
 
-    /// Lets go of the plugins of `candidate`, which is never put in force; those of `next` stay.
+    /// Retires the clients of `candidate`, which will never be active, except those that `next` uses.
     pub(crate) fn abandon(&self, candidate: &Generation, next: Option<&Arc<Generation>>) {
         self.expect(next.map(|next| &**next));
         let stay: Vec<_> = [&self.current].into_iter().chain(next).cloned().collect();
@@ -237,7 +247,7 @@ impl Publisher {
         }
     }
 
-    /// Given up while the table is built, it has changed nothing.
+    /// If this is dropped while the table is built, nothing has changed.
     async fn publish(
         &mut self,
         generation: &Arc<Generation>,
@@ -251,7 +261,7 @@ impl Publisher {
             let config = with_bypasses(&generation.config, &bypassed.bypasses);
             let (config, table) = build(generation, config, &manifests, revision).await?;
             generation.table.store(Arc::new(table.clone()));
-            // One may have run out while the table was built, which is made from this one then.
+            // A bypass may have ended while the table was built. The next table is built from this one.
             if active().bypasses == bypassed.bypasses {
                 break (bypassed, config, table);
             }
@@ -269,7 +279,7 @@ impl Publisher {
     }
 }
 
-/// At `moment`, or never.
+/// Sleeps until `moment`, or for ever without one.
 async fn sleep_until_moment(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -277,8 +287,8 @@ async fn sleep_until_moment(moment: Option<Instant>) {
     }
 }
 
-/// The table of `config`, which is `generation`'s but for the bypasses: on a thread that may take its time, since everybody's
-/// plans are made anew where a manifest is another.
+/// Builds the table of `config`, which is the generation's own apart from bypasses. Runs on a blocking
+/// thread, because a changed manifest rebuilds the plans of all tenants.
 async fn build(
     generation: &Arc<Generation>,
     config: Arc<Config>,
@@ -290,7 +300,7 @@ async fn build(
     joined(spawn_blocking(built)).await
 }
 
-/// `config` while these are in effect.
+/// `config` with these bypasses.
 fn with_bypasses(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> {
     if bypasses.is_empty() {
         return Arc::clone(config);
@@ -298,7 +308,7 @@ fn with_bypasses(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> 
     Arc::new(Config { bypasses: bypasses.to_vec(), ..Config::clone(config) })
 }
 
-/// Says which bindings stand no more, and which stand again.
+/// Logs which bypasses have begun and which have ended.
 fn log_bypass_changes(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
     for bypass in now.iter().filter(|bypass| !before.contains(bypass)) {
         let Bypass { binding, tenant, until, reason } = &**bypass;

@@ -1,4 +1,4 @@
-//! What is published when plugins are accepted and somebody writes after that.
+//! Tests of what is published when plugins are accepted and a write follows.
 
 use serde_json::json;
 use tokio::time::{Duration, timeout};
@@ -15,7 +15,7 @@ use crate::{
 
 const TENANTS: [&str; 3] = ["t0", "t1", "t2"];
 
-/// Three tenants with a binding each, to a plugin of the gateway's own.
+/// Three tenants, each with a binding to a built-in plugin.
 fn loaded() -> LoadedConfig {
     let own = |id: &&str| json!({ "name": format!("guard-{id}"), "plugin": "content-policy", "tenant": id, "priority": 1 });
     let text = json!({
@@ -34,7 +34,7 @@ fn plan<'f>(snapshot: &'f ConfigSnapshot, id: &str) -> &'f Plan {
     }
 }
 
-/// The tenants whose plans are other objects; both tables are still there, so that no address is used again.
+/// The tenants whose plans were rebuilt. Both tables are still alive, so no address is reused.
 fn remade(before: &ConfigSnapshot, after: &ConfigSnapshot) -> Vec<&'static str> {
     TENANTS.into_iter().filter(|id| !std::ptr::eq(plan(before, id), plan(after, id))).collect()
 }

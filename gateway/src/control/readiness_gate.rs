@@ -1,5 +1,6 @@
-//! What a start waits for: the plugins of the file without which it must not serve, and those of the registry without which
-//! it isn't ready (docs/protocol.md, section 2, `required`; docs/decisions/0037-what-the-registry-requires.md).
+//! What a start waits for. Without a required plugin of the file it fails; without a required plugin of the
+//! registry it serves, but isn't ready (docs/protocol.md, section 2, `required`;
+//! docs/decisions/0037-what-the-registry-requires.md).
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use crate::{
     upstream::{DialErrorKind, PluginClient, State, Why},
 };
 
-/// A required plugin that isn't there. Exit code 4, where it is the file's.
+/// A required plugin that isn't ready. Exit code 4 if it is the file's.
 #[derive(Debug, thiserror::Error)]
 #[error("required plugin '{plugin}' is {state}: {reason}: {detail}")]
 pub struct MissingPlugin {
-    /// Its name.
+    /// The plugin's name.
     pub plugin: String,
-    /// Where it stands.
+    /// The plugin's state.
     pub state: State,
-    /// Why, stable.
+    /// A stable word for the reason.
     pub reason: &'static str,
-    /// Why, in a sentence.
+    /// The reason in a sentence.
     pub detail: String,
 }
 
@@ -40,8 +41,8 @@ impl MissingPlugin {
     }
 }
 
-/// Waits until every required plugin of the file is ready: one that is refused ends the wait at once, one that can't be
-/// reached after `startup.wait`.
+/// Waits until every required plugin of the file is ready. A refused one ends the wait at once, an
+/// unreachable one after `startup.wait`.
 pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), MissingPlugin> {
     let config = &first.config;
     let required: Vec<_> = config
@@ -81,28 +82,29 @@ pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
     }
 }
 
-/// The end of a start: from here on the gateway is ready, unless a plugin that the registry requires isn't there. Such a
-/// start never fails: what operators write must not keep gateways from starting, and they may write again.
+/// The last part of a start: the gateway becomes ready, unless a plugin that the registry requires is
+/// missing. That never fails the start: an operator's write must not keep gateways from starting, and the
+/// next write may repair it.
 pub(crate) struct ReadinessGate {
     readiness: Arc<Readiness>,
     health: HealthReporter,
     is_over: bool,
-    /// What was said last that it waits for.
+    /// The last message about a missing plugin.
     told: Option<String>,
 }
 
 impl ReadinessGate {
-    /// Of a start whose listeners are bound and whose first table is published.
+    /// For a start whose listeners are bound and whose first table is published.
     pub(crate) fn new(readiness: Arc<Readiness>, health: HealthReporter) -> Self {
         ReadinessGate { readiness, health, is_over: false, told: None }
     }
 
-    /// Whether it is ready, or was once: plugins don't change that any more.
+    /// Whether the gateway has been ready. From then on, plugins don't affect readiness.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Looks whether it is, by what is in force.
+    /// Checks whether the gateway is ready with the active configuration.
     pub(crate) async fn look(&mut self, current: &Generation) {
         if self.is_over {
             return;
@@ -121,7 +123,7 @@ impl ReadinessGate {
         }
     }
 
-    /// Says what is missing, once; for as long as it is on its way there is nothing to say.
+    /// Logs what is missing, once. A plugin that is still connecting is not logged.
     fn describe_missing(&mut self, missing: &MissingPlugin) -> String {
         let sentence = missing.to_string();
         if missing.state != State::Connecting && self.told.as_ref() != Some(&sentence) {
@@ -132,37 +134,37 @@ impl ReadinessGate {
     }
 }
 
-/// The first plugin that the registry requires and that isn't there.
+/// The first missing plugin that the registry requires.
 fn missing_plugin(current: &Generation) -> Option<MissingPlugin> {
     let plugins = current.config.plugins.iter().zip(current.clients());
     let mut missing = plugins.filter(|(plugin, client)| holds_readiness(current, plugin, client));
     missing.next().map(|(_, client)| MissingPlugin::new(client))
 }
 
-/// Whether the registry requires the plugin and it isn't there.
+/// Whether the registry requires the plugin and it is missing.
 pub(crate) fn holds_readiness(current: &Generation, plugin: &config::Plugin, client: &PluginClient) -> bool {
     is_from_registry(&current.config, plugin)
         && current.requires(&plugin.name)
         && is_there(client, true, true) != Some(true)
 }
 
-/// Whether a start waits for the plugin without failing: it is the API's, or another process's file has it, which whoever
-/// starts this one can't mend.
+/// Whether a start waits for the plugin without failing, because it can't be fixed in this process's file:
+/// the plugin came through the API or from another process's file.
 pub(crate) fn is_from_registry(config: &Config, plugin: &config::Plugin) -> bool {
     let applies = config.store.as_ref().is_none_or(|store| store.apply_file);
     plugin.owner == Owner::Api || !applies
 }
 
-/// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
-/// there holds nothing up.
+/// `Some(true)` if a table may be published with the plugin in this state, `Some(false)` if not, `None` if it
+/// is still connecting. An optional plugin that was tried and failed doesn't block.
 pub(crate) fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
     let status = client.status();
-    // Who asks for more than it may have must not keep anybody from taking it away.
+    // A plugin that asks for too much must not block the write that removes it.
     if status.why == Why::Unreachable(DialErrorKind::NotPermitted) {
         return Some(true);
     }
     match status.state {
-        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
+        // A plugin that waits for approval blocks nobody else's changes, even if it is required.
         State::Ready | State::Disabled | State::Pending => Some(true),
         State::Refused => Some(!is_required),
         State::Unhealthy if !is_required => Some(true),

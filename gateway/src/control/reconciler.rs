@@ -1,7 +1,7 @@
-//! Reads the configuration again while calls go on, whether the file changed (docs/decisions/0020-reloading.md) or the registry
-//! (docs/decisions/0025-registry.md). It becomes active as a whole, when a start would be ready with it: its plugins connected,
-//! its issuers' keys fetched. With a mistake, or without a required plugin, the active configuration stays. `ReloadState` says
-//! where that is.
+//! Reads the configuration again during operation, when the file changed (docs/decisions/0020-reloading.md)
+//! or the registry did (docs/decisions/0025-registry.md). A new configuration becomes active as a whole, and
+//! only when a start with it would be ready: plugins connected, issuers' keys fetched. If it has a mistake or
+//! lacks a required plugin, the active one stays. `ReloadState` is the state machine.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use tokio::{
     time::{Duration, sleep},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::{
     config::{Config, Problems},
@@ -22,6 +23,7 @@ use crate::{
         publisher::Publisher,
         readiness_gate::ReadinessGate,
         reload_requests::{ReloadCommand, ReloadReply, ReloadRequest},
+        reload_span::{ReloadOutcome, ReloadSpan},
         reload_state::{PendingConfig, ReloadState},
     },
     registry::operations::invalid,
@@ -29,9 +31,9 @@ use crate::{
     task::join::joined,
 };
 
-/// How often a pending configuration is checked for its keys and for how long it waits.
+/// How often a pending configuration is checked for keys and waiting time.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The same after the log said what it waits for.
+/// The same once operators know what it waits for.
 const BLOCKED_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Most problems that are logged one by one.
 const MAX_LOGGED_PROBLEMS: usize = 20;
@@ -42,32 +44,33 @@ pub(crate) struct Reconciler {
     snapshots: Arc<SnapshotCell>,
     publisher: Publisher,
     desired: Option<Arc<DesiredConfig>>,
-    /// The file is to be read.
+    /// Notified when the file should be read.
     file_changed: Arc<Notify>,
-    /// The registry is.
+    /// Notified when the registry should be read.
     registry_changed: Arc<Notify>,
-    /// Operators want it, and wait for its outcome.
+    /// Reloads that operators requested and wait for.
     requests: PendingReloads,
-    /// The file could not be written to the registry, and is to be read with it.
+    /// The file could not be written to the registry yet, so the next load includes it.
     file_is_unwritten: bool,
-    /// What the process was started with: some of it holds until its end.
+    /// The configuration at the start of the process: some keys need a restart.
     started: Arc<Config>,
-    /// Of the start, which the registry's plugins may hold up.
+    /// Readiness of the start, which plugins of the registry may delay.
     readiness_gate: ReadinessGate,
     state: ReloadState<LoadResult>,
     ended: CancellationToken,
 }
 
-/// What came of reading and building.
+/// The result of reading and building.
 struct LoadResult {
     trigger: ReloadTrigger,
-    /// The generations that it was built on.
+    /// The generations it was built from.
     before: Vec<Arc<Generation>>,
     generation: Result<Arc<Generation>, LoadError>,
+    span: ReloadSpan,
 }
 
 impl Reconciler {
-    /// Follows `desired`, where there is one, and the manifests of what `publisher` has published, until `ended`.
+    /// Follows `desired`, if there is one, and the manifests of the published generation, until `ended`.
     pub(crate) fn new(
         workshop: Arc<RuntimeBuilder>,
         snapshots: Arc<SnapshotCell>,
@@ -94,7 +97,7 @@ impl Reconciler {
         }
     }
 
-    /// Reloads the file on each of `hangups` and when the file changed.
+    /// Reloads the file on each of `hangups` and when the file changes.
     pub(crate) fn listen(&self, hangups: tokio::signal::unix::Signal) {
         let Some(desired) = self.desired.clone() else { return };
         let (file_changed, ended) = (Arc::clone(&self.file_changed), self.ended.clone());
@@ -108,7 +111,7 @@ impl Reconciler {
         }
     }
 
-    /// What publishes.
+    /// The publisher.
     pub(crate) fn publisher(&mut self) -> &mut Publisher {
         &mut self.publisher
     }
@@ -120,7 +123,7 @@ impl Reconciler {
         }
     }
 
-    /// Works for ever. Dropped, it leaves everything in order.
+    /// Runs for ever. Can be dropped at any time.
     pub(crate) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
             if !self.readiness_gate.is_over() {
@@ -133,7 +136,7 @@ impl Reconciler {
                 () = self.file_changed.notified(), if !is_loading => self.load(ReloadTrigger::File),
                 () = self.registry_changed.notified(), if !is_loading => self.load(ReloadTrigger::Registry),
                 request = self.requests.next(), if !is_loading => self.begin(request),
-                // A file system may hang: what is active goes on following its plugins.
+                // A file system may hang; meanwhile the active configuration still follows its plugins.
                 Some(loaded) = self.state.loaded() => self.loaded(loaded).await,
                 changed = changes.changed() => {
                     if changed.is_err() {
@@ -148,23 +151,23 @@ impl Reconciler {
         }
     }
 
-    /// Plugins tell of their changes; time passes and keys come without an event.
+    /// Plugins notify of changes, but time and keys have to be polled.
     fn until_look(&self) -> Duration {
         match self.state.pending() {
-            // It may take hours.
+            // This may take hours.
             Some(pending) if pending.wait.is_told() => BLOCKED_POLL_INTERVAL,
             _ => POLL_INTERVAL,
         }
     }
 
-    /// Gives up what is pending, at the end.
+    /// Gives up the pending configuration, at the end.
     pub(crate) fn give_up(&mut self) {
         self.requests.close();
         self.replace_pending(None);
         self.snapshots.settle();
     }
 
-    /// Begins what an operator asks for.
+    /// Starts what an operator requested.
     fn begin(&mut self, request: ReloadRequest) {
         let trigger = match &request.command {
             ReloadCommand::Reload => Some(ReloadTrigger::File),
@@ -181,26 +184,28 @@ impl Reconciler {
         }
     }
 
-    /// Begins to read and build.
+    /// Starts a load.
     fn load(&mut self, trigger: ReloadTrigger) {
         let Some(desired) = self.desired.clone() else { return };
         let trigger = if self.file_is_unwritten { ReloadTrigger::File } else { trigger };
         let (workshop, before) = (Arc::clone(&self.workshop), self.generations());
         self.state.start_load(tokio::spawn(async move {
-            let generation = generation(&desired, trigger, &workshop, &before).await;
-            LoadResult { trigger, before, generation }
+            let span = ReloadSpan::new(trigger);
+            let reading = generation(&desired, trigger, &workshop, &before);
+            let generation = reading.instrument(span.span().clone()).await;
+            LoadResult { trigger, before, generation, span }
         }));
     }
 
-    /// The generations that another one takes clients and keys over from: the active and the pending one.
+    /// The generations whose clients and keys a new one may reuse: the active and the pending one.
     fn generations(&self) -> Vec<Arc<Generation>> {
         let pending = self.state.pending().map(|pending| &pending.candidate.generation);
         [self.publisher.current()].into_iter().chain(pending).cloned().collect()
     }
 
-    /// Takes the result of a load.
+    /// Handles the result of a load.
     async fn loaded(&mut self, loaded: Result<LoadResult, JoinError>) {
-        let LoadResult { trigger, before, generation } = match loaded {
+        let LoadResult { trigger, before, generation, span } = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!(event = "config.rejected", %error, "reading the configuration failed");
@@ -212,7 +217,8 @@ impl Reconciler {
         };
         let now = self.generations();
         if before.len() != now.len() || !before.iter().zip(&now).all(|(then, now)| Arc::ptr_eq(then, now)) {
-            // The pending one became active meanwhile, or was given up: clients that this one would take over are retired.
+            // The configuration that was pending has become active or was given up since, and clients that
+            // this one reused are being retired.
             return match trigger {
                 ReloadTrigger::File => self.file_changed.notify_one(),
                 ReloadTrigger::Registry => self.registry_changed.notify_one(),
@@ -226,24 +232,31 @@ impl Reconciler {
                 self.replace_pending(None);
                 self.snapshots.set_reload_status(self.snapshots.reload_status().whole());
                 self.note_settled(&same, false);
+                span.end(ReloadOutcome::Unchanged);
                 if trigger == ReloadTrigger::File {
                     tracing::info!("the configuration was reloaded and has not changed");
                 }
             }
             Ok(same) if self.is_pending(&same) => {
+                span.end(ReloadOutcome::Unchanged);
                 tracing::info!(
                     "the configuration was reloaded and has not changed: it waits for its plugins"
                 );
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
-                // The last holder of what is active until now must be the publisher, which drops it on another thread.
+                // The publisher must be the last holder of the active generation, because it drops it on
+                // another thread.
                 drop((before, now));
-                self.replace_pending(Some(generation));
+                self.replace_pending(Some((generation, span)));
                 self.check_pending().await;
             }
-            Err(LoadError::Later(why)) => self.defer(trigger, why),
+            Err(LoadError::Later(why)) => {
+                span.end(ReloadOutcome::Unavailable);
+                self.defer(trigger, why);
+            }
             Err(LoadError::Refused(problems)) => {
+                span.end(ReloadOutcome::Rejected);
                 self.replace_pending(None);
                 self.requests.tell(&ReloadReply::Refused(invalid(&problems)));
                 self.reject(problems.printed());
@@ -256,33 +269,34 @@ impl Reconciler {
         self.state.pending().is_some_and(|pending| generation.is(&pending.candidate.generation))
     }
 
-    /// The store can't be reached.
+    /// Waits for the store, which can't be reached.
     fn defer(&mut self, trigger: ReloadTrigger, why: String) {
         self.requests.tell(&ReloadReply::Later(why.clone()));
-        // Without a changed file, what is active is what was read last.
+        // Without a changed file, the active configuration is the last one read.
         if trigger == ReloadTrigger::File {
             tracing::error!(event = "config.rejected", "{why}; the file is read again afterwards");
             self.reject(vec![why]);
         }
     }
 
-    /// Gives up what is pending for `next`.
-    fn replace_pending(&mut self, next: Option<Arc<Generation>>) {
+    /// Gives up the pending configuration for `next`.
+    fn replace_pending(&mut self, next: Option<(Arc<Generation>, ReloadSpan)>) {
         let given_up = self.state.take_pending();
+        let generation = next.as_ref().map(|(generation, _)| generation);
         if let Some(given_up) = &given_up {
-            self.publisher.abandon(&given_up.candidate.generation, next.as_ref());
+            self.publisher.abandon(&given_up.candidate.generation, generation);
         }
-        self.publisher.expect(next.as_deref());
+        self.publisher.expect(generation.map(|generation| &**generation));
         match next {
-            Some(generation) => {
-                let next = PendingConfig::new(generation, given_up, self.publisher.current());
+            Some((generation, span)) => {
+                let next = PendingConfig::new(generation, span, given_up, self.publisher.current());
                 self.state.set_pending(next);
             }
             None => self.show_waiting_for(None),
         }
     }
 
-    /// Shows what is waited for in the status; none: nothing is.
+    /// Shows in the status what is waited for, or that nothing is.
     fn show_waiting_for(&mut self, what: Option<String>) {
         let status = self.snapshots.reload_status();
         if status.waiting_for != what {
@@ -292,7 +306,7 @@ impl Reconciler {
 
     /// Makes the pending configuration active if it is ready.
     async fn check_pending(&mut self) {
-        let Some(PendingConfig { candidate, wait }) = self.state.pending() else { return };
+        let Some(PendingConfig { candidate, wait, .. }) = self.state.pending() else { return };
         let is_late = wait.is_late(candidate.generation.config.startup.wait.0);
         match candidate.status(self.publisher.current(), self.readiness_gate.is_over()) {
             CandidateStatus::Waiting(what) if is_late => self.show_blocked(&what),
@@ -301,7 +315,7 @@ impl Reconciler {
             CandidateStatus::Ready
                 if self.workshop.refusals.note(&candidate.generation, self.publisher.current()) =>
             {
-                // Built once more, without the entries that plugins have rejected now.
+                // Built again without the entries that plugins have just rejected.
                 self.replace_pending(None);
                 self.registry_changed.notify_one();
             }
@@ -312,7 +326,7 @@ impl Reconciler {
         }
     }
 
-    /// Says what is waited for, once that takes a while.
+    /// Shows what is waited for, once the wait is noticeable.
     fn show_waiting(&mut self, what: &Blocker) {
         self.requests.tell_late(&what.in_full());
         let Some(pending) = self.state.pending_mut().filter(|pending| pending.wait.is_noticed()) else {
@@ -325,7 +339,8 @@ impl Reconciler {
         }
     }
 
-    /// Says that the configuration is rejected for now: it waits for longer than it may, or for what will not come by itself.
+    /// Reports the configuration as rejected for now: it has waited too long, or waits for something that
+    /// needs an operator.
     fn show_blocked(&mut self, what: &Blocker) {
         self.requests.tell(&ReloadReply::Waiting(what.in_full()));
         let is_news = self.state.pending_mut().is_some_and(|pending| pending.wait.tells(what));
@@ -336,18 +351,26 @@ impl Reconciler {
         }
     }
 
-    /// `generation` stays pending until it is active: should this be dropped before, it is given up as any other.
+    /// Makes `generation` active. It stays pending meanwhile, so that a dropped call gives it up like any
+    /// other.
     async fn activate(&mut self, generation: Arc<Generation>) {
         let restart_required = self.started.waits_for_restart(&generation.config);
-        let adopted = self.publisher.adopt(Arc::clone(&generation)).await;
-        drop(self.state.take_pending());
+        let span = self.state.pending().map_or_else(Span::none, |pending| pending.span.span().clone());
+        let adopted = self.publisher.adopt(Arc::clone(&generation)).instrument(span).await;
+        let span = self.state.take_pending().map(|pending| pending.span);
         if let Err(problems) = adopted {
+            if let Some(span) = span {
+                span.end(ReloadOutcome::Rejected);
+            }
             self.show_waiting_for(None);
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             let problems: Vec<_> = problems.iter().map(said).collect();
             self.requests.tell(&ReloadReply::Failed(problems.join("; ")));
             self.reject(problems);
             return self.publisher.abandon(&generation, None);
+        }
+        if let Some(span) = span {
+            span.end_active(self.publisher.revision());
         }
         let keys = restart_required.join(", ");
         self.snapshots.set_reload_status(ReloadStatus::now(restart_required));
@@ -357,7 +380,8 @@ impl Reconciler {
         }
     }
 
-    /// `generation` is active, but for the entries that plugins reject; `changed`: since now.
+    /// Records that `generation` is active, apart from rejected entries. `changed` tells whether it became
+    /// active just now.
     fn note_settled(&mut self, generation: &Generation, changed: bool) {
         let rejected: Vec<_> = generation.held_back.iter().map(|held| held.why.clone()).collect();
         if !rejected.is_empty() {
@@ -372,7 +396,7 @@ impl Reconciler {
     }
 }
 
-/// What `desired` is now, built.
+/// Reads and builds what `desired` gives now.
 async fn generation(
     desired: &Arc<DesiredConfig>,
     trigger: ReloadTrigger,
@@ -381,7 +405,7 @@ async fn generation(
 ) -> Result<Arc<Generation>, LoadError> {
     let (loaded, basis) = desired.again(trigger, workshop, before).await?;
     let (workshop, before) = (Arc::clone(workshop), before.to_vec());
-    // A large table takes a while.
+    // Building a large table takes a while.
     let built = joined(tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before))).await;
     built.map(|built| Arc::new(built.generation)).map_err(LoadError::Refused)
 }

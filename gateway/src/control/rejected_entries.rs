@@ -1,5 +1,6 @@
-//! Entries of plugins that were written through the API and that the plugin refuses: it goes on by the one before, and
-//! everything else of the revision is taken. The writer could not know; other rules don't wait for it.
+//! Remembers plugin entries from the API that their plugins rejected. Such a plugin keeps its previous entry,
+//! and the rest of the revision becomes active: the writer couldn't know, and other rules must not wait for
+//! it.
 
 use crate::snapshot::{self, EntryRefusal};
 use std::{
@@ -16,21 +17,21 @@ use crate::{
     upstream::State,
 };
 
-/// After which an entry is tried again with the next change: as long as a refused endpoint waits.
+/// After this time a rejected entry is tried again with the next change. A refused endpoint waits as long.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An entry that its plugin refuses.
+/// An entry that its plugin rejected.
 #[derive(Clone)]
 pub(crate) struct EntryRejection {
     from: Arc<ClientInputs>,
     since: Instant,
-    /// Why, for operators.
+    /// The reason, for operators.
     pub(crate) why: String,
-    /// The same in its parts.
+    /// The reason in its parts.
     pub(crate) told: snapshot::RejectedEntry,
 }
 
-/// All that are known.
+/// All known rejections.
 #[derive(Default)]
 pub(crate) struct PluginRejections(Mutex<Vec<EntryRejection>>);
 
@@ -39,8 +40,8 @@ impl PluginRejections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of what plugins of `candidate` refuse while another entry of theirs is served in `current`. Says whether
-    /// there was any.
+    /// Remembers the entries of `candidate` that plugins reject while `current` serves them with another
+    /// entry. Returns whether there was any.
     pub(crate) fn note(&self, candidate: &Generation, current: &Generation) -> bool {
         let mut known = self.lock();
         known.retain(|held| held.since.elapsed() < RETRY_INTERVAL);
@@ -66,7 +67,8 @@ impl PluginRejections {
         known.len() > before
     }
 
-    /// Forgets what the plugin `name` refuses: the next time it is asked again. Says whether anything was known of it.
+    /// Forgets the rejection by the plugin `name`, so that its entry is tried again. Returns whether there
+    /// was one.
     pub(crate) fn forget(&self, name: &str) -> bool {
         let mut known = self.lock();
         let before = known.len();
@@ -74,12 +76,12 @@ impl PluginRejections {
         known.len() < before
     }
 
-    /// Whether nothing is known to be refused.
+    /// Whether no rejection is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// The refusal of what `from` would make.
+    /// The rejection of an entry with the inputs `from`.
     pub(crate) fn find(&self, from: &ClientInputs) -> Option<EntryRejection> {
         let known = self.lock();
         known.iter().find(|held| held.since.elapsed() < RETRY_INTERVAL && *held.from == *from).cloned()

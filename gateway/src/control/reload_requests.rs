@@ -10,59 +10,59 @@ use crate::{
     registry::operations::Invalid,
 };
 
-/// Beyond the time of an ask: for the one who looks at it to say what is waited for.
+/// Time beyond the requester's deadline in which the reconciler can still report what it waits for.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What is wanted.
+/// What an operator requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReloadCommand {
-    /// The file is read again, and the registry.
+    /// Read the file and the registry again.
     Reload,
-    /// The plugin of this name is asked again whether it takes an entry that it refused.
+    /// Try a rejected entry of the plugin with this name again.
     Retry(String),
 }
 
-/// A wish, and who waits for what comes of it.
+/// A request, and where to send the reply.
 #[derive(Debug)]
 pub struct ReloadRequest {
-    /// What is wanted.
+    /// The requested operation.
     pub command: ReloadCommand,
-    /// Until when it is waited for.
+    /// When to reply at the latest.
     pub by: Instant,
     answer: oneshot::Sender<ReloadReply>,
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Debug, Clone)]
 pub enum ReloadReply {
-    /// What was read is in force, but for entries that plugins refuse.
+    /// The configuration is active, apart from rejected entries.
     Settled {
-        /// Whether anything is in force now that wasn't before.
+        /// Whether the request changed the active configuration.
         changed: bool,
-        /// Why entries are not, one sentence for each.
+        /// Why entries were rejected, one sentence each.
         rejected: Vec<String>,
     },
-    /// It is right, and waits for this.
+    /// The configuration is valid, and waits for this.
     Waiting(String),
     /// The store can't be reached.
     Later(String),
-    /// It is wrong; what was in force stays.
+    /// The configuration is invalid; the previous one stays active.
     Refused(Vec<Invalid>),
-    /// It could not be read or put in force, which is our own fault; what was in force stays.
+    /// An internal error; the previous configuration stays active.
     Failed(String),
 }
 
 impl ReloadRequest {
-    /// Tells who asked, if he still waits.
+    /// Sends the reply, if the requester still waits.
     pub fn tell(self, came: ReloadReply) {
         let _ = self.answer.send(came);
     }
 }
 
-/// Asks for `wish` and waits until `by` for what comes of it.
+/// Sends a request and waits for its outcome until `by`.
 ///
 /// # Errors
-/// DRAINING: nobody looks at it any more.
+/// DRAINING: requests are no longer handled.
 pub(crate) async fn ask(
     asks: &mpsc::Sender<ReloadRequest>,
     wish: ReloadCommand,

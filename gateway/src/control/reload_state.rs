@@ -1,4 +1,5 @@
-//! Where a reload is. A trigger is a changed file, SIGHUP, a new revision of the registry or an operator's request.
+//! The state of a reload. Its trigger is a changed file, SIGHUP, a new revision of the registry or an
+//! operator's request.
 //!
 //! ```text
 //!            trigger                    built
@@ -11,12 +12,14 @@
 //!       ready: active, or rejected by a plugin or by the table
 //! ```
 //!
-//! `Loading` keeps the configuration that was pending, which may become active meanwhile. Then the load has built on clients
-//! that are now in other hands, and the [reconciler](super::reconciler) starts it again. A load that ends because the store can't
-//! be reached, or with what was pending already, leads back to `Pending`.
+//! `Loading` keeps the configuration that was pending, which may become active or be given up meanwhile. The
+//! load then reused clients that are being retired, so the [reconciler](super::reconciler) repeats it. A load
+//! returns to `Pending` if the store can't be reached, or if it gives the configuration that is already
+//! pending.
 //!
-//! After 1 s in `Pending` the status says what is waited for. After `startup.wait`, or once a required plugin is refused, the
-//! configuration is blocked: the status and the log say that it is rejected, and it still becomes active when it is ready.
+//! After 1 s in `Pending` the status shows what the configuration waits for. After `startup.wait`, or once a
+//! required plugin is refused, the configuration is blocked: the status and the log report it as rejected,
+//! but it still becomes active once it is ready.
 
 use std::{mem, sync::Arc};
 
@@ -25,37 +28,40 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::control::{
     candidate::{Candidate, Wait},
     generation::Generation,
+    reload_span::ReloadSpan,
 };
 
-/// Where a reload is; `L` is what a load results in. These functions are its only transitions.
+/// The state of a reload; `L` is the result of a load. Only these functions change the state.
 #[derive(Default)]
 pub(super) enum ReloadState<L> {
-    /// What was loaded last is active or was rejected.
+    /// The last loaded configuration is active or was rejected.
     #[default]
     Idle,
-    /// The file or the registry is being read, and a generation built.
+    /// The file or the registry is being read, and a generation is being built.
     Loading { load: JoinHandle<L>, pending: Option<PendingConfig> },
-    /// It is built, and plugins or keys are missing.
+    /// The configuration is built, but plugins or keys are missing.
     Pending(PendingConfig),
 }
 
-/// A configuration without a mistake that is not active yet.
+/// A valid configuration that is not active yet.
 pub(super) struct PendingConfig {
     pub(super) candidate: Candidate,
-    /// Goes on when another configuration takes the place of this one.
+    /// Continues when another configuration replaces this one.
     pub(super) wait: Wait,
+    pub(super) span: ReloadSpan,
 }
 
 impl PendingConfig {
-    /// `generation` in the place of `before`, while `active` serves.
+    /// `generation` replaces `before`, while `active` serves. `span` ends with it.
     pub(super) fn new(
         generation: Arc<Generation>,
+        span: ReloadSpan,
         before: Option<PendingConfig>,
         active: &Arc<Generation>,
     ) -> Self {
         let candidate = Candidate::new(generation, before.as_ref().map(|before| &before.candidate), active);
         let wait = before.map_or_else(Wait::new, |before| before.wait);
-        PendingConfig { candidate, wait }
+        PendingConfig { candidate, wait, span }
     }
 }
 
@@ -80,14 +86,14 @@ impl<L> ReloadState<L> {
         }
     }
 
-    /// `Idle` or `Pending` to `Loading`, by `load`.
+    /// From `Idle` or `Pending` to `Loading`, with `load`.
     pub(super) fn start_load(&mut self, load: JoinHandle<L>) {
         let pending = self.take_pending();
         *self = ReloadState::Loading { load, pending };
     }
 
-    /// `Loading` to `Idle`, or back to `Pending`, when the load has ended; the state stays while it has not. None: nothing is
-    /// being loaded.
+    /// Waits for the load, and moves from `Loading` to `Idle` or back to `Pending`. If this is dropped
+    /// before, the state stays. Returns `None` at once if nothing is being loaded.
     pub(super) async fn loaded(&mut self) -> Option<Result<L, JoinError>> {
         let ReloadState::Loading { load, pending } = self else { return None };
         let result = load.await;
@@ -95,7 +101,7 @@ impl<L> ReloadState<L> {
         Some(result)
     }
 
-    /// To `Pending`; a load that is under way goes on.
+    /// To `Pending`. A running load continues.
     pub(super) fn set_pending(&mut self, next: PendingConfig) {
         match self {
             ReloadState::Loading { pending, .. } => *pending = Some(next),
@@ -103,7 +109,8 @@ impl<L> ReloadState<L> {
         }
     }
 
-    /// `Pending` to `Idle`: it becomes active or is given up. A load that is under way goes on.
+    /// From `Pending` to `Idle`, because the configuration becomes active or is given up. A running load
+    /// continues.
     pub(super) fn take_pending(&mut self) -> Option<PendingConfig> {
         match mem::take(self) {
             ReloadState::Idle => None,

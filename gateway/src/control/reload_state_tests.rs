@@ -8,7 +8,10 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::{
     config::from_text,
-    control::generation::{ConfigBasis, RuntimeBuilder},
+    control::{
+        desired_config::ReloadTrigger,
+        generation::{ConfigBasis, RuntimeBuilder},
+    },
     telemetry::Telemetry,
 };
 
@@ -24,7 +27,7 @@ fn generation() -> Arc<Generation> {
 }
 
 fn pending(before: Option<PendingConfig>) -> PendingConfig {
-    PendingConfig::new(generation(), before, &generation())
+    PendingConfig::new(generation(), ReloadSpan::new(ReloadTrigger::File), before, &generation())
 }
 
 #[tokio::test(start_paused = true)]

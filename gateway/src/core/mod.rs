@@ -1,9 +1,10 @@
 //! The vocabulary that all other modules share: the four points, a step's outcome, the error table, the
-//! context of a call, a plugin's manifest, canonical digests. Imports only the contract, and nothing else of
+//! context of a call, a plugin's manifest, canonical digests, spans of the control plane. Imports only the contract, and nothing else of
 //! this crate.
 
 pub mod block_status;
 pub mod context;
+pub(crate) mod control_span;
 pub mod digest;
 pub mod error;
 pub mod failure;

@@ -1,4 +1,4 @@
-//! Ends calls with DRAINING when the gateway gives up the calls under way, at the end of a drain.
+//! Ends the remaining calls with DRAINING when the gateway gives them up, at the end of a drain.
 
 use std::{
     pin::Pin,

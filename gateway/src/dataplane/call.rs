@@ -1,6 +1,6 @@
-//! What calls share, and the forms of one call on its way through [`super::stack`]: each stage takes one form and gives
-//! the next, so that a wrong order doesn't compile. The forms borrow what the call leaves behind however it ends, which
-//! `record` owns.
+//! The shared state of calls, and the forms of one call on its way through [`super::stack`]. Each stage takes
+//! one form and gives the next, so that a wrong order doesn't compile. The forms borrow the results that
+//! outlive the call, however it ends; `record` owns them.
 
 use std::sync::Arc;
 
@@ -24,20 +24,20 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// What every call needs; one per process.
+/// The state that every call needs; one per process.
 pub struct Gateway {
-    /// The configuration that calls use, and who is told when it changes.
+    /// The configuration that calls use, with notifications of changes.
     pub snapshots: Arc<SnapshotCell>,
-    /// Counts the calls under way.
+    /// Counts the calls in flight.
     pub admission: Admission,
-    /// Records what became of them.
+    /// Records the outcomes of calls.
     pub telemetry: Telemetry,
-    /// Cancelled when the calls still under way are given up at the end of a drain.
+    /// Cancelled when the remaining calls are given up at the end of a drain.
     pub abort: CancellationToken,
 }
 
 impl Gateway {
-    /// A gateway that serves by the current snapshot of `snapshots`.
+    /// A gateway that serves with the current snapshot of `snapshots`.
     pub fn new(snapshots: Arc<SnapshotCell>, telemetry: Telemetry, abort: CancellationToken) -> Self {
         Gateway { snapshots, admission: Admission::default(), telemetry, abort }
     }
@@ -50,7 +50,7 @@ pub(super) struct PointRequest {
     pub(super) body: Body,
 }
 
-/// What every stage of a call may use.
+/// The state that every stage of a call may use.
 pub(super) struct CallScope<'a> {
     pub(super) gateway: &'a Gateway,
     /// The configuration of the whole call.
@@ -60,10 +60,10 @@ pub(super) struct CallScope<'a> {
     pub(super) facts: &'a mut CallFacts,
 }
 
-/// A call of which nothing was read yet.
+/// A call of which nothing has been read yet.
 pub(super) struct ArrivedCall<'a> {
     pub(super) scope: CallScope<'a>,
-    /// How much its answer tells.
+    /// How much detail its answer has.
     pub(super) detail: &'a mut Detail,
     /// Its permits, which outlive the call until its answer is written.
     pub(super) permits: &'a mut CallPermits,
@@ -93,7 +93,7 @@ pub(super) struct AdmittedCall<'a>(pub(super) AuthenticatedCall<'a>);
 /// A call with a permit among the calls of its tenant.
 pub(super) struct TenantCall<'a> {
     pub(super) scope: CallScope<'a>,
-    /// Has no bytes yet.
+    /// Takes no memory yet.
     pub(super) memory: &'a mut MemoryPermit,
     pub(super) body: Body,
     pub(super) said: CallHeaders,
@@ -101,14 +101,14 @@ pub(super) struct TenantCall<'a> {
     pub(super) tenant: &'a TenantPlans,
 }
 
-/// A call with an end.
+/// A call with a time limit.
 pub(super) struct TimedCall<'a> {
     pub(super) call: TenantCall<'a>,
-    /// When its time is over.
+    /// When the call's time is over.
     pub(super) end: Instant,
 }
 
-/// A call whose body is there.
+/// A call with its complete body.
 pub(super) struct ReceivedCall<'a> {
     pub(super) scope: CallScope<'a>,
     pub(super) said: CallHeaders,
@@ -126,7 +126,7 @@ pub(super) struct DecodedCall<'a, P: ExtensionPoint> {
     pub(super) request: RequestParts<P::Payload>,
 }
 
-/// A call that its tenant's chain can run on.
+/// A call that is ready for its tenant's chain.
 pub(super) struct ChainCall<'a, P: ExtensionPoint> {
     pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) tenant: &'a TenantPlans,
@@ -134,6 +134,6 @@ pub(super) struct ChainCall<'a, P: ExtensionPoint> {
     pub(super) payload: P::Payload,
     /// The chain that the agent expects.
     pub(super) expected_digest: Option<String>,
-    /// Steps of a chain that is broken off.
+    /// The steps of a chain that ended early.
     pub(super) broken_off: &'a mut Vec<StepReport>,
 }

@@ -1,4 +1,5 @@
-//! Answers INTERNAL where a call panics: that is our own fault, and no reason to let the call through or to hang up on it.
+//! Answers a call that panics with INTERNAL: a fault of ours must neither let a call through nor close its
+//! connection.
 
 use std::{
     panic::AssertUnwindSafe,

@@ -1,12 +1,12 @@
 //! The gRPC side of the data port: the extension points, health and reflection.
 //!
-//! Messages of the extension points are unframed here and not by tonic's server, so that an undecodable, too
-//! large or compressed message gets an answer of ours with its code and not a bare status.
+//! Messages of the extension points are unframed here and not by tonic's server. So a message that is
+//! undecodable, too large or compressed gets an answer with a code of ours, and not just a bare status.
 
 use std::{convert::Infallible, sync::Arc};
 
 use axum::body::Body;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{Method, Request, Response, header, request::Parts};
 use prost::Message;
 use tower::ServiceExt;
@@ -26,27 +26,25 @@ use crate::{
         request_meta::RequestMeta,
         response::{self, InvocationResult},
     },
+    grpc::framing::{FramingError, PREFIX_BYTES, unframe},
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
     payload::Validate,
     transcode,
 };
 
-/// Length of a message's prefix: a flag and four bytes of length (gRPC over HTTP/2, "Length-Prefixed-Message").
-pub(crate) const MESSAGE_PREFIX_BYTES: usize = 5;
-
-/// Everything that speaks gRPC on the data port: a service per extension point, and those that every port has.
+/// All gRPC services of the data port: one per extension point, and those that every port has.
 pub(super) struct GrpcRouter<L, C, R, A> {
     gateway: Arc<Gateway>,
     before_llm_request: L,
     before_tool_call: C,
     after_tool_result: R,
     before_response: A,
-    /// They take no token and pass no chain.
+    /// These take no token and pass no chain.
     common: CommonServices,
 }
 
 impl GrpcRouter<(), (), (), ()> {
-    /// Puts the extension points beside `common`.
+    /// Adds the extension points to `common`.
     pub(super) fn new(
         gateway: &Arc<Gateway>,
         common: CommonServices,
@@ -96,14 +94,14 @@ where
     P: ExtensionPoint,
     P::Payload: transcode::Changes,
 {
-    const FRAMING_BYTES: usize = MESSAGE_PREFIX_BYTES;
+    const FRAMING_BYTES: usize = PREFIX_BYTES;
 
     fn check(head: &Parts) -> Result<(), Error> {
         check(head)
     }
 
     fn decode(body: Bytes, limit: usize) -> Result<P::Request, Error> {
-        let request: P::Request = message(body, limit)?;
+        let request: P::Request = message(&body, limit)?;
         let violations = request.violations("");
         if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
     }
@@ -117,7 +115,7 @@ where
     }
 }
 
-/// Whether a request is made as a unary one of ours has to be.
+/// Checks that a request has the form of a unary call.
 ///
 /// # Errors
 /// METHOD_NOT_ALLOWED, CONTENT_TYPE, PAYLOAD_INVALID.
@@ -136,21 +134,15 @@ pub(crate) fn check(head: &Parts) -> Result<(), Error> {
 ///
 /// # Errors
 /// PAYLOAD_INVALID, PAYLOAD_TOO_LARGE, and CONTENT_TYPE for one that is compressed.
-pub(crate) fn message<M: Message + Default>(mut body: Bytes, limit: usize) -> Result<M, Error> {
+pub(crate) fn message<M: Message + Default>(body: &Bytes, limit: usize) -> Result<M, Error> {
     let invalid = |detail: &str| Error::new(Code::PayloadInvalid, detail);
-    if body.len() < MESSAGE_PREFIX_BYTES {
-        return Err(invalid("The request holds no message"));
-    }
-    let compressed = body.get_u8() != 0;
-    let length = body.get_u32() as usize;
-    if compressed {
-        return Err(Error::new(Code::ContentType, "Compressed messages are not supported"));
-    }
-    if length > limit {
-        return Err(too_large(limit));
-    }
-    if body.len() != length {
-        return Err(invalid("The request holds no single whole message"));
-    }
-    M::decode(body).map_err(|error| invalid(&format!("The message cannot be decoded: {error}")))
+    let message = unframe(body, limit).map_err(|error| match error {
+        FramingError::Empty | FramingError::PartialPrefix => invalid("The request holds no message"),
+        FramingError::Compressed => Error::new(Code::ContentType, "Compressed messages are not supported"),
+        FramingError::TooLarge(_) => too_large(limit),
+        FramingError::CutShort | FramingError::Surplus => {
+            invalid("The request holds no single whole message")
+        }
+    })?;
+    M::decode(message).map_err(|error| invalid(&format!("The message cannot be decoded: {error}")))
 }

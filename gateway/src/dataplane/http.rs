@@ -1,4 +1,5 @@
-//! The HTTP side of the data port: a path per extension point, JSON in and out; [`whoami`]; and the description of it all.
+//! The HTTP side of the data port: a path per extension point, JSON in and out; [`whoami`]; and the OpenAPI
+//! document.
 
 use std::sync::Arc;
 
@@ -24,10 +25,10 @@ use crate::{
     transcode,
 };
 
-/// What every port answers over HTTP (OpenAPI 3.1), for agents and for tools; the tests hold every answer to it.
+/// The OpenAPI 3.1 description of every HTTP answer of all ports. The tests check every answer against it.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// The routes of the four points and of [`whoami`]; everything else is a problem document too.
+/// The routes of the four points and of [`whoami`]. All other paths answer with a problem document.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/v1/before-llm-request", post_service(call::<BeforeLlmRequest, JsonProtocol>(&gateway)))
@@ -88,7 +89,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Without a token: it says nothing of this gateway.
+/// Needs no token, because it reveals nothing about this gateway.
 async fn openapi() -> Response {
     response::http_json(&RequestMeta::now(), Bytes::from_static(OPENAPI.as_bytes()))
 }

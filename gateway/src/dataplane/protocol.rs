@@ -1,4 +1,5 @@
-//! What HTTP and gRPC do differently with a call: the form of the request, the body's encoding, and the answer.
+//! The differences between HTTP and gRPC for a call: the form of the request, the body's encoding, and the
+//! answer.
 
 use std::{
     convert::Infallible,
@@ -22,18 +23,18 @@ use crate::{
     invoke::ExtensionPoint,
 };
 
-/// A protocol that agents call the point `P` by.
+/// A protocol in which agents call the point `P`.
 pub(super) trait Protocol<P: ExtensionPoint>: 'static {
     /// Bytes around a message in its body, which don't count towards the message's size.
     const FRAMING_BYTES: usize;
 
-    /// Whether a request has the form of a call.
+    /// Checks that a request has the form of a call.
     ///
     /// # Errors
     /// METHOD_NOT_ALLOWED, CONTENT_TYPE, PAYLOAD_INVALID.
     fn check(head: &Parts) -> Result<(), Error>;
 
-    /// Decodes and checks the whole body, of which the message is at most `limit` bytes.
+    /// Decodes and checks the whole body, whose message has at most `limit` bytes.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, PAYLOAD_TOO_LARGE, CONTENT_TYPE.
@@ -42,11 +43,11 @@ pub(super) trait Protocol<P: ExtensionPoint>: 'static {
     /// The answer to a call.
     fn respond(result: InvocationResult<P>) -> Response<Body>;
 
-    /// The answer to a request that is no call.
+    /// The answer to a request that isn't a call.
     fn refuse(meta: &RequestMeta, error: &Error, detail: Detail) -> Response<Body>;
 }
 
-/// Puts the protocol `C` of the point `P` around a service of calls.
+/// Wraps a service of calls in the protocol `C` for the point `P`.
 pub(super) struct ProtocolLayer<P, C> {
     gateway: Arc<Gateway>,
     protocol: PhantomData<fn() -> (P, C)>,
@@ -66,7 +67,7 @@ impl<S, P, C> Layer<S> for ProtocolLayer<P, C> {
     }
 }
 
-/// Answers requests of one protocol to one point.
+/// Answers requests to one point in one protocol.
 pub(super) struct ProtocolService<S, P, C> {
     inner: S,
     gateway: Arc<Gateway>,

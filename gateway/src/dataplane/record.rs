@@ -1,8 +1,9 @@
-//! Records a call: its metrics, its log line, and on its span what became of it.
+//! Records a call: its metrics, its log line, and its outcome on the span.
 //!
-//! The record has to be there however the call ends: with a decision, an error, a panic, or with a caller that goes away.
-//! So this layer owns what the stages below fill in, and they borrow it. Its future borrows from itself, which only an
-//! `async` function can do without a box; that is why this layer is a function over [`service_fn`] and not a type.
+//! Every call must be recorded, whether it ends with a decision, an error or a panic, or its caller goes
+//! away. So this layer owns what the stages below fill in, and they borrow it. Its future borrows from
+//! itself, which only an `async` function can do without a box; that is why this layer is a function over
+//! [`service_fn`] and not a type.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -15,7 +16,7 @@ use crate::{
     invoke::{ChainOutcome, ExtensionPoint},
 };
 
-/// A service that runs calls, for as long as they may borrow.
+/// A service that runs calls, with the lifetime of their borrows.
 pub(super) trait CallService<P: ExtensionPoint>:
     for<'a> Service<ArrivedCall<'a>, Response = ChainOutcome<P>, Error = Error, Future: Send>
     + Clone
@@ -58,7 +59,7 @@ where
     let meta = RequestMeta::now();
     let snapshot = gateway.snapshots.current();
     let (mut detail, mut permits) = (snapshot.limits.detail, CallPermits::default());
-    // Dropped before its end, it records that the caller went away.
+    // If this is dropped early, it records that the caller went away.
     let mut invocation = gateway.telemetry.invocation(P::POINT, meta.request_id, meta.received);
     let result = {
         let facts = &mut invocation.facts;

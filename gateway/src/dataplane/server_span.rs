@@ -72,7 +72,8 @@ pin_project! {
     /// The answer to one request.
     #[project = ServerSpanProjection]
     pub(super) enum ServerSpanFuture<F> {
-        // The answer is dropped before its span, since what a broken-off call still does belongs to the span.
+        // The answer is dropped before its span, so that everything an aborted call still does belongs to the
+        // span.
         Measured { #[pin] inner: InContext<F>, call: Option<ServerCall> },
         // Health and reflection.
         Unmeasured { #[pin] inner: F },

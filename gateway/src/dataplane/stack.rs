@@ -1,12 +1,13 @@
-//! How the data port answers a request, as a list, the same over HTTP and gRPC. A request goes down the lists and its
-//! answer comes back up; a layer that refuses a request ends the list there.
+//! The layers that answer a request on the data port, as lists, the same for HTTP and gRPC. A request goes
+//! down the lists, and its answer comes back up. A layer that rejects a request answers it there.
 //!
-//! The compiler keeps the order of the stages: each takes the form of a call that the one above it gives
-//! ([`super::call`]). All layers of a call but the first are types without fields, so a service costs nothing to
-//! clone, and the futures of all layers are one value: nothing is boxed.
+//! The compiler enforces the order of the stages: each takes the form of a call that the one above it gives
+//! ([`super::call`]). All layers of a call but the first are types without fields, so cloning a service is
+//! free. The futures of all layers are one value: nothing is boxed.
 //!
-//! Two things are no layer types. Routing is a function between the two lists, since everything below it is generic over
-//! the point. And `record` is a function over the service below it, for the reason that its file gives.
+//! Two things are not layer types. Routing is a function between the two lists, because everything below it
+//! is generic over the point. And `record` is a function over the service below it, for the reason given in
+//! its file.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -58,9 +59,9 @@ pub fn port(gateway: &Arc<Gateway>, common: CommonServices) -> impl HttpService 
     let http = router(Arc::clone(gateway));
     let grpc = Arc::new(GrpcRouter::new(gateway, common));
     ServiceBuilder::new()
-        // First, so that the span and the metric cover everything, and cover requests that are no calls too.
+        // First, so that the span and the metric cover everything, even requests that aren't calls.
         .layer(ServerSpanLayer::new(gateway.telemetry.clone()))
-        // Last: finds the extension point by the path, and from there on `call` answers.
+        // Last: finds the extension point by the path; `call` answers from there on.
         .service(service_fn(move |request: Request<Body>| {
             let (http, grpc) = (http.clone(), Arc::clone(&grpc));
             async move {
@@ -77,31 +78,32 @@ pub(super) fn call<P: ExtensionPoint, C: Protocol<P>>(
     gateway: &Arc<Gateway>,
 ) -> impl HttpService + use<P, C> {
     ServiceBuilder::new()
-        // Outermost: every result, an error of any layer below too, becomes an answer of the protocol here. A request of
-        // another form is no call and leaves no record.
+        // Outermost: every result, including errors of any layer below, becomes an answer of the protocol
+        // here. A request of another form isn't a call and leaves no record.
         .layer(ProtocolLayer::<P, C>::new(Arc::clone(gateway)))
-        // Before everything that can fail, so that each call has one record, however it ends. It takes the snapshot too:
-        // all layers below see the same configuration.
+        // Before everything that can fail, so that each call has one record, however it ends. It also takes
+        // the snapshot, so all layers below see the same configuration.
         .layer(layer_fn(record::<P, _>))
-        // Below the record, which is to say DRAINING; above all waiting.
+        // Below the record, which should say DRAINING; above everything that waits.
         .layer(AbortLayer)
-        // Below the record, which is to say INTERNAL; above all that can panic.
+        // Below the record, which should say INTERNAL; above everything that can panic.
         .layer(CatchPanicLayer)
-        // Before the token, since a loop has to end at the least cost.
+        // Before the token, so that a loop ends at the least cost.
         .layer(stage(read_headers))
-        // Before any permit and the body: a caller without a valid token gets nothing of the gateway's limits.
+        // Before any permit and the body: a caller without a valid token uses up none of the gateway's
+        // limits.
         .layer(stage(authenticate))
         // After the token, so that callers without one take no permit; before the tenant's, since it protects all tenants.
         .layer(stage(admit))
         // After the token, which names the tenant; before the body, so that a call over the limit costs no memory.
         .layer(stage(admit_to_tenant))
-        // Before the body, which has to come within the call's time.
+        // Before the body, which must arrive within the call's time.
         .layer(stage(limit_time))
         // After both admissions: it takes memory, which counts against the tenant's share.
         .layer(stage(receive_body::<P, C>))
         // After the whole body; before the chain, which gets valid payloads only.
         .layer(stage(decode::<P, C>))
-        // Last before the chain: it joins what the token, the headers and the body say.
+        // Last before the chain: it combines the token, the headers and the body.
         .layer(stage(build_context::<P>))
         .service(service_fn(run_chain::<P>))
 }

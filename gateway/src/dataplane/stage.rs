@@ -1,4 +1,4 @@
-//! A layer from an asynchronous function that takes a request in one form and gives it in the next, or refuses it.
+//! A layer made from an asynchronous function that turns a request into its next form, or rejects it.
 //!
 //! This is tower's `AsyncFilter` with the error type of the service below it, where tower's boxes every error. The type of
 //! the function's future is a parameter, so nothing is boxed.
@@ -11,7 +11,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower::{Layer, Service, ServiceExt, util::Oneshot};
 
-/// Puts the function `run` before a service.
+/// Puts the function `run` in front of a service.
 pub(super) fn stage<F>(run: F) -> StageLayer<F> {
     StageLayer { run }
 }
@@ -48,7 +48,7 @@ where
     type Future = StageFuture<Run, S, After>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // The service below is asked when there is a request for it.
+        // The readiness of the service below is awaited once there is a request for it.
         Poll::Ready(Ok(()))
     }
 

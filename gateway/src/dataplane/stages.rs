@@ -41,7 +41,7 @@ pub(super) async fn read_headers(arrived: ArrivedCall<'_>) -> Result<ParsedCall<
 /// Verifies the bearer token.
 ///
 /// # Errors
-/// TOKEN_MISSING, TOKEN_INVALID, TOKEN_EXPIRED, SCOPE_MISSING, ISSUER_UNAVAILABLE.
+/// TOKEN_MISSING, TOKEN_INVALID, TOKEN_EXPIRED, SCOPE_MISSING; INTERNAL if the issuer's keys can't be had.
 pub(super) async fn authenticate(call: ParsedCall<'_>) -> Result<AuthenticatedCall<'_>, Error> {
     let ParsedCall { arrived: ArrivedCall { scope, detail, permits, headers, body }, said } = call;
     let verified = scope.snapshot.auth.authenticate(headers).await;
@@ -77,7 +77,7 @@ pub(super) async fn admit_to_tenant(AdmittedCall(call): AdmittedCall<'_>) -> Res
     Ok(TenantCall { scope, memory, body, said, identity, tenant })
 }
 
-/// Sets the end of the call: the gateway's budget, or the caller's deadline where that is earlier.
+/// Sets the end of the call: the gateway's budget, or the caller's deadline if that is earlier.
 pub(super) async fn limit_time(call: TenantCall<'_>) -> Result<TimedCall<'_>, Error> {
     let invoker = &call.scope.snapshot.invoker;
     let end = invoker.budget(call.scope.meta.received, call.said.deadline).end();
@@ -87,7 +87,7 @@ pub(super) async fn limit_time(call: TenantCall<'_>) -> Result<TimedCall<'_>, Er
 /// Receives the body.
 ///
 /// # Errors
-/// PAYLOAD_TOO_LARGE, OVERLOADED, TENANT_LIMITED, PAYLOAD_INVALID for one that breaks off, BUDGET_EXHAUSTED.
+/// PAYLOAD_TOO_LARGE, OVERLOADED, TENANT_LIMITED, PAYLOAD_INVALID for a truncated body, BUDGET_EXHAUSTED.
 pub(super) async fn receive_body<P: ExtensionPoint, C: Protocol<P>>(
     TimedCall { call, end }: TimedCall<'_>,
 ) -> Result<ReceivedCall<'_>, Error> {
@@ -112,10 +112,10 @@ pub(super) async fn decode<P: ExtensionPoint, C: Protocol<P>>(
     Ok(DecodedCall { scope, said, identity, tenant, request })
 }
 
-/// Builds the call's context from what is verified and what the request says.
+/// Builds the call's context from the verified token and the request's own statements.
 ///
 /// # Errors
-/// PAYLOAD_INVALID for a user that the token names too.
+/// PAYLOAD_INVALID if both the token and the request name a user.
 pub(super) async fn build_context<P: ExtensionPoint>(
     call: DecodedCall<'_, P>,
 ) -> Result<ChainCall<'_, P>, Error> {
@@ -129,7 +129,7 @@ pub(super) async fn build_context<P: ExtensionPoint>(
     facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), revision));
     facts.bypassed = (!tenant.bypassed(P::POINT).is_empty()).then(|| tenant.clone());
     let CallFacts { ctx, broken_off, .. } = facts;
-    // With less detail steps are left out, so that nothing is kept for them.
+    // With less detail the answer omits steps, so none are kept.
     let trace = request.trace && tenant.detail == Detail::Full;
     let ctx = ctx.insert(CallContext { trace, ..context(scope.meta, said, identity, request.context)? });
     let expected_digest = request.expect_plan_digest;
@@ -139,13 +139,14 @@ pub(super) async fn build_context<P: ExtensionPoint>(
 /// Runs the tenant's chain.
 ///
 /// # Errors
-/// PLAN_CHANGED. A chain that can't decide is no error here.
+/// PLAN_CHANGED. A chain that can't decide is not an error here.
 pub(super) async fn run_chain<P: ExtensionPoint>(call: ChainCall<'_, P>) -> Result<ChainOutcome<P>, Error> {
     let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
     snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
 }
 
-/// Remembers why a caller was turned away: finer than the answer, which must not help to guess.
+/// Records why a caller was rejected. The record is finer than the answer, which must not help an attacker to
+/// guess.
 fn refused(facts: &mut CallFacts, refusal: AuthRefusal) -> Error {
     facts.refused = Some(refusal.reason);
     refusal.into()
@@ -162,7 +163,7 @@ fn context(
             let violation = Violation::new("/context/user_id", "`user_id` is taken from the token: omit it");
             return Err(Error::invalid(vec![violation]));
         }
-        // Empty: the issuer maps it, and this token has none.
+        // An empty user: the issuer maps a claim to it, but this token has none.
         request.user_id = Some(user_id.clone()).filter(|id| !id.is_empty());
     }
     request.labels.extend(identity.claims.clone());

@@ -1,8 +1,8 @@
-//! `GET /v1/whoami`: what the gateway makes of a token of the data port, and what stands in its tenant's chains
-//! (docs/protocol.md, section 4). For who wonders why a call is refused or what it passes: it wants no scope, so that a
-//! token without `hookgate:invoke` is shown to be one.
+//! `GET /v1/whoami`: how the gateway reads a token of the data port, and which steps are in its tenant's
+//! chains (docs/protocol.md, section 4). For people who wonder why a call is rejected or what it passes. It
+//! needs no scope, so that it also works for a token without `hookgate:invoke`.
 //!
-//! Passes no chain, asks no plugin, and is no call under way.
+//! It passes no chain, contacts no plugin, and doesn't count as a call in flight.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     snapshot::ConfigSnapshot,
 };
 
-/// Where it is asked.
+/// The path.
 pub const PATH: &str = "/v1/whoami";
 
 /// Answers one request at [`PATH`].
@@ -69,7 +69,7 @@ async fn ask(
 struct WhoamiView<'a> {
     tenant: &'a str,
     operator: &'a str,
-    /// Those that its issuer may grant.
+    /// The token's scopes, as far as its issuer may grant them.
     scopes: Vec<&'static str>,
     /// The token's `exp`, in RFC 3339.
     expires: String,
@@ -129,7 +129,7 @@ impl<'a> WhoamiChain<'a> {
     }
 }
 
-/// Seconds since 1970 as a time of day; a verified token's are at most those of the year 9999.
+/// Seconds since 1970 as RFC 3339. A verified token's times are at most in the year 9999.
 fn rfc3339(seconds: u64) -> String {
     let at =
         i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());

@@ -1,5 +1,5 @@
-//! How many calls are under way: in all, per tenant, and in payload bytes (docs/protocol.md, section 6). Counters
-//! without locks; each admission is a guard that gives its place back when dropped, however the call ends.
+//! Limits calls in flight: in total, per tenant, and in payload bytes (docs/protocol.md, section 6). Counters
+//! without locks; each admission is a guard that returns its permit when dropped, however the call ends.
 
 use std::{
     num::NonZeroU32,
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// When a call that found no place should come back.
+/// When a call without a permit should be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A number that may not pass its limit.
+/// A counter that can't exceed its limit.
 #[derive(Debug, Default)]
 struct LimitedCounter {
     taken: AtomicUsize,
@@ -53,7 +53,7 @@ impl CounterPermit {
         CounterPermit { gauge: Arc::clone(gauge), amount: 0 }
     }
 
-    /// Takes `amount` more; none: the limit is in the way.
+    /// Takes `amount` more. `None` if that exceeds the limit.
     fn grow(&mut self, amount: usize, limit: usize) -> Option<()> {
         let mut more = self.gauge.take(amount, limit)?;
         self.amount += std::mem::take(&mut more.amount);
@@ -67,24 +67,24 @@ impl Drop for CounterPermit {
     }
 }
 
-/// What one tenant has under way.
+/// One tenant's usage.
 struct TenantUsage {
     calls: Arc<LimitedCounter>,
     bytes: Arc<LimitedCounter>,
-    /// The limiter with the rate it was made for; another rate makes another limiter.
+    /// The rate limiter, with the rate it was made for. A new rate makes a new limiter.
     rate: Option<(Rate, Arc<DefaultDirectRateLimiter>)>,
 }
 
-/// The gates that every call passes.
+/// The limits that every call passes.
 #[derive(Default)]
 pub struct Admission {
     calls: Arc<LimitedCounter>,
     bytes: Arc<LimitedCounter>,
-    // A tenant gets here with a verified token only, so there are as many as there are customers.
+    // Only a verified token adds a tenant, so the map has at most as many entries as there are customers.
     tenants: papaya::HashMap<Arc<str>, Arc<TenantUsage>>,
 }
 
-/// A permit among all calls under way.
+/// A permit among all calls in flight.
 #[derive(Debug)]
 pub struct CallPermit {
     _taken: CounterPermit,
@@ -105,17 +105,18 @@ pub struct CallPermits {
     pub(crate) memory: Option<MemoryPermit>,
 }
 
-/// Room for the payload bytes of one call.
+/// Memory for the payload bytes of one call.
 #[derive(Debug)]
 pub struct MemoryPermit {
     all: CounterPermit,
-    /// None: it is an operator's.
+    /// `None` for an operator's request.
     of_tenant: Option<CounterPermit>,
     most: usize,
 }
 
 impl MemoryPermit {
-    /// Takes room for `bytes` more. OVERLOADED where there is none; TENANT_LIMITED where it is kept for other tenants.
+    /// Takes `bytes` more. OVERLOADED if there is no memory left, TENANT_LIMITED if the rest is reserved for
+    /// other tenants.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Error> {
         self.all.grow(bytes, self.most).ok_or_else(|| {
             Error::new(Code::Overloaded, "The gateway has too many payload bytes in flight")
@@ -124,7 +125,7 @@ impl MemoryPermit {
         let Some(of_tenant) = &mut self.of_tenant else { return Ok(()) };
         of_tenant.grow(bytes, usize::MAX);
         let (held, free) = (of_tenant.gauge.taken(), self.most.saturating_sub(self.all.gauge.taken()));
-        // A call that is its tenant's only one may have all that is there.
+        // A tenant's only call may use all memory that is left.
         if held > of_tenant.amount && !fair_share::may_take(held, free) {
             let detail = "The tenant's calls in flight use up its share of the gateway's payload bytes";
             return Err(Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER));
@@ -134,19 +135,19 @@ impl MemoryPermit {
 }
 
 impl Admission {
-    /// A place among all calls, of which there are at most `most`, or OVERLOADED.
+    /// A permit among all calls, of which there are at most `most`. Otherwise OVERLOADED.
     pub fn enter(&self, most: usize) -> Result<CallPermit, Error> {
         self.calls.take(1, most).map(|taken| CallPermit { _taken: taken }).ok_or_else(|| {
             Error::new(Code::Overloaded, "The gateway has too many calls in flight").retry_after(RETRY_AFTER)
         })
     }
 
-    /// Calls under way.
+    /// Calls in flight.
     pub fn calls(&self) -> usize {
         self.calls.taken()
     }
 
-    /// A place among the tenant's calls, or TENANT_LIMITED.
+    /// A permit among the tenant's calls. Otherwise TENANT_LIMITED.
     pub fn enter_tenant(
         &self,
         tenant: &Arc<str>,
@@ -168,12 +169,12 @@ impl Admission {
         Ok(TenantCallPermit { _taken: taken, bytes: Arc::clone(&entry.bytes) })
     }
 
-    /// Room for bytes, of which everybody has at most `most`; none of it taken yet.
+    /// Memory from a total of `most` bytes. Nothing is taken yet.
     pub fn room(&self, most: usize) -> MemoryPermit {
         MemoryPermit { all: CounterPermit::none_of(&self.bytes), of_tenant: None, most }
     }
 
-    /// The same for a call of the tenant that `place` is of, within the tenant's share.
+    /// The same for a call of the tenant with the permit `place`, within the tenant's share.
     pub fn tenant_room(&self, place: &TenantCallPermit, most: usize) -> MemoryPermit {
         MemoryPermit { of_tenant: Some(CounterPermit::none_of(&place.bytes)), ..self.room(most) }
     }
@@ -189,7 +190,7 @@ impl Admission {
             Some((rate, Arc::new(DefaultDirectRateLimiter::direct(quota))))
         };
         let fresh = |calls, bytes| Arc::new(TenantUsage { calls, bytes, rate: rate.and_then(limiter) });
-        // Another rate keeps the counts of what is under way.
+        // A new rate keeps the counts of calls in flight.
         Arc::clone(tenants.update_or_insert_with(
             Arc::clone(tenant),
             |old| fresh(Arc::clone(&old.calls), Arc::clone(&old.bytes)),

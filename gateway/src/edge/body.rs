@@ -1,12 +1,13 @@
 //! Receives a request's body within its size limit, and accounts for it while it is in memory.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::{
     core::error::{Code, Error},
     edge::admission::MemoryPermit,
+    net::body_buffer::BodyBuffer,
 };
 
 /// Receives `body`, a message of at most `limit` bytes and `framing` bytes around it, into `room`.
@@ -27,25 +28,19 @@ where
         return Err(too_large(limit));
     }
     let mut body = std::pin::pin!(body);
-    let mut only = Bytes::new();
-    let mut pieces = BytesMut::new();
+    let mut received = BodyBuffer::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             Error::new(Code::PayloadInvalid, format!("The body broke off before its end: {error}"))
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        if only.len() + pieces.len() + data.len() > most {
+        if received.so_far().len() + data.len() > most {
             return Err(too_large(limit));
         }
         room.grow(data.len())?;
-        if only.is_empty() && pieces.is_empty() {
-            only = data;
-        } else {
-            pieces.extend_from_slice(&std::mem::take(&mut only));
-            pieces.extend_from_slice(&data);
-        }
+        received.push(data);
     }
-    Ok(if pieces.is_empty() { only } else { pieces.freeze() })
+    Ok(received.finish())
 }
 
 /// PAYLOAD_TOO_LARGE, naming the limit in bytes.

@@ -1,5 +1,5 @@
-//! Health and reflection, which every port has beside its own services. Their answers may go on for as long as somebody
-//! listens; here they end with the listener. Knows nothing of what they say.
+//! Health and reflection, which every port offers beside its own services. Their answers may go on for as
+//! long as a client listens; here they end with the listener. Doesn't interpret them.
 
 use std::{
     pin::Pin,
@@ -32,13 +32,12 @@ pub struct CommonServices {
 }
 
 impl CommonServices {
-    /// Those of `routes`, for a listener that ends by `drain`.
+    /// The services in `routes`, for a listener that ends by `drain`.
     pub fn new(routes: Routes, drain: DrainSignals) -> Self {
         CommonServices { router: routes.prepare().into_axum_router(), drain }
     }
 
-    /// Answers one request. Neither a client that doesn't finish its question nor one that follows the answer keeps the
-    /// listener from ending.
+    /// Answers one request. Neither an unfinished request nor an open answer keeps the listener from ending.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let drain = self.drain.clone();
         let over = async move { drain.last_start().await }.boxed().shared();
@@ -57,7 +56,7 @@ impl CommonServices {
     }
 }
 
-/// Whether `path` is of one of them.
+/// Whether `path` belongs to one of these services.
 pub(crate) fn is_common(path: &str) -> bool {
     path.starts_with("/grpc.health.v1.Health/") || path.starts_with("/grpc.reflection.")
 }
@@ -66,11 +65,12 @@ fn draining() -> Error {
     Error::new(Code::Draining, "The gateway is shutting down")
 }
 
-/// A body that ends when `over` resolves, after all that it has at that moment: with `end`, where there is one. A question
-/// that goes on has to end as well, since its stream is not closed as long as somebody waits for more of it.
+/// A body that ends after `over` resolves, once everything available is sent; `end`, if set, is its last
+/// frame. A request body must end as well, because its stream stays open while the service waits for more of
+/// it.
 struct DrainableBody {
     body: Body,
-    /// None: it has ended.
+    /// `None` after the end.
     over: Option<Shared<BoxFuture<'static, ()>>>,
     end: fn() -> Option<Frame<Bytes>>,
 }
@@ -85,7 +85,7 @@ impl http_body::Body for DrainableBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(mut over) = self.over.take() else { return Poll::Ready(None) };
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        // An end that it has by itself then is that of the question.
+        // If the body ends by itself after `over`, the reason is that its request was ended.
         let goes_on = matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.is_data());
         if !goes_on && over.poll_unpin(cx).is_ready() {
             return Poll::Ready((self.end)().map(Ok));
@@ -109,14 +109,14 @@ mod tests {
 
     use super::*;
 
-    /// How long a client may take for an answer.
+    /// How long a client may take to receive an answer.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn watched() -> (HealthReporter, DrainSignals, Response<Body>) {
         let (health, service) = tonic_health::server::health_reporter();
         let drain = DrainSignals::default();
         let services = CommonServices::new(Routes::new(service), drain.clone());
-        // A message without a byte: the health of everything.
+        // An empty message: the health of the whole server.
         let request =
             Request::post("/grpc.health.v1.Health/Watch").header("content-type", "application/grpc");
         let request = request.body(Body::from(vec![0; 5])).expect("it is one");

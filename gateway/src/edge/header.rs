@@ -4,11 +4,11 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::core::error::{Code, Error};
 
-/// The value of a header that a request has once, if at all. A header that is there twice has no value: what stands before the
-/// gateway may have looked at the other one.
+/// The value of a header, which a request may have once at most. A repeated header is rejected, because a
+/// proxy in front of the gateway may have used the other value.
 ///
 /// # Errors
-/// PAYLOAD_INVALID names a header that is there more often.
+/// PAYLOAD_INVALID names the repeated header.
 pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h HeaderValue>, Error> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
@@ -21,7 +21,7 @@ pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
     }
 }
 
-/// Whether a request speaks gRPC: its content type tells it from HTTP on the same port.
+/// Whether a request is gRPC. The content type distinguishes it from HTTP on the same port.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }

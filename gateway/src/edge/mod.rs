@@ -1,5 +1,5 @@
-//! What the data plane and the admin API share of a request, over HTTP and gRPC: its metadata, its body, admission, and
-//! the response. Knows neither of the two.
+//! What requests to the data plane and to the admin API have in common, over HTTP and gRPC: metadata, body,
+//! admission, and the response. Knows neither of the two.
 
 pub mod admission;
 pub mod body;

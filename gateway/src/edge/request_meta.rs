@@ -7,39 +7,40 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::header::single;
-use crate::core::error::{Code, Error};
+use crate::{
+    core::error::{Code, Error},
+    grpc::timeout::{self, GRPC_TIMEOUT},
+};
 
-/// How many gateways a call went through before this one.
+/// How many gateways a call has passed before this one.
 pub const DEPTH: &str = "hookgate-depth";
-/// The caller's own id, and ours in the answer.
+/// The caller's own id in a request, and ours in the answer.
 pub const REQUEST_ID: &str = "x-request-id";
-/// Until when an HTTP caller waits, in milliseconds.
+/// How long an HTTP caller waits, in milliseconds.
 pub const TIMEOUT_MS: &str = "hookgate-timeout-ms";
-/// Until when a gRPC caller waits.
-pub const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// A call goes through no more gateways than this.
+/// The most gateways that a call passes before this one.
 const MAX_GATEWAY_DEPTH: u32 = 3;
 /// Longest correlation id, in bytes.
 const MAX_CORRELATION_ID_BYTES: usize = 128;
 
-/// A call that has just arrived: nothing of it is verified yet.
+/// A call that has just arrived. Nothing of it is verified yet.
 #[derive(Debug, Clone)]
 pub struct RequestMeta {
-    /// Our own id of it (UUIDv7).
+    /// The gateway's own id of the call (UUIDv7).
     pub request_id: Uuid,
-    /// When its headers were there.
+    /// When the headers had arrived.
     pub received: Instant,
 }
 
-/// What the headers say.
+/// The contents of the headers.
 #[derive(Debug, Clone)]
 pub struct CallHeaders {
     /// The caller's own id.
     pub correlation_id: Option<String>,
-    /// Until when the caller waits.
+    /// When the caller stops waiting.
     pub deadline: Option<Instant>,
-    /// Gateways before this one; 0 to 3.
+    /// The number of gateways before this one, 0 to 3.
     pub depth: u32,
 }
 
@@ -49,7 +50,7 @@ impl RequestMeta {
         RequestMeta { request_id: Uuid::now_v7(), received: Instant::now() }
     }
 
-    /// Reads the headers; PAYLOAD_INVALID names the one that is wrong, LOOP a call that comes around again.
+    /// Reads the headers. PAYLOAD_INVALID names the wrong one; LOOP means that the call went in a circle.
     pub fn read(&self, headers: &HeaderMap) -> Result<CallHeaders, Error> {
         let depth = depth(headers)?;
         if depth > MAX_GATEWAY_DEPTH {
@@ -88,10 +89,10 @@ fn correlation_id(headers: &HeaderMap) -> Result<Option<String>, Error> {
     }
 }
 
-/// The caller's patience: `grpc-timeout` (gRPC over HTTP/2, "Requests") or `Hookgate-Timeout-Ms`.
+/// The caller's timeout: `grpc-timeout` or `Hookgate-Timeout-Ms`.
 fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
     let of_grpc = single(headers, GRPC_TIMEOUT)?.map(|value| {
-        let timeout = value.to_str().ok().and_then(grpc_timeout);
+        let timeout = value.to_str().ok().and_then(timeout::parse);
         timeout.ok_or_else(|| invalid(GRPC_TIMEOUT, "up to 8 digits and one of H, M, S, m, u, n"))
     });
     let of_http = single(headers, TIMEOUT_MS)?.map(|value| {
@@ -102,23 +103,6 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
     });
     let (of_grpc, of_http) = (of_grpc.transpose()?, of_http.transpose()?);
     Ok(of_grpc.or(of_http))
-}
-
-fn grpc_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let number: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(number * 3600)),
-        "M" => Some(Duration::from_secs(number * 60)),
-        "S" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_millis(number)),
-        "u" => Some(Duration::from_micros(number)),
-        "n" => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -179,7 +163,7 @@ mod tests {
             for value in values {
                 headers.append(name, HeaderValue::from_static(value));
             }
-            // The other header, which stands over it, does not excuse it.
+            // The other header must be valid even though this one overrides it.
             let other = if name == TIMEOUT_MS { GRPC_TIMEOUT } else { "x" };
             headers.insert(other, HeaderValue::from_static("1S"));
             let error = RequestMeta::now().read(&headers).expect_err(name);

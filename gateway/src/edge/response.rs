@@ -1,4 +1,4 @@
-//! Writes what came of a call as an HTTP or a gRPC answer. The one place where a chain's outcome and an
+//! Encodes the outcome of a call as an HTTP or a gRPC answer. The only place where a chain's outcome and an
 //! [`Error`] meet (docs/protocol.md, section 4).
 
 use std::{fmt::Write, sync::Arc, time::Duration};
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 mod over_grpc;
 mod steps;
 
-pub use self::over_grpc::{framed, grpc_asked, grpc_end, grpc_events, grpc_refusal};
+pub use self::over_grpc::{grpc_asked, grpc_end, grpc_events, grpc_refusal};
 use self::{
     over_grpc::{grpc_error, grpc_message},
     steps::{behind, step_message},
@@ -32,22 +32,23 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Media type of an error and of a block.
 const PROBLEM_JSON: &str = "application/problem+json";
-/// Longest `Server-Timing`, in bytes: with a long chain it would outgrow the headers that clients and proxies take.
+/// Longest `Server-Timing`, in bytes. The value of a long chain could exceed the header limits of clients and
+/// proxies.
 const MAX_SERVER_TIMING_BYTES: usize = 1 << 10;
 
 const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
 
-/// A call that came to an end, with what its answer needs beside it.
+/// A finished call, with everything that its answer needs.
 pub struct InvocationResult<P: ExtensionPoint> {
-    /// When it arrived, and as what.
+    /// The metadata of the request.
     pub arrival: RequestMeta,
-    /// What came of its chain; an error when the chain was never run.
+    /// The outcome of the chain, or an error if the chain wasn't run.
     pub result: Result<ChainOutcome<P>, Error>,
-    /// How much the answer tells.
+    /// The answer's level of detail.
     pub detail: Detail,
-    /// Statuses of block codes, as they were when it arrived.
+    /// The statuses of block codes when the call arrived.
     pub statuses: Arc<BlockStatuses>,
-    /// Its permits, kept until the answer is written.
+    /// The call's permits, kept until the answer is written.
     pub permits: CallPermits,
 }
 
@@ -100,7 +101,7 @@ where
     answer
 }
 
-/// The HTTP answer to a request that is no call: an unknown path, a wrong method, a wrong content type.
+/// The HTTP answer to a request that isn't a call: an unknown path, a wrong method, a wrong content type.
 pub fn http_refusal(arrival: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
     let request_id = arrival.request_id.to_string();
     let mut answer = http_error(error, &[], detail, &request_id);
@@ -108,20 +109,20 @@ pub fn http_refusal(arrival: &RequestMeta, error: &Error, detail: Detail) -> Res
     answer
 }
 
-/// The HTTP answer to a question about the gateway itself.
+/// The HTTP answer to a request for information about the gateway.
 pub fn http_json(arrival: &RequestMeta, json: Bytes) -> Response<Body> {
     let mut answer = body(StatusCode::OK, "application/json", json);
     answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
     answer
 }
 
-/// The HTTP answer to a question that is put by GET alone, of somebody with a token. It is true for the moment, and some
-/// of it is for its reader alone.
+/// The HTTP answer to an authenticated request at a path that takes GET only. It must not be cached: it
+/// changes at any moment, and parts of it are for its reader only.
 pub fn http_question(arrival: &RequestMeta, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
     http_asked(arrival, asked.map(|json| (StatusCode::OK, json)), "GET", detail)
 }
 
-/// The HTTP answer to whatever somebody with a token asked for, at a path that takes the methods `allow`.
+/// The HTTP answer to an authenticated request at a path that takes the methods `allow`.
 pub fn http_asked(
     arrival: &RequestMeta,
     asked: Result<(StatusCode, Bytes), Error>,
@@ -146,7 +147,7 @@ pub fn http_asked(
     answer
 }
 
-/// The HTTP answer that goes on: server-sent events.
+/// A streaming HTTP answer: server-sent events.
 pub fn http_events(arrival: &RequestMeta, events: Body) -> Response<Body> {
     let mut answer = Response::new(events);
     let headers = answer.headers_mut();
@@ -202,7 +203,7 @@ where
     answer
 }
 
-/// Why there is no decision, and what the steps of the chain did if one ran.
+/// Why there is no decision, and the steps of the chain if one ran.
 struct FailedInvocation {
     error: Error,
     steps: Vec<StepReport>,
@@ -279,7 +280,7 @@ fn block_message(block: &Block, detail: Detail) -> wire::Block {
     }
 }
 
-/// The sentence for the caller. With `answer.detail: minimal` why a plugin failed is the operator's alone.
+/// The message for the caller. With `answer.detail: minimal`, only operators learn why a plugin failed.
 fn sentence(error: &Error, detail: Detail) -> &str {
     match (detail, &error.step) {
         (Detail::Minimal, Some(_)) => error.code.meaning(),
@@ -287,7 +288,7 @@ fn sentence(error: &Error, detail: Detail) -> &str {
     }
 }
 
-/// Challenge of our own 401 (RFC 6750, section 3); a block's names another scheme.
+/// The challenge of the gateway's own 401 (RFC 6750, section 3). A block's challenge names another scheme.
 const fn challenge(code: Code) -> Option<&'static str> {
     match code {
         Code::TokenMissing => Some("Bearer error=\"invalid_request\", error_description=\"no bearer token\""),
@@ -301,7 +302,7 @@ const fn challenge(code: Code) -> Option<&'static str> {
 }
 
 fn title(status: StatusCode) -> &'static str {
-    // 499 is the only status of ours that no registry names.
+    // 499 is the only status used here that no registry names.
     status.canonical_reason().unwrap_or("Client Closed Request")
 }
 
@@ -337,7 +338,7 @@ fn common_headers<P: ExtensionPoint>(finished: &InvocationResult<P>) -> HeaderMa
     timing_headers(&finished.arrival, steps, finished.detail)
 }
 
-/// Our id of the call, and where its time went, in milliseconds (W3C Server Timing).
+/// The gateway's id of the call, and its time per step, in milliseconds (W3C Server Timing).
 fn timing_headers(arrival: &RequestMeta, steps: &[StepReport], detail: Detail) -> HeaderMap {
     let millis = |time: Duration| time.as_secs_f64() * 1000.0;
     let queue: Duration = steps.iter().map(|step| step.queue).sum();

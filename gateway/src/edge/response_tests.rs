@@ -79,7 +79,7 @@ fn error(code: Code) -> Error {
     Error { step: Some(Box::new(step)), ..Error::new(code, "Plugin 'guard' failed: why") }
 }
 
-/// A status of gRPC's that is all in the headers.
+/// A gRPC status that is entirely in the headers.
 fn status_of(answer: &Response<Body>) -> Status {
     Status::from_header_map(answer.headers()).expect("an error is all in the headers")
 }
@@ -105,7 +105,7 @@ fn decision(answer: &Response<Body>) -> Option<&str> {
     answer.headers().get(&DECISION).and_then(|value| value.to_str().ok())
 }
 
-/// Statuses that a configuration may hold for codes that are not fixed.
+/// Statuses that a configuration may set for codes that are not fixed.
 fn statuses() -> impl Strategy<Value = BlockStatuses> {
     let of_all = prop::collection::btree_map("[A-Z_]{1,12}", 400..=499_u16, 0..4);
     let of_plugin = prop::collection::btree_map("[A-Z_]{1,12}", 400..=499_u16, 0..4);
@@ -256,7 +256,7 @@ fn every_failed_step_is_an_error_of_the_plugins_side() {
 }
 
 #[test]
-fn a_failed_step_tells_its_reason_only_where_all_is_told() {
+fn a_failed_step_shows_its_reason_only_at_full_detail() {
     let error = error(Code::PluginError);
     assert!(sentence(&error, Detail::Full).contains("guard"));
     assert_eq!(sentence(&error, Detail::Minimal), Code::PluginError.meaning());

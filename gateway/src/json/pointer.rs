@@ -1,4 +1,4 @@
-//! JSON pointers (RFC 6901), built token by token.
+//! JSON pointers (RFC 6901): how their tokens are escaped, built and taken apart.
 
 use std::{borrow::Cow, fmt::Write};
 
@@ -6,16 +6,36 @@ use std::{borrow::Cow, fmt::Write};
 /// Hookgate accepts comes close.
 const MAX_TOKEN_BYTES: usize = 128;
 
-/// Appends the reference token of an object's key.
+/// An object's key as a token.
+pub fn escape(key: &str) -> Cow<'_, str> {
+    match key.contains(['~', '/']) {
+        true => Cow::Owned(key.replace('~', "~0").replace('/', "~1")),
+        false => Cow::Borrowed(key),
+    }
+}
+
+/// The key that a token stands for.
+pub fn unescape(token: &str) -> Cow<'_, str> {
+    match token.contains('~') {
+        true => Cow::Owned(token.replace("~1", "/").replace("~0", "~")),
+        false => Cow::Borrowed(token),
+    }
+}
+
+/// The pointer to the member `key` of the object at `pointer`.
+pub fn child(pointer: &str, key: &str) -> String {
+    format!("{pointer}/{}", escape(key))
+}
+
+/// The keys on the way to the value at `pointer`.
+pub fn keys(pointer: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    pointer.split('/').skip(1).map(unescape)
+}
+
+/// Appends a key from a request. A long key is cut, so the pointer is for people to read and not to follow.
 pub fn push_key(pointer: &mut String, key: &str) {
     pointer.push('/');
-    for character in cut(key).chars() {
-        match character {
-            '~' => pointer.push_str("~0"),
-            '/' => pointer.push_str("~1"),
-            other => pointer.push(other),
-        }
-    }
+    pointer.push_str(&escape(&cut(key)));
 }
 
 /// The part of a caller's text that a message may show: the first 128 bytes.
@@ -77,6 +97,17 @@ impl JsonLocation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_survives_escaping_whatever_it_holds() {
+        for key in ["", "a", "~", "/", "~1", "~01", "/~0/", "é~"] {
+            assert_eq!(unescape(&escape(key)), key);
+            assert_eq!(keys(&child("/a", key)).collect::<Vec<_>>(), ["a", key]);
+        }
+        assert_eq!(escape("~1/"), "~01~1");
+        let long = "k".repeat(2 * MAX_TOKEN_BYTES);
+        assert_eq!(child("", &long), format!("/{long}"));
+    }
 
     #[test]
     fn tokens_are_escaped_and_long_ones_cut() {

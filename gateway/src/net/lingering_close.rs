@@ -1,5 +1,6 @@
-//! Takes the rest of a request's body that nobody read, after the answer is given. Closed with unread bytes, a TCP
-//! connection is reset, and a client that still sends loses the very answer that says why it was refused.
+//! Reads and discards the rest of a request's body after its answer. If a TCP connection is closed with
+//! unread bytes, it is reset, and a client that is still sending loses the answer that says why it was
+//! rejected.
 
 use std::{
     pin::Pin,
@@ -12,12 +13,12 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{runtime::Handle, time::timeout};
 
-/// What is taken of one body, in bytes: the largest request limit there is, twice.
+/// The most bytes that are discarded of one body: twice the largest request limit.
 const MAX_DISCARD_BYTES: usize = 32 << 20;
-/// And for how long.
+/// The longest time for discarding.
 const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// A body whose rest is read and thrown away when it is dropped before its end.
+/// A body that is read to its end in the background when it is dropped early.
 pub(crate) struct LingeringBody<B>(Option<B>)
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -69,7 +70,7 @@ where
 {
     fn drop(&mut self) {
         let rest = self.0.take().filter(|body| !body.is_end_stream());
-        // No runtime: the process ends, and the connection with it.
+        // Without a runtime the process is ending, and the connection with it.
         if let (Some(rest), Ok(runtime)) = (rest, Handle::try_current()) {
             runtime.spawn(timeout(MAX_DISCARD_TIME, discard(rest)));
         }
@@ -100,7 +101,7 @@ mod tests {
         Ok(Frame::data(Bytes::from(vec![0; size])))
     }
 
-    /// A body of a channel's pieces.
+    /// A body whose pieces come from a channel.
     fn piecewise() -> (mpsc::Sender<usize>, impl Body<Data = Bytes, Error = Infallible> + Send + Unpin) {
         let (pieces, receiver) = mpsc::channel(1);
         let frames = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<usize>| {
@@ -115,7 +116,7 @@ mod tests {
         let (pieces, body) = piecewise();
         drop(LingeringBody::new(body));
         for _ in 0..10 {
-            pieces.send(100).await.expect("somebody takes it");
+            pieces.send(100).await.expect("the receiver takes it");
         }
     }
 

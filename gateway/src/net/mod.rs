@@ -1,5 +1,7 @@
-//! Listeners and sockets: accepting connections, the admin socket, closing without losing an answer. Knows no request.
+//! Listeners and sockets: accepting connections, the admin socket, closing without losing an answer; and the
+//! bytes of a body. Doesn't interpret requests.
 
+pub mod body_buffer;
 pub mod lingering_close;
 pub mod prefixed_io;
 pub mod read_after_write_error;

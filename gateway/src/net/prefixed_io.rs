@@ -1,4 +1,4 @@
-//! A stream whose first bytes were looked at: they are read once more, and then the stream itself.
+//! A stream whose first bytes were already read: it yields them once more, and then the rest.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pin_project! {
-    /// Reads `start` and then what is left of the stream; writes to the stream.
+    /// Reads `start` and then the rest of the stream. Writes to the stream.
     pub(crate) struct PrefixedIo<S> {
         start: Bytes,
         #[pin]

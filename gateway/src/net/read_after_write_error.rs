@@ -1,9 +1,9 @@
-//! A stream on which what the other end said last is heard even where it takes nothing more.
+//! A stream that can still be read to its end after a write failed.
 //!
-//! A plugin that goes says in a GOAWAY which calls it leaves out, and closes. A write that meets the closed end fails
-//! at once; taken for the end of the connection, it would leave that GOAWAY unread, and calls that were never
-//! processed would be lost (docs/protocol.md, section 2). So a failed write is kept quiet: reading comes to the end
-//! by itself.
+//! A plugin that shuts down sends a GOAWAY, which says which calls it will not process, and closes. A write
+//! to the closed connection fails at once. If that counted as the end of the connection, the GOAWAY would
+//! stay unread, and calls that were never processed would be lost (docs/protocol.md, section 2). So a failed
+//! write is ignored, and reading reaches the end by itself.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads as the stream within; what it doesn't take any more is thrown away.
+/// Reads like the inner stream. Discards whatever the inner stream doesn't accept any more.
 pub(crate) struct IgnoreWriteErrors<S> {
     stream: S,
-    /// A write failed.
+    /// A write has failed.
     takes_nothing: bool,
 }
 
@@ -25,7 +25,7 @@ impl<S: Unpin> IgnoreWriteErrors<S> {
         IgnoreWriteErrors { stream, takes_nothing: false }
     }
 
-    /// Has `write` done, or gives `done` where that is in vain.
+    /// Calls `write`, or returns `done` if an earlier write failed.
     fn unless_in_vain<T>(
         mut self: Pin<&mut Self>,
         done: T,
@@ -95,7 +95,7 @@ mod tests {
         ours.write_all(b"never read").await.expect("there is room");
         theirs.write_all(b"goodbye").await.expect("there is room");
         drop(theirs);
-        // Over TCP the first of them goes out, and only what it is answered with fails the next.
+        // Over TCP the first write goes out, and only the peer's answer to it fails the next one.
         let in_vain = async {
             while !ours.takes_nothing {
                 ours.write_all(b"in vain").await.expect("it is kept quiet");
@@ -107,7 +107,7 @@ mod tests {
         let mut heard = [0; 7];
         ours.read_exact(&mut heard).await.expect("it was said before");
         assert_eq!(&heard, b"goodbye");
-        // The end, or the reset that is behind it.
+        // The end, or a reset after it.
         assert!(matches!(ours.read(&mut heard).await, Ok(0) | Err(_)));
     }
 

@@ -1,5 +1,5 @@
-//! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, with TLS or without, no delay on small packets,
-//! and a drain that says GOAWAY and waits.
+//! The accept loop of every listener: HTTP/1.1 and HTTP/2 on one port, with or without TLS, TCP_NODELAY, and
+//! a drain that sends GOAWAY and waits.
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
@@ -29,43 +29,44 @@ use crate::{
     tls,
 };
 
-/// How long a client may take; then it is hung up on.
+/// How long a client may take before its connection is closed.
 #[derive(Debug, Clone, Copy)]
 struct Timeouts {
-    /// For its headers; and before them for the TLS handshake and the bytes that tell which HTTP it speaks.
+    /// For its headers, and before them for the TLS handshake and the first bytes, which tell the HTTP
+    /// version.
     headers: Duration,
-    /// For taking an answer that is ready.
+    /// For receiving an answer that is ready.
     answer: Duration,
 }
 
 const TIMEOUTS: Timeouts = Timeouts { headers: Duration::from_secs(10), answer: Duration::from_secs(60) };
-/// What HTTP/2 begins with (RFC 9113, section 3.4).
+/// The connection preface of HTTP/2 (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// All headers of a request together, in bytes: a token is at most 8 KiB.
+/// All headers of a request together, in bytes. A token has at most 8 KiB.
 const MAX_HEADER_BYTES: u32 = 32 << 10;
-/// Calls under way on one connection; more wait. Admission is for all connections together.
+/// Calls in flight on one connection; further ones wait. Admission limits all connections together.
 const MAX_STREAMS: u32 = 1024;
-/// Pings find connections whose other end is gone.
+/// Pings detect connections whose other end is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// After accept fails (too many open files), wait so long.
+/// The delay after a failed accept, such as for too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a connection may take to begin its request when no more are taken: one that was made just before is not
-/// hung up on with its request on the way.
+/// How long a connection may take to begin its request after the listener is closed, so that a connection
+/// made just before is not closed while its request is on the way.
 const FINAL_REQUEST_WINDOW: Duration = Duration::from_millis(300);
 /// How long connections are still accepted then.
 const FINAL_ACCEPT_WINDOW: Duration = Duration::from_millis(50);
-/// How many at most: some more than the system keeps waiting.
+/// The most connections that are accepted then: somewhat more than the system's backlog.
 const MAX_FINAL_CONNECTIONS: usize = 4096;
 
-/// The end of a listener, in two steps.
+/// The two steps in which a listener ends.
 #[derive(Debug, Clone, Default)]
 pub struct DrainSignals {
-    /// Answers over HTTP/1.1 close their connection, so that at `goaway` no request is on its way over an old one, which
-    /// nothing but an error could answer.
+    /// Close HTTP/1.1 connections with their next answer. Otherwise a request could be on its way at
+    /// `goaway`, and could only be answered with an error.
     pub soon: CancellationToken,
-    /// No more connections; those there finish their calls.
+    /// Accept no more connections; open ones finish their calls.
     pub goaway: CancellationToken,
 }
 
@@ -75,8 +76,8 @@ pub trait RequestHandler: Clone + Send + 'static {
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// Accepts connections, over TLS if there is `tls`, until `drain`, then lets each finish its calls. `connections` knows
-/// when all are closed.
+/// Accepts connections, over TLS if `tls` is set, until `drain`, and then lets each one finish its calls.
+/// `connections` tracks them until they are closed.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<tls::Server>,
@@ -88,7 +89,7 @@ pub async fn serve(
     accept(|| async { Ok(listener.accept().await?.0) }, begin, &drain, connections).await;
 }
 
-/// The same on a socket of this machine, without TLS: each request carries the [`LocalUser`] who sent it.
+/// The same for a Unix socket, without TLS. Each request carries the [`LocalUser`] who sent it.
 pub async fn serve_local(
     listener: UnixListener,
     edge: impl RequestHandler + Sync,
@@ -108,7 +109,7 @@ pub async fn serve_local(
     accept(accepted, begin, &drain, connections).await;
 }
 
-/// Has every connection that is accepted begun as a task of `connections`, until `drain`.
+/// Accepts connections, and starts each one as a task of `connections`, until `drain`.
 async fn accept<S, A, C>(
     accepted: impl Fn() -> A,
     begin: impl Fn(S) -> C,
@@ -120,7 +121,7 @@ async fn accept<S, A, C>(
 {
     let last = async {
         drain.goaway.cancelled().await;
-        // Those that the system has accepted already would be reset with the listener.
+        // Connections that the system has already accepted would be reset with the listener.
         tokio::time::sleep(FINAL_ACCEPT_WINDOW).await;
     };
     let mut last = std::pin::pin!(last);
@@ -128,7 +129,8 @@ async fn accept<S, A, C>(
     loop {
         let accepted = tokio::select! {
             biased;
-            // First, since time may have stood still for this task: a connection that waits here came before the end.
+            // First, because this task may have been delayed: a connection that waits here arrived before the
+            // end.
             accepted = accepted() => accepted,
             () = &mut last => return,
         };
@@ -157,7 +159,7 @@ async fn connection(
     drain: DrainSignals,
     patience: Timeouts,
 ) {
-    // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
+    // Otherwise small answers wait up to 40 ms for the peer's delayed acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the connection is already gone");
         return;
@@ -165,7 +167,7 @@ async fn connection(
     converse(begin(stream, tls), edge, drain, patience).await;
 }
 
-/// Serves the connection that `begin` makes of what was accepted.
+/// Serves the connection that `begin` makes from an accepted one.
 async fn converse<S>(
     begin: impl Future<Output = io::Result<PrefixedIo<S>>>,
     edge: impl RequestHandler,
@@ -210,7 +212,7 @@ async fn converse<S>(
     let served = async {
         tokio::select! {
             biased;
-            // First: told to shut down before it has looked at what the request begins with, it just ends.
+            // First: a connection that is told to shut down before its first bytes are read just ends.
             ended = connection.as_mut() => return ended,
             () = drain.goaway.cancelled() => connection.as_mut().graceful_shutdown(),
         }
@@ -225,7 +227,7 @@ async fn converse<S>(
 }
 
 impl DrainSignals {
-    /// Resolves when no request that came before the end is still on its way.
+    /// Resolves when every request that arrived before the end has begun.
     pub(crate) async fn last_start(&self) {
         self.goaway.cancelled().await;
         tokio::time::sleep(FINAL_REQUEST_WINDOW).await;
@@ -235,8 +237,8 @@ impl DrainSignals {
 /// A caller's connection, decrypted.
 type CallerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// The handshake, if there is one, and the first bytes, as many as tell HTTP/2 from HTTP/1: the builder waits for them
-/// without a limit.
+/// The TLS handshake, if there is one, and as many first bytes as tell HTTP/2 from HTTP/1. Without this, the
+/// builder would wait for those bytes without a limit.
 async fn begin(stream: TcpStream, tls: Option<tls::Server>) -> io::Result<PrefixedIo<CallerStream>> {
     let mut stream = match tls {
         None => Either::Left(stream),
@@ -267,7 +269,7 @@ fn builder(patience: Timeouts) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(patience.headers)
-        // The buffer holds a request's head as a whole, so this bounds it; bodies go through in pieces.
+        // A request's head must fit into the buffer, so this limits it. Bodies pass through in pieces.
         .max_buf_size(MAX_HEADER_BYTES as usize);
     builder
         .http2()
@@ -279,9 +281,9 @@ fn builder(patience: Timeouts) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// HTTP/2 can end one request and keep the connection; HTTP/1.1 has to take what the client still sends.
+/// HTTP/2 can end one request and keep the connection. HTTP/1.1 has to read what the client still sends.
 fn with_body(request: Request<Incoming>) -> Request<Body> {
-    // One that waits for `100 Continue` sends nothing that it was not asked for.
+    // A client that waits for `100 Continue` sends nothing unless asked.
     let lingers = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
     request.map(|body| if lingers { Body::new(LingeringBody::new(body)) } else { Body::new(body) })
 }

@@ -5,11 +5,11 @@ use tokio::{io::AsyncWriteExt, net::TcpSocket, sync::mpsc, task::JoinHandle};
 use super::*;
 use crate::{config, net::tracked_body};
 
-/// Far more than is waited for.
+/// Far longer than any test waits.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Answers with more bytes than sockets hold, and tells when what the answer holds is let go.
+/// Answers with more bytes than socket buffers hold, and tells when what the answer holds is dropped.
 #[derive(Clone)]
 struct Large(mpsc::Sender<()>);
 
@@ -21,7 +21,7 @@ impl RequestHandler for Large {
     }
 }
 
-/// A client connected to a port that serves with this patience. The receiver ends when no answer holds anything.
+/// A client connected to a port with these timeouts. The receiver ends when no answer holds anything.
 async fn connected(patience: Timeouts) -> (TcpStream, mpsc::Receiver<()>, JoinHandle<()>) {
     connected_to(None, patience).await
 }
@@ -52,7 +52,7 @@ async fn a_connection_that_does_not_say_what_it_speaks_is_closed() {
     }
 }
 
-/// A listener's side of TLS with a certificate that nobody knows.
+/// A listener's TLS with a certificate that no client trusts.
 fn unknown() -> tls::Server {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -66,7 +66,7 @@ fn unknown() -> tls::Server {
 
 #[tokio::test]
 async fn a_handshake_that_does_not_end_is_ended() {
-    // Nothing; the head of a record; the head of a ClientHello that says there is more.
+    // No byte; the head of a record; the head of a ClientHello that announces more.
     for start in [&b""[..], &[22, 3, 1], &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
         let patience = Timeouts { headers: SHORT, answer: LONG };
         let (mut client, _released, serving) = connected_to(Some(unknown()), patience).await;
@@ -96,7 +96,7 @@ async fn bytes_that_come_one_by_one_are_a_request_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_holds_what_it_holds_until_its_connection_is_ended() {
+async fn an_unread_answer_keeps_what_it_holds_until_its_connection_ends() {
     let (mut client, mut released, serving) = connected(Timeouts { headers: LONG, answer: LONG }).await;
     client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     client.readable().await.unwrap();

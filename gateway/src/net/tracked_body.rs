@@ -1,5 +1,5 @@
-//! What an answer holds until it is written, and how long that may take (docs/protocol.md, section 6). Knows nothing
-//! of calls: it sees bodies.
+//! What an answer holds until it is written, and how long that may take (docs/protocol.md, section 6). Works
+//! on any body, and knows nothing of calls.
 
 use std::{
     any::Any,
@@ -14,12 +14,13 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
-/// Attaches `held` to an answer: it is dropped when the last byte of the answer is written, or its connection is gone.
+/// Attaches `held` to an answer. It is dropped when the last byte of the answer is written, or when the
+/// connection is gone.
 pub(crate) fn hold<B>(answer: &mut Response<B>, held: impl Any + Send + Sync) {
     answer.extensions_mut().insert(ResponseGuard(Arc::new(held)));
 }
 
-/// Says of an answer that it has no end in sight: it waits to be written only while a piece of it does.
+/// Marks an answer as endless: its write deadline applies to each piece.
 pub(crate) fn goes_on<B>(answer: &mut Response<B>) {
     answer.extensions_mut().insert(StreamingMarker);
 }
@@ -30,15 +31,15 @@ struct StreamingMarker;
 #[derive(Clone)]
 struct ResponseGuard(#[expect(dead_code, reason = "it is there to be dropped")] Arc<dyn Any + Send + Sync>);
 
-/// The answers of one connection that are not written yet. They are told by two marks and not by one timer each:
-/// every answer has the mark of the time it was begun in.
+/// The answers of one connection that are not fully written. Two marks replace a timer per answer: every
+/// answer has the mark of the period in which it began.
 #[derive(Default)]
 pub(crate) struct Unsent {
     young: Mutex<Arc<()>>,
 }
 
 impl Unsent {
-    /// The answer's body, which knows when it is written.
+    /// Wraps an answer's body, so that it is known when it is written.
     pub(crate) fn watch(self: &Arc<Self>, mut answer: Response<AnyBody>) -> Response<TrackedBody> {
         let goes_on = answer.extensions_mut().remove::<StreamingMarker>().map(|_| Arc::clone(self));
         let mark = goes_on.is_none().then(|| self.mark());
@@ -46,13 +47,12 @@ impl Unsent {
         answer.map(|body| TrackedBody { body, hold, goes_on })
     }
 
-    /// The mark of now.
+    /// The mark of the current period.
     fn mark(&self) -> Arc<()> {
         Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns when part of an answer has waited for longer than half of `within` to be written, at the latest when it
-    /// has waited for the whole.
+    /// Returns when part of an answer has waited to be written for between half of `within` and all of it.
     pub(crate) async fn overdue(&self, within: Duration) {
         let mut old = Arc::default();
         loop {
@@ -71,12 +71,12 @@ struct BodyGuard {
     _held: Option<ResponseGuard>,
 }
 
-/// The body of an answer. Its bytes hold what the answer holds: the connection takes a body to its end long before
-/// it has written all of it.
+/// The body of an answer. Its bytes hold what the answer holds, because the connection polls a body to its
+/// end long before all bytes are written.
 pub(crate) struct TrackedBody {
     body: AnyBody,
     hold: BodyGuard,
-    /// Where it goes on: its pieces get their marks one by one.
+    /// Set for an endless answer, whose pieces get marks one by one.
     goes_on: Option<Arc<Unsent>>,
 }
 

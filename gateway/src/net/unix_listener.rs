@@ -1,5 +1,5 @@
-//! A Unix socket whose file is its lock: whoever may open it is let in, so nobody but its owner may, from its first moment
-//! on. Owns the file: how it gets there, what gives way to it, and that it goes. Knows nothing of what is answered.
+//! A Unix socket that is protected by its file mode: from its first moment on, only its owner and root can
+//! open it. Owns the file: creates it, replaces stale ones, and removes it. Doesn't interpret requests.
 
 use std::{
     fs::{self, Permissions},
@@ -15,21 +15,22 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use super::server::RequestHandler;
 
-/// Nobody but the owner, and root.
+/// Only the owner and root.
 const SOCKET_MODE: u32 = 0o600;
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 128;
-/// How often a file is looked at that keeps changing, because others start and end there.
+/// How often a path is checked that keeps changing because other processes start and end there.
 const MAX_CLEAR_ATTEMPTS: usize = 8;
 
-/// Who is at the other end, as the system says. On a request it says that it came this way.
+/// The peer's user as the system reports it. On a request, it shows that the request came over the Unix
+/// socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalUser {
-    /// Its user id.
+    /// The user id.
     pub uid: u32,
 }
 
-/// Answers as `edge` does, which finds the [`LocalUser`] among the request's extensions.
+/// Answers as `edge` does, and adds the [`LocalUser`] to the request's extensions.
 #[derive(Clone)]
 pub(crate) struct WithPeerCred<E> {
     pub(crate) edge: E,
@@ -43,7 +44,8 @@ impl<E: RequestHandler + Sync> RequestHandler for WithPeerCred<E> {
     }
 }
 
-/// The file of a socket that this process listens on. Dropped, it removes it, if it is still the same one.
+/// The file of a socket that this process listens on. Dropping it removes the file, if it is still the same
+/// one.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -53,11 +55,12 @@ pub struct SocketFile {
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// Listens at `path`. The file is made beside it, out of reach until it listens and has its mode, and then takes its
-/// name: a process that finds it by that name finds it whole, and one that nobody listens on was left behind.
+/// Listens at `path`. The file is created beside its final path, and gets its name when it has its mode and
+/// is listening. So a process that finds it by that name finds it complete, and a file that nobody listens on
+/// is stale.
 ///
 /// # Errors
-/// Why it can't, and what to do, in words.
+/// A sentence with the reason and the remedy.
 pub async fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     let folder = path.parent().unwrap_or(path);
     let mut made = make(folder).map_err(|error| unmade(folder, &error))?;
@@ -80,7 +83,7 @@ fn make(folder: &Path) -> io::Result<NamedTempFile<UnixListener>> {
     temporary().make_in(folder, |path| {
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
-        // Nobody can connect before it listens.
+        // No process can connect before it listens.
         fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
         socket.listen(BACKLOG)
     })
@@ -102,7 +105,7 @@ fn unmade(folder: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Makes room at `path` if what is there was left behind by a process that ended.
+/// Removes a file at `path` that a process left behind when it ended.
 async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let there = match fs::symlink_metadata(path) {
@@ -121,7 +124,7 @@ async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
                 "there is a socket that belongs to another user: remove it, or choose another path".into()
             );
         }
-        // One whose queue is full is listened on too.
+        // A socket with a full queue is in use too.
         Ok(_) | Err(_) => {
             return Err("another process listens there: stop it, or choose another path".into());
         }
@@ -130,7 +133,7 @@ async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
     removed.map_err(|error| format!("the stale socket can't be removed: {error}"))
 }
 
-/// Removes what was left behind at `path`, and not what another process may have put there since it was looked at.
+/// Removes the stale file at `path`, but not a file that another process has put there since it was checked.
 async fn remove(folder: &Path, path: &Path) -> io::Result<()> {
     let renamed = temporary().make_in(folder, |aside| fs::rename(path, aside));
     let aside = match renamed {
@@ -144,12 +147,13 @@ async fn remove(folder: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Sockets take their names when they listen, and then nothing refuses a connection but a process that has ended.
+/// Sockets get their names when they already listen, so only the socket of an ended process refuses
+/// connections.
 fn is_left_behind(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
 }
 
-/// A name that is as short as can be: the path has to fit into an address.
+/// A name as short as possible, because the path must fit into an address.
 fn temporary() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".").rand_bytes(6);
@@ -157,7 +161,7 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
 }
 
 impl SocketFile {
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }

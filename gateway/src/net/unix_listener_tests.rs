@@ -1,10 +1,10 @@
-//! Sockets that others have, left behind, or take at the same moment.
+//! Tests with sockets that other processes use, have left behind, or take at the same moment.
 
 use std::{os::unix::net::UnixListener as Std, thread};
 
 use super::*;
 
-/// A folder without a trace but for `names`.
+/// Asserts that a folder contains `names` and nothing else.
 fn holds(folder: &Path, names: &[&str]) {
     let mut there: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     there.sort();
@@ -52,7 +52,7 @@ async fn what_is_listened_on_and_what_is_no_socket_stay() {
 }
 
 #[tokio::test]
-async fn a_listener_that_takes_nobody_any_more_is_one_all_the_same() {
+async fn a_listener_with_a_full_queue_counts_as_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let socket = UnixSocket::new_stream().unwrap();
@@ -65,7 +65,7 @@ async fn a_listener_that_takes_nobody_any_more_is_one_all_the_same() {
     assert!(listen(&path).await.is_err_and(|why| why.starts_with("another process listens there")));
 }
 
-/// Each finds the same file left behind; one takes its place, and no other takes that one's.
+/// All find the same stale file. One takes its place, and no other takes that one's.
 #[test]
 fn of_several_that_start_at_once_one_listens() {
     for _ in 0..20 {
@@ -85,9 +85,9 @@ fn of_several_that_start_at_once_one_listens() {
     }
 }
 
-/// Another process has taken the name in the meantime: that file is not ours to remove.
+/// Another process has taken the name in the meantime; its file must stay.
 #[tokio::test]
-async fn a_file_that_is_anothers_by_now_stays() {
+async fn a_file_that_now_belongs_to_another_process_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let (_listener, file) = listen(&path).await.unwrap();

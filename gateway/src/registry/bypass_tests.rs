@@ -63,7 +63,7 @@ fn asked(
 }
 
 #[test]
-fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended() {
+fn a_bypass_is_always_of_the_api_and_removes_expired_ones() {
     let contents = contents(vec![
         (ObjectKind::Bypass, "floor@acme", bypass("floor", "1969-12-31T23:59:00Z")),
         (ObjectKind::Bypass, "soft@acme", bypass("soft", "1970-01-01T00:00:00Z")),
@@ -178,7 +178,7 @@ fn broken(until: &str) -> Change {
 const LATE: &str = "2970-01-01T00:00:00Z";
 
 #[test]
-fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_the_same_objects() {
+fn active_contents_take_the_newest_bypasses_of_the_same_objects() {
     let current = Arc::new(contents(Vec::new()));
     let next = |at: &Contents, changes: &[Change]| at.after(at.revision() + 1, changes).expect("right");
     let said = |contents: &Arc<Contents>| -> Vec<String> {

@@ -52,7 +52,7 @@ fn expected(
             (_, Some(Value::Object(labels))) => {
                 labels.iter().all(|(key, value)| tenant["labels"].get(key) == Some(value))
             }
-            other => panic!("for nobody: {other:?}"),
+            other => panic!("for no tenant: {other:?}"),
         };
         let disabled = tenant["disable"].as_array().is_some_and(|list| list.contains(&binding["name"]));
         let is_at = match (

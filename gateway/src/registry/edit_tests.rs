@@ -86,7 +86,7 @@ fn a_merge_is_that_of_rfc_7396() {
 
 proptest! {
     #[test]
-    fn a_write_is_granted_upon_the_version_that_is_there_alone(expected in 0_u64..8) {
+    fn a_write_succeeds_only_with_the_current_version(expected in 0_u64..8) {
         let spec = json!({ "plugin": "p", "tenant": "*", "priority": 2 });
         let edit = Edit { kind: ObjectKind::Binding, name: "b".into(), expected: Some(expected), wish: EditAction::Be(spec) };
         let granted = changes(&contents(false), &[edit]);

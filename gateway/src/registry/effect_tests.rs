@@ -85,7 +85,7 @@ fn whichever_fact_of_a_step_is_another_its_plan_changes_for_its_tenant_alone() {
 }
 
 #[test]
-fn what_a_plugin_describes_itself_as_changes_the_plans_that_it_stands_in() {
+fn a_changed_manifest_changes_the_plugins_plans() {
     let plain = || config(json!({}), json!({}));
     let before = built(plain(), manifest("1.0.0", Access::Read, json!({})));
     for (fact, now) in [
@@ -105,7 +105,7 @@ fn what_a_plugin_describes_itself_as_changes_the_plans_that_it_stands_in() {
 }
 
 #[test]
-fn a_bypass_for_a_tenant_that_is_not_listed_is_told_of_that_tenant() {
+fn a_bypass_for_an_unlisted_tenant_names_that_tenant() {
     let usual = || manifest("1.0.0", Access::Read, json!({}));
     let before = built(config(json!({}), json!({})), usual());
     let mut with = config(json!({}), json!({}));

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     config::{Problem, is_reference, shown_reference},
     core::object::ObjectKind,
+    json::pointer::child,
     store::Spec,
 };
 
@@ -73,16 +74,15 @@ fn hide(value: &mut Value) {
 
 /// Visits every scalar with its pointer.
 fn walk(value: &mut Value, pointer: &str, visit: &mut impl FnMut(&str, &mut Value)) {
-    let below = |key: &str| format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
     match value {
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                walk(item, &below(&at.to_string()), visit);
+                walk(item, &child(pointer, &at.to_string()), visit);
             }
         }
         Value::Object(members) => {
             for (key, member) in members {
-                walk(member, &below(key), visit);
+                walk(member, &child(pointer, key), visit);
             }
         }
         scalar => visit(pointer, scalar),

@@ -45,7 +45,7 @@ proptest! {
 }
 
 #[test]
-fn a_mask_that_stands_for_nothing_is_a_mistake() {
+fn a_mask_without_a_stored_value_is_a_mistake() {
     let mut spec = json!({ "config": { "new": "***", "old": ["***"] } });
     let problems = restore(&mut spec, Some(&json!({ "config": { "old": [7] } })));
     assert_eq!(problems.iter().map(|problem| &*problem.pointer).collect::<Vec<_>>(), ["/config/new"]);

@@ -35,13 +35,17 @@ use tokio::{
     task::spawn_blocking,
     time::sleep,
 };
+use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 pub use crate::registry::masking::masked;
 pub use crate::registry::snapshot::{Contents, Entry, TypedObject, Unreadable};
 use crate::{
     config::{self, LoadedConfig, Problems},
-    core::object::{ObjectKind, Owner},
+    core::{
+        control_span::{control_span, record_error},
+        object::{ObjectKind, Owner},
+    },
     store::{self, Change, CommitError, RevisionDraft, Store, StoreError, StoreInspection, Tables},
     task::join::joined,
 };
@@ -108,6 +112,30 @@ pub enum RegistryError {
     /// The contents would be invalid after the write.
     #[error("{0}")]
     Invalid(Problems),
+}
+
+impl RegistryError {
+    /// The name of the kind, for telemetry.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            RegistryError::Store(error) => error.as_str(),
+            RegistryError::Unreadable(_) => "unreadable",
+            RegistryError::WentBack { .. } => "went_back",
+            RegistryError::Busy => "busy",
+            RegistryError::Unknown(_) => "unknown",
+            RegistryError::Invalid(_) => "invalid",
+        }
+    }
+}
+
+/// The span of a write.
+fn write_span(writer: &Writer, dry_run: bool) -> Span {
+    control_span!(
+        "registry write",
+        "hookgate.operator.id" = writer.author,
+        "hookgate.dry_run" = dry_run,
+        "hookgate.revision" = Empty,
+    )
 }
 
 /// Who writes, and why.
@@ -335,7 +363,11 @@ impl Registry {
             }
             Ok::<_, RegistryError>(WriteProposal { changes, finding: () })
         };
-        if let Some(revision) = self.write(&writer, false, propose).await?.revision {
+        let span = write_span(&writer, false);
+        let written = self.write(&writer, false, propose).instrument(span.clone()).await;
+        let revision = written.inspect_err(|error| record_error(&span, error.as_str()))?.revision;
+        span.record("hookgate.revision", revision);
+        if let Some(revision) = revision {
             tracing::info!(revision, file, "the file was written to the registry");
         }
         Ok(())

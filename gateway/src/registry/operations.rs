@@ -3,14 +3,17 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use tracing::Instrument as _;
+
 use crate::{
     config::{self, Config, LocatedProblem, Problems},
-    core::{manifest::Manifest, object::ObjectKind},
+    core::{control_span::record_error, manifest::Manifest, object::ObjectKind},
     registry::{
         CommitOutcome, Contents, Registry, RegistryError, WriteProposal, Writer, bypass,
         document::{self, Prune},
         edit::{self, Edit, EditError},
         effect::{self, EffectInputs, Effects, StepFailures},
+        write_span,
     },
     routing::RouteTable,
     store::Change,
@@ -98,6 +101,19 @@ pub struct WriteOutcome {
     pub unvalidated: Vec<String>,
 }
 
+impl OperationError {
+    /// The name of the kind, for telemetry.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            OperationError::Refused(_) => "refused",
+            OperationError::Invalid(_) => "invalid",
+            OperationError::NoRevision(_) => "no_revision",
+            OperationError::NoRegistry => "no_registry",
+            OperationError::Registry(error) => error.as_str(),
+        }
+    }
+}
+
 impl From<EditError> for OperationError {
     fn from(refusal: EditError) -> Self {
         OperationError::Refused(refusal)
@@ -175,6 +191,24 @@ impl Operations {
 
     /// Like [`Self::write`], with the changes that `edit` computes from the current contents.
     pub(super) async fn change(
+        &self,
+        writer: &Writer,
+        dry_run: bool,
+        prune: Option<&Prune>,
+        edit: impl Fn(&Contents) -> Result<Vec<Change>, OperationError> + Sync,
+    ) -> Result<WriteOutcome, OperationError> {
+        let span = write_span(writer, dry_run);
+        let outcome = self.propose_and_commit(writer, dry_run, prune, edit).instrument(span.clone()).await;
+        match &outcome {
+            Ok(outcome) => {
+                span.record("hookgate.revision", outcome.revision);
+            }
+            Err(error) => record_error(&span, error.as_str()),
+        }
+        outcome
+    }
+
+    async fn propose_and_commit(
         &self,
         writer: &Writer,
         dry_run: bool,

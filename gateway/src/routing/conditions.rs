@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::{
     config::{JsonObject, Match, Problem, TextMatch},
     core::point::Point,
+    json::pointer::child,
 };
 
 /// The values of a call that conditions test.
@@ -109,7 +110,7 @@ impl Conditions {
         let agents = written.agents.as_deref().and_then(|list| globs(list, &format!("{pointer}/agents")));
         let models = written.models.as_deref().and_then(|list| globs(list, &format!("{pointer}/models")));
         let labels = written.labels.iter().filter_map(|(key, list)| {
-            let name = format!("{pointer}/labels/{}", super::escape(key));
+            let name = child(&format!("{pointer}/labels"), key);
             Some((key.clone(), globs(list, &name)?))
         });
         let labels = labels.collect();
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_conditions_are_one_and_are_kept_no_longer_than_somebody_has_them() {
+    fn equal_conditions_are_shared_and_kept_only_while_used() {
         let pool = ConditionPool::default();
         let compiled = |tool: usize| {
             let written = Match { tools: Some(vec![format!("tool-{tool}")]), ..Match::default() };
@@ -288,7 +289,7 @@ mod tests {
         for tool in 2..100 {
             drop(compiled(tool));
         }
-        assert!(pool.locked().len() < 10, "{} of what nobody has", pool.locked().len());
+        assert!(pool.locked().len() < 10, "{} unused conditions are kept", pool.locked().len());
         assert!(std::ptr::eq(one.source(), compiled(0).source()));
         assert!(pool.compile(&Match { tools: Some(Vec::new()), ..Match::default() }, "/match").is_err());
     }

@@ -24,8 +24,3 @@ pub use crate::routing::applicability::{AbsenceReason, absent, stands};
 pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
-
-/// `key` as one segment of a JSON pointer.
-fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}

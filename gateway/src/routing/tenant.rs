@@ -9,7 +9,8 @@ use std::{
 
 use crate::{
     config::{Config, Problem, Tenant, UnknownTenant},
-    routing::{applicability, binding::CompiledBinding, escape},
+    json::pointer::child,
+    routing::{applicability, binding::CompiledBinding},
 };
 
 /// A problem names at most this many tenants and counts the rest.
@@ -62,7 +63,7 @@ pub(super) fn check_config(config: &Config, problems: &mut Vec<Problem>) {
     let plugins: HashSet<_> = config.plugins.iter().map(|plugin| &plugin.name).collect();
     for (at, tenant) in config.tenants.list.iter().enumerate() {
         for name in tenant.config.keys().filter(|name| !plugins.contains(name)) {
-            let pointer = format!("/tenants/list/{at}/config/{}", escape(name));
+            let pointer = child(&format!("/tenants/list/{at}/config"), name);
             problems
                 .push(Problem::new(pointer, format!("there is no plugin `{name}`; name one of `plugins`")));
         }

@@ -9,11 +9,11 @@ use std::{
 
 use crate::{
     config::{self, Config, Problem, Tenant},
+    json::pointer::child,
     routing::{
         TenantPlans,
         binding::CompiledBinding,
         bypass_index::{self, BypassedByPoint},
-        escape,
         plan::{Plan, StepTemplate, plans},
         table_inputs::{PreparedBinding, TableInputs},
         tenant,
@@ -192,7 +192,7 @@ pub(super) fn problems<'l>(
             (None, tenant) => {
                 let tenant = tenant.as_ref()?;
                 let at = tenants.get(&Arc::as_ptr(tenant))?;
-                let pointer = format!("/tenants/list/{at}/config/{}", escape(plugin));
+                let pointer = child(&format!("/tenants/list/{at}/config"), plugin);
                 (pointer, format!("binding `{name}` for tenant `{}`", tenant.id))
             }
         };

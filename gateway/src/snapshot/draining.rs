@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::upstream::PluginClient;
 
-/// Clones are the same list.
+/// Clones share the list.
 #[derive(Clone, Default)]
 pub(super) struct DrainingList(Arc<Mutex<Vec<Arc<PluginClient>>>>);
 
@@ -15,7 +15,7 @@ impl DrainingList {
         DrainGuard { client: Arc::clone(client), list: self.clone() }
     }
 
-    /// Those of the plugin `name`.
+    /// The clients of the plugin `name`.
     pub(super) fn of_plugin(&self, name: &str) -> Vec<Arc<PluginClient>> {
         self.lock().iter().filter(|client| client.name() == name).cloned().collect()
     }
@@ -25,7 +25,7 @@ impl DrainingList {
     }
 }
 
-/// Owned by what drains the client. Its drop takes the client off the list.
+/// Owned by the task that drains the client. Dropping it removes the client from the list.
 pub struct DrainGuard {
     client: Arc<PluginClient>,
     list: DrainingList,

@@ -62,7 +62,7 @@ impl SnapshotCell {
         self.current.load_full()
     }
 
-    /// Makes `snapshot` the snapshot of the calls that come. One publisher at a time.
+    /// Makes `snapshot` current for all later calls. There must be only one publisher at a time.
     pub fn publish(&self, snapshot: ConfigSnapshot) {
         let revision = snapshot.invoker.routes().table.revision();
         let number = self.current.load().number() + 1;
@@ -75,8 +75,8 @@ impl SnapshotCell {
         self.held.released_below(self.current.load().number())
     }
 
-    /// Whether `revision`, or a later one, becomes active within `patience`. Returns at once when no other revision will be
-    /// published.
+    /// Returns whether `revision`, or a later one, becomes active within `patience`. Returns at once if no
+    /// other revision will be published.
     pub async fn reaches(&self, revision: u64, patience: Duration) -> bool {
         let mut revisions = self.revision.subscribe();
         let reached = timeout(patience, revisions.wait_for(|now| *now >= revision));
@@ -87,7 +87,7 @@ impl SnapshotCell {
         }
     }
 
-    /// Says that no other revision will be published.
+    /// Announces that no other revision will be published.
     pub fn settle(&self) {
         self.settled.cancel();
     }
@@ -118,7 +118,7 @@ impl SnapshotCell {
     }
 }
 
-/// Everything that a configuration says about a call.
+/// Everything that calls need of a configuration.
 pub struct ConfigSnapshot {
     /// The configuration.
     pub config: Arc<Config>,
@@ -126,11 +126,11 @@ pub struct ConfigSnapshot {
     pub auth: Arc<Authenticator>,
     /// Runs the chains.
     pub invoker: Invoker,
-    /// Limits at the edge.
+    /// The limits at the edge.
     pub limits: EdgeLimits,
-    /// Statuses of block codes.
+    /// The statuses of block codes.
     pub statuses: Arc<BlockStatuses>,
-    /// The registry could not be read since the start, so tenants and chains are unknown.
+    /// Whether the registry could not be read since the start, so that tenants and chains are unknown.
     pub is_absent: bool,
     /// Rejected entries: their plugins keep the previous one.
     pub rejected: Vec<RejectedEntry>,
@@ -139,24 +139,24 @@ pub struct ConfigSnapshot {
 /// An entry that its plugin rejected. The plugin keeps the previous entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RejectedEntry {
-    /// Whose.
+    /// The plugin's name.
     pub plugin: String,
-    /// Why.
+    /// The reason.
     #[serde(flatten)]
     pub refusal: EntryRefusal,
 }
 
-/// Why a plugin refuses its entry.
+/// Why a plugin rejected its entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EntryRefusal {
-    /// As in the plugin's own state.
+    /// The reason as in the plugin's own state.
     pub reason: &'static str,
     /// One sentence for the operator.
     pub detail: String,
 }
 
 impl ConfigSnapshot {
-    /// The plans of the tenant that calls.
+    /// The plans of the calling tenant.
     ///
     /// # Errors
     /// The tenant is unknown or disabled, or the registry was never read.
@@ -174,15 +174,15 @@ impl ConfigSnapshot {
 pub struct EdgeLimits {
     /// Largest request, in bytes.
     pub request: usize,
-    /// Most calls under way.
+    /// Most calls in flight.
     pub in_flight: usize,
-    /// Most payload bytes of all calls under way.
+    /// Most payload bytes in flight.
     pub bytes_in_flight: usize,
-    /// What answers tell a caller whose tenant is not known yet.
+    /// The detail of answers to callers whose tenant is not known yet.
     pub detail: Detail,
 }
 
-/// What the table has for who calls; an error where the tenant is unknown or switched off.
+/// The plans in `table` for the caller. An error if the tenant is unknown or disabled.
 pub fn tenant<'a>(table: &'a RouteTable, identity: &Identity) -> Result<&'a TenantPlans, Error> {
     match table.tenant(&identity.tenant) {
         TenantRoute::Known(plans) => Ok(plans),

@@ -1,5 +1,5 @@
-//! How long a published snapshot lives. Calls own the snapshot that they took. When its last holder drops it, the tasks that
-//! wait for those calls are told, and the snapshot is freed on a thread that may block.
+//! The lifetime of a published snapshot. Calls own the snapshot that they took. When its last holder drops
+//! it, the tasks that wait for those calls are notified, and the snapshot is freed on a blocking thread.
 
 use std::{collections::BTreeSet, ops::Deref};
 
@@ -7,14 +7,14 @@ use tokio::sync::watch;
 
 use crate::{snapshot::ConfigSnapshot, task::drop_off_thread::DropOffThread};
 
-/// A snapshot that is current, or was and is still held by a call.
+/// A snapshot that is current, or is still held by a call.
 pub struct PublishedSnapshot {
     snapshot: DropOffThread<ConfigSnapshot>,
     held: HeldSnapshot,
 }
 
 impl PublishedSnapshot {
-    /// The place of this snapshot among those that were published.
+    /// The position of this snapshot in the order of publication.
     pub(super) fn number(&self) -> u64 {
         self.held.number
     }
@@ -28,16 +28,16 @@ impl Deref for PublishedSnapshot {
     }
 }
 
-/// The published snapshots that something still holds, by number.
+/// The published snapshots that are still held, by number.
 pub(super) struct HeldSnapshots(watch::Sender<BTreeSet<u64>>);
 
 impl HeldSnapshots {
-    /// None yet.
+    /// No snapshots.
     pub(super) fn new() -> Self {
         HeldSnapshots(watch::Sender::new(BTreeSet::new()))
     }
 
-    /// `snapshot`, which is held from now on, as number `number`.
+    /// Registers `snapshot` as number `number` until it is dropped.
     pub(super) fn publish(&self, number: u64, snapshot: ConfigSnapshot) -> PublishedSnapshot {
         PublishedSnapshot { snapshot: DropOffThread::new(snapshot), held: self.hold(number) }
     }
@@ -53,13 +53,13 @@ impl HeldSnapshots {
     pub(super) fn released_below(&self, number: u64) -> impl Future<Output = ()> + Send + use<> {
         let mut held = self.0.subscribe();
         async move {
-            // An error means that the cell and all its snapshots are gone.
+            // An error means that the cell and all its snapshots are dropped.
             let _ = held.wait_for(|held| held.first().is_none_or(|first| *first >= number)).await;
         }
     }
 }
 
-/// Its drop is the end of the last call that used the snapshot.
+/// Its drop marks the end of the last call that used the snapshot.
 struct HeldSnapshot {
     number: u64,
     held: watch::Sender<BTreeSet<u64>>,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_drop_of_the_last_earlier_snapshot_wakes_whoever_waits_for_it() {
+    async fn the_drop_of_the_last_earlier_snapshot_wakes_its_waiters() {
         let held = HeldSnapshots::new();
         let [first, second, _third] = [1, 2, 3].map(|number| held.hold(number));
         let mut released = pin!(held.released_below(3));

@@ -11,21 +11,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::SnapshotCell;
 
-/// Whether the gateway should get traffic (docs/protocol.md, section 2): the start is finished, every issuer has
-/// keys, and it is not draining. Plugin health never changes it.
+/// Whether the gateway should get traffic (docs/protocol.md, section 2): the start has finished, every issuer
+/// has keys, and the gateway is not draining. Plugin health never changes it.
 pub struct Readiness {
     snapshots: Arc<SnapshotCell>,
     started: AtomicBool,
-    /// The plugin of the registry that a start waits for while it serves already.
+    /// The plugin required by the registry that is missing, while the gateway already serves.
     missing: ArcSwapOption<String>,
     draining: CancellationToken,
 }
 
-/// What is being waited for.
+/// What readiness waits for.
 pub struct Waits {
-    /// For everybody.
+    /// The description for everybody.
     pub what: &'static str,
-    /// Whom it is about and why, for operators.
+    /// The details for operators: which plugin or issuer, and why.
     pub which: Option<Arc<String>>,
 }
 
@@ -39,20 +39,20 @@ impl Serialize for Waits {
 }
 
 impl Readiness {
-    /// Not ready yet; never again once `draining` is cancelled.
+    /// Not ready yet. After `draining` is cancelled, never ready again.
     pub fn new(snapshots: Arc<SnapshotCell>, draining: CancellationToken) -> Arc<Self> {
         let (started, missing) = (AtomicBool::new(false), ArcSwapOption::empty());
         Arc::new(Readiness { snapshots, started, missing, draining })
     }
 
-    /// Listeners are bound, the table is published, the file's required plugins are there; `missing`: one of the registry
-    /// isn't, and why.
+    /// The listeners are bound, the table is published, and the file's required plugins are ready. `missing`
+    /// describes a plugin required by the registry that isn't ready.
     pub fn started(&self, missing: Option<String>) {
         self.missing.store(missing.map(Arc::new));
         self.started.store(true, Ordering::Release);
     }
 
-    /// What is being waited for; none: ready.
+    /// What readiness waits for. `None` if the gateway is ready.
     pub fn waiting_for(&self) -> Option<Waits> {
         let alone = |what| Some(Waits { what, which: None });
         if self.draining.is_cancelled() {

@@ -94,7 +94,7 @@ fn postgres(url: &str, rest: &str) -> Result<StoreLocation, String> {
             return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
         }
     }
-    // What stands in a parameter may be in the library's error; a password may have come to stand there.
+    // The library's error may quote a parameter's value, and a password may be in the wrong parameter.
     let options =
         PgConnectOptions::from_str(url).map_err(|_| "a part of this PostgreSQL URL is invalid".to_owned())?;
     Ok(StoreLocation::Postgres(Box::new(options)))

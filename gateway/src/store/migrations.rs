@@ -6,7 +6,10 @@ use sqlx::{
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
 };
 
+use tracing::Instrument as _;
+
 use super::Tables;
+use crate::core::control_span::{control_span, record_error};
 
 /// The table that records applied migrations. Another application in the same database may use sqlx's default
 /// name.
@@ -88,7 +91,18 @@ fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
 }
 
 /// Runs the missing migrations. Call this in a transaction that only one process at a time can be in.
-pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> Result<(), MigrationError> {
+/// `system` is the database's name in the semantic conventions.
+pub(super) async fn run<C: Migrate>(
+    migrator: &Migrator,
+    connection: &mut C,
+    system: &'static str,
+) -> Result<(), MigrationError> {
+    let span = control_span!("store migration", "db.system.name" = system);
+    let migrated = run_missing(migrator, connection).instrument(span.clone()).await;
+    migrated.inspect_err(|error| record_error(&span, error.as_str()))
+}
+
+async fn run_missing<C: Migrate>(migrator: &Migrator, connection: &mut C) -> Result<(), MigrationError> {
     match migrator.run_direct(None, connection, false).await {
         Ok(()) => Ok(()),
         Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
@@ -106,4 +120,14 @@ pub(super) enum MigrationError {
     Database(sqlx::Error),
     /// The tables were not made by any version of this program.
     Tables(String),
+}
+
+impl MigrationError {
+    /// The name of the kind, for telemetry.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            MigrationError::Database(_) => "database",
+            MigrationError::Tables(_) => "tables",
+        }
+    }
 }

@@ -145,10 +145,20 @@ pub enum StoreError {
     Unusable(String),
 }
 
+impl StoreError {
+    /// The name of the kind, for telemetry.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            StoreError::Unavailable(_) => "unavailable",
+            StoreError::Unusable(_) => "unusable",
+        }
+    }
+}
+
 /// Why a draft did not become a revision.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Others wrote in between: the draft has to be looked at again upon what is there now.
+    /// Others have written in between. The draft must be checked again against the current contents.
     #[error("the registry is already at revision {head}")]
     Moved {
         /// The current revision.
@@ -157,7 +167,7 @@ pub enum CommitError {
     /// Nothing was written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The connection was lost while it was written: nobody knows whether it was.
+    /// The connection was lost during the write, and its outcome is unknown.
     #[error("the result of the write is unknown: {0}")]
     Unknown(String),
 }

@@ -157,7 +157,7 @@ impl Store for Sqlite {
         self.keep_log(&mut taken).await?;
         // This transaction has exclusive access to the tables, among threads and processes.
         let mut alone = taken.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
-        migrations::run(&migrations::sqlite(), &mut *alone).await.map_err(|wrong| match wrong {
+        migrations::run(&migrations::sqlite(), &mut *alone, "sqlite").await.map_err(|wrong| match wrong {
             MigrationError::Database(error) => self.fault(&error),
             MigrationError::Tables(why) => StoreError::Unusable(format!("{}: {why}", self.place())),
         })?;
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_version_before_can_not_read_stands_where_it_does_not_look() {
+    async fn bypasses_are_stored_where_an_older_version_does_not_look() {
         let (_folder, store) = store().await;
         let mut draft = tenant(0);
         let content = ObjectContent { owner: Owner::Api, spec: json!({ "reason": "x" }).into() };

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 /// A value that is freed on a blocking thread, wherever it is dropped.
 pub struct DropOffThread<T: Send + 'static>(
-    /// Taken by the destructor alone.
+    /// `None` only in the destructor.
     Option<T>,
 );
 
@@ -32,10 +32,10 @@ impl<T: Send + 'static> Drop for DropOffThread<T> {
     }
 }
 
-/// Drops `value` on a blocking thread; in place where there is no runtime whose workers that could delay.
+/// Drops `value` on a blocking thread. Drops it here if there is no runtime whose workers that could delay.
 pub(crate) fn drop_off_thread<T: Send + 'static>(value: T) {
     if let Ok(runtime) = Handle::try_current() {
-        // Not waited for: it has no result.
+        // Not awaited, because it has no result.
         drop(runtime.spawn_blocking(move || drop(value)));
     }
 }
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// Says which thread frees it.
+    /// Reports which thread drops it.
     struct FreedBy(mpsc::Sender<ThreadId>);
 
     impl Drop for FreedBy {

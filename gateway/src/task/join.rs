@@ -3,7 +3,7 @@
 
 use tokio::task::JoinHandle;
 
-/// Waits for `task`. A panic in it goes on here.
+/// Waits for `task`. A panic in the task continues here.
 pub(crate) async fn joined<T>(task: JoinHandle<T>) -> T {
     task.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

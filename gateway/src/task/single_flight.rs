@@ -16,9 +16,9 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         SingleFlight { running: Mutex::new(None) }
     }
 
-    /// The result of the job that runs, or of the one that `start` makes. `already`, looked at before a job
-    /// is started, says that none is needed. None: the job ended without a result, which a shutdown of the
-    /// runtime can cause.
+    /// Returns the result of the running job, or of the one that `start` makes. `already` is checked before a
+    /// job is started, and says that none is needed. `None` if the job ended without a result, which a
+    /// shutdown of the runtime can cause.
     pub(crate) async fn join<F>(
         &self,
         already: impl FnOnce() -> Option<T>,
@@ -70,7 +70,7 @@ mod tests {
             };
             flight.join(|| None, job)
         });
-        // Every asker is polled once before the job may end.
+        // Every caller is polled once before the job may end.
         let (results, ()) = tokio::join!(futures::future::join_all(askers), async { go.notify_one() });
         assert_eq!(results, vec![Some(1); 50]);
         assert_eq!(flight.join(|| Some(9), std::future::pending).await, Some(9), "no job is needed");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::names::{self, InstrumentKind, METRICS, Metric};
+use super::names::{self, InstrumentKind, METRICS, Metric, SPANS, SpanName};
 
 const INTRODUCTION: &str = "\
 # Metrics
@@ -20,6 +20,17 @@ marked *by tenant*. Spans and log lines always name the tenant.
 |---|---|---|---|---|---|
 ";
 
+const SPANS_INTRODUCTION: &str = "
+# Spans
+
+Spans are exported if `telemetry.otlp_endpoint` is set. A failed span has the status *error* and says why in `error.type`. Log records of what
+happens within a span have its trace id and span id. A plugin gets the trace context with every call, so the spans of plugins written with the
+SDK belong to the same trace.
+
+| name | parent | attributes besides `error.type` | meaning |
+|---|---|---|---|
+";
+
 pub fn document() -> String {
     let mut text = INTRODUCTION.to_owned();
     METRICS.iter().for_each(|metric| row(&mut text, metric));
@@ -31,6 +42,11 @@ pub fn document() -> String {
     ] {
         let bounds: Vec<_> = bounds.iter().map(ToString::to_string).collect();
         line(&mut text, format_args!("- {name}: {}", bounds.join(", ")));
+    }
+    text += SPANS_INTRODUCTION;
+    for SpanName { name, parent, attributes, meaning } in SPANS {
+        let attributes: Vec<_> = attributes.iter().map(|name| format!("`{name}`")).collect();
+        line(&mut text, format_args!("| {name} | {parent} | {} | {meaning} |", attributes.join(", ")));
     }
     text
 }

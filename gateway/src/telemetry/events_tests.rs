@@ -92,7 +92,7 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
 }
 
 #[test]
-fn a_tenant_pushes_out_its_own_and_nobody_elses() {
+fn a_tenant_evicts_only_its_own_entries() {
     let events = Events::default();
     let mut place = events.start();
     for number in 0..3 {

@@ -23,7 +23,7 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use tracing::Metadata;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
-    filter::{FilterExt, FilterFn},
+    filter::{FilterExt, FilterFn, LevelFilter},
     fmt,
     layer::SubscriberExt,
     registry::LookupSpan,
@@ -178,7 +178,7 @@ pub(super) fn start(
         // Only our own lines: if lines of the exporters and their connections were exported, they would cause
         // more exports.
         OpenTelemetryTracingBridge::new(&BoundedLoggers(provider.clone()))
-            .with_filter(filter().and(FilterFn::new(is_ours)))
+            .with_filter(filter().and(of_any_level(FilterFn::new(is_ours))))
     });
     let registry = tracing_subscriber::registry().with(spans).with(collector).with(events::layer(events));
     let started = match log.format.unwrap_or(automatic) {
@@ -210,31 +210,50 @@ where
     layer.with_writer(|| ToQueue(queue)).with_filter(filter.and(to_stderr()))
 }
 
+/// A filter that leaves the level to the one beside it. It has to say so: without a hint, `tracing` takes the
+/// filter for one that wants every level, and each trace line of hyper and h2 is built before it is dropped.
+fn of_any_level<F>(filter: FilterFn<F>) -> FilterFn<F>
+where
+    F: Fn(&Metadata<'_>) -> bool,
+{
+    filter.with_max_level_hint(LevelFilter::TRACE)
+}
+
 fn is_ours(line: &Metadata<'_>) -> bool {
     line.target().starts_with("hookgate")
 }
 
-/// Rejects most of the exporters' repeated errors, and the line that reports an overflow.
+/// Rejects most of the exporters' repeated errors, the line that reports an overflow, and spans, which lines
+/// don't show.
 fn to_stderr<S>() -> impl tracing_subscriber::layer::Filter<S> {
     let (started, last) = (Instant::now(), AtomicU64::new(0));
-    tracing_subscriber::filter::dynamic_filter_fn(move |line, _| {
+    let filter = tracing_subscriber::filter::dynamic_filter_fn(move |line, _| {
         if !line.target().starts_with("opentelemetry") {
-            return line.target() != OVERFLOW;
+            return line.is_event() && line.target() != OVERFLOW;
         }
         let now = started.elapsed().as_secs() + COMPLAIN_EVERY;
         let due = |last: u64| (now >= last + COMPLAIN_EVERY).then_some(now);
         last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
-    })
+    });
+    filter.with_max_level_hint(LevelFilter::TRACE) // as in `of_any_level`
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
 
-    use tracing_subscriber::fmt as layer;
+    use tracing_subscriber::{fmt as layer, layer::Filter as FilterLayer};
 
     use super::*;
     use crate::telemetry::log_queue::tests::Written;
+
+    #[test]
+    fn the_filters_name_the_most_verbose_level_that_they_let_through() {
+        let filter = || EnvFilter::new("warn,hookgate=info");
+        let collector: &dyn FilterLayer<Registry> = &filter().and(of_any_level(FilterFn::new(is_ours)));
+        let stderr: &dyn FilterLayer<Registry> = &filter().and(to_stderr());
+        assert_eq!([collector, stderr].map(FilterLayer::max_level_hint), [Some(LevelFilter::INFO); 2]);
+    }
 
     #[test]
     fn a_panic_is_a_line_of_the_log() {

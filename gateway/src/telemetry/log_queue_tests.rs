@@ -84,7 +84,7 @@ fn lines_come_out_in_order_and_whole_however_many_are_written_at_once() {
 }
 
 #[test]
-fn nobody_waits_for_a_reader_and_what_finds_no_room_is_counted_and_reported_when_there_is_one() {
+fn logging_never_waits_and_dropped_lines_are_counted_and_reported_later() {
     let (queue, reader, reports) = queue();
     let pushed = 3 * MAX_QUEUED_BYTES / 1024;
     (0..pushed).for_each(|number| queue.push(line(number).as_bytes()));
@@ -142,7 +142,7 @@ fn a_flush_waits_for_a_reader_and_not_for_ever() {
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_counted_and_hold_nobody() {
+fn lines_that_cannot_be_written_are_counted_and_delay_nothing() {
     let (queue, reader, reports) = queue();
     drop(reader);
     queue.push(b"one\ntwo\n");

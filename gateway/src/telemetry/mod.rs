@@ -26,6 +26,7 @@ use crate::{
     core::{block_status::FIXED_BLOCK_STATUSES, point::Point},
 };
 
+mod control_spans;
 mod document;
 pub mod events;
 mod export;
@@ -48,10 +49,11 @@ pub(crate) mod value;
 pub use document::document;
 pub use instruments::Measurement;
 pub use log::{flush_log, log_dropped, say, start_log, start_plugin_log};
-pub use plugin_call::{Parent, PluginCall, PluginCalls, ServerAttributes};
+pub use plugin_call::{PluginCall, PluginCalls, ServerAttributes};
 pub use server_call::ServerCall;
 pub use tally::Totals;
-pub use trace::InContext;
+pub(crate) use trace::current_trace_headers;
+pub use trace::{InContext, Parent};
 
 use events::Events;
 use export::Providers;
@@ -118,7 +120,8 @@ impl Telemetry {
     /// One sentence that names the configuration key of an endpoint that can't be used.
     pub fn start(config: &Config) -> Result<Self, String> {
         let telemetry = Self::without_log(config)?;
-        log::start(&config.log, None, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
+        let spans = telemetry.0.tracer.clone().map(control_spans::layer);
+        log::start(&config.log, spans, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
         tokio::spawn(log::tell_of_overflows());
         Ok(telemetry)
     }

@@ -8,6 +8,7 @@
 pub const SCOPE: &str = "hookgate";
 
 // Semantic conventions.
+pub const DB_SYSTEM: &str = "db.system.name";
 pub const ERROR_TYPE: &str = "error.type";
 pub const HTTP_METHOD: &str = "http.request.method";
 pub const HTTP_ROUTE: &str = "http.route";
@@ -36,7 +37,11 @@ pub const TENANT: &str = "hookgate.tenant.id";
 
 // Ours, on spans alone.
 pub const OPERATOR: &str = "hookgate.operator.id";
+pub const DRY_RUN: &str = "hookgate.dry_run";
+pub const ENDPOINT: &str = "hookgate.plugin.endpoint";
+pub const RELOAD_TRIGGER: &str = "hookgate.reload.trigger";
 pub const REQUEST_ID: &str = "hookgate.request.id";
+pub const REVISION: &str = "hookgate.revision";
 pub const TEST: &str = "hookgate.test";
 
 /// Value of an attribute with a closed set, for everything outside the set.
@@ -79,6 +84,84 @@ pub struct Metric {
     pub meaning: &'static str,
     pub alert: &'static str,
 }
+
+#[derive(Debug)]
+pub struct SpanName {
+    /// Markdown: a fixed name is in backticks.
+    pub name: &'static str,
+    pub parent: &'static str,
+    /// Besides `error.type`.
+    pub attributes: &'static [&'static str],
+    pub meaning: &'static str,
+}
+
+/// Every kind of span.
+pub const SPANS: &[SpanName] = &[
+    SpanName {
+        name: "method and path, such as `POST /v1/before-tool-call`",
+        parent: "the agent's span",
+        attributes: &[
+            HTTP_METHOD,
+            HTTP_ROUTE,
+            HTTP_STATUS,
+            URL_SCHEME,
+            TENANT,
+            OPERATOR,
+            REQUEST_ID,
+            POINT,
+            DECISION,
+            CODE,
+        ],
+        meaning: "A request over HTTP on the data port.",
+    },
+    SpanName {
+        name: "gRPC method, such as `hookgate.gateway.v1.ExtensionPointService/BeforeToolCall`",
+        parent: "the agent's span",
+        attributes: &[
+            RPC_SYSTEM, RPC_METHOD, RPC_STATUS, TENANT, OPERATOR, REQUEST_ID, POINT, DECISION, CODE,
+        ],
+        meaning: "A call over gRPC on the data port.",
+    },
+    SpanName {
+        name: "gRPC method, such as `hookgate.plugin.v1.PluginService/BeforeToolCall`",
+        parent: "the request's span",
+        attributes: &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, SERVER_ADDRESS, SERVER_PORT, PLUGIN, POINT, TEST],
+        meaning: "A call to a plugin at an extension point.",
+    },
+    SpanName {
+        name: "`config reload`",
+        parent: "none",
+        attributes: &[RELOAD_TRIGGER, OUTCOME, REVISION],
+        meaning: "A reload, from the changed `file` or `registry` until the configuration is `active`, `unchanged`, `rejected`, \
+                  `unavailable` (the store can't be reached) or `abandoned` for a later one. It includes the wait for plugins.",
+    },
+    SpanName {
+        name: "`registry write`",
+        parent: "the operator's span",
+        attributes: &[OPERATOR, DRY_RUN, REVISION],
+        meaning: "A write of an operator or of the file, with its validation. `hookgate.revision` is the new revision; without it \
+                  nothing was written.",
+    },
+    SpanName {
+        name: "`plugin handshake`",
+        parent: "none",
+        attributes: &[PLUGIN, ENDPOINT],
+        meaning: "A connection to a plugin, from the dial until Initialize is answered. It includes the wait for plugins that are \
+                  initialized earlier.",
+    },
+    SpanName {
+        name: "gRPC method, such as `hookgate.plugin.v1.PluginService/Initialize`",
+        parent: "`plugin handshake`; none for Release and Shutdown",
+        attributes: &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS],
+        meaning: "Describe, Initialize, Release or Shutdown.",
+    },
+    SpanName {
+        name: "`store migration`",
+        parent: "none",
+        attributes: &[DB_SYSTEM],
+        meaning: "The migrations of a store at the start.",
+    },
+];
 
 const fn metric(
     kind: InstrumentKind,

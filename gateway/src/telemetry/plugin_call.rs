@@ -14,20 +14,9 @@ use super::{
     names::{
         ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT, TEST,
     },
-    trace,
+    trace::{self, Parent},
 };
 use crate::core::{error::grpc_name, point::Point, step::Reason};
-
-/// The trace that a call to a plugin belongs to.
-#[derive(Clone)]
-pub struct Parent(Context);
-
-impl Parent {
-    /// The trace context that is current now.
-    pub fn current() -> Self {
-        Parent(Context::current())
-    }
-}
 
 /// Telemetry of the calls to one plugin.
 pub struct PluginCalls {
@@ -67,12 +56,13 @@ impl PluginCalls {
     pub fn start(&self, point: Point, parent: &Parent) -> PluginCall<'_> {
         let attributes = &self.attributes[point.index()];
         let context = match &self.inner.tracer {
-            None => parent.0.clone(),
+            None => parent.context().clone(),
             Some(tracer) => {
                 let attributes = attributes.iter().cloned().chain([KeyValue::new(POINT, point.as_str())]);
                 let span = tracer.span_builder(method(point)).with_kind(SpanKind::Client);
                 let span = span.with_attributes(attributes);
-                parent.0.with_span(span.start_with_context(tracer, &parent.0))
+                let parent = parent.context();
+                parent.with_span(span.start_with_context(tracer, parent))
             }
         };
         PluginCall {
@@ -86,7 +76,7 @@ impl PluginCalls {
     }
 }
 
-/// A call under way. If it is dropped before [`PluginCall::ended`], it counts as cancelled.
+/// A call in flight. If it is dropped before [`PluginCall::ended`], it counts as cancelled.
 #[must_use = "dropped, it records that the call was broken off"]
 pub struct PluginCall<'a> {
     calls: &'a PluginCalls,

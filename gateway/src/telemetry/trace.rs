@@ -22,6 +22,38 @@ pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
     TraceContextPropagator::new().inject_context(context, &mut HeaderInjector(headers));
 }
 
+/// Headers that make a call part of the current trace. Empty if there is none.
+pub(crate) fn current_trace_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    inject(&Context::current(), &mut headers);
+    headers
+}
+
+/// The trace that something belongs to.
+#[derive(Clone)]
+pub struct Parent(Context);
+
+impl Parent {
+    /// The trace that is current now.
+    pub fn current() -> Self {
+        Parent(Context::current())
+    }
+
+    /// The trace that a caller's headers name, if they do.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
+        Parent(extract(headers))
+    }
+
+    /// Runs `future` within this trace, also if it is spawned.
+    pub(crate) fn wrap<F: Future>(self, future: F) -> InContext<F> {
+        InContext::new(self.0, future)
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.0
+    }
+}
+
 /// The id of the trace, if there is one.
 pub(crate) fn id(context: &Context) -> Option<String> {
     let span = context.span();

@@ -36,7 +36,7 @@ pub(super) struct BreakerPermits {
     tenant: Option<(Arc<CircuitBreaker>, breaker::BreakerPermit)>,
 }
 
-/// A transition caused by a verdict, and for whom.
+/// A transition caused by a verdict, and whether it concerns one tenant or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScopedTransition {
     ForAll(BreakerTransition),

@@ -145,7 +145,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 proptest! {
     #[test]
-    fn no_place_is_lost_and_none_stays_free_while_somebody_may_have_it(
+    fn no_permit_is_lost_and_none_stays_free_while_a_call_may_have_it(
         acts in acts(),
         places in 1_usize..9,
         queue in 0_usize..9,

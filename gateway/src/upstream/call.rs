@@ -42,16 +42,17 @@ use crate::{
     },
 };
 
-/// NOT_INITIALIZED once more.
+/// The detail of a second NOT_INITIALIZED.
 const CONFIG_LOST_MESSAGE: &str = "the plugin does not know its configuration, though it was initialised";
 
 impl PluginClient {
-    /// One call at `point`: waits for a place, finds or makes a connection, sends, gives back the reply as it came.
-    /// `call.config_digest` is filled in here. `limit` holds for everything; dropping the future cancels the plugin's call.
+    /// Makes one call at `point`: waits for a permit, gets a connection, sends the call, and returns the
+    /// reply undecoded. Fills in `call.config_digest`. `limit` covers everything. Dropping the future cancels
+    /// the plugin's call.
     ///
     /// # Errors
-    /// Why there is no reply: `bulkhead_full`, `not_ready`, `unreachable`, `point_not_offered`, `timeout`,
-    /// `rpc_error`, `bad_reply`, `too_large`.
+    /// The reason is `bulkhead_full`, `not_ready`, `unreachable`, `point_not_offered`, `timeout`,
+    /// `rpc_error`, `bad_reply` or `too_large`.
     pub async fn call<M: prost::Message + 'static>(
         &self,
         point: Point,
@@ -67,7 +68,7 @@ impl PluginClient {
         Ok(PluginReply { bytes, queue: permit.waited, served })
     }
 
-    /// Delivers one observed call; its limit starts when it has a place.
+    /// Delivers one observed call. Its limit starts when it has a permit.
     pub(super) async fn deliver(&self, request: PluginRequest) -> Result<PluginReply, Failure> {
         let permit = self.bulkhead.enter_observer().await;
         let deadline = Instant::now() + request.limit;
@@ -88,7 +89,7 @@ impl PluginClient {
         })
     }
 
-    /// Sends and measures; dropped, it is measured as broken off.
+    /// Sends and measures the call. If it is dropped, it is measured as cancelled.
     async fn measure(
         &self,
         request: PluginRequest,
@@ -108,10 +109,10 @@ impl PluginClient {
         result
     }
 
-    /// Sends, and once more where the plugin provably did not process the call: after a connection that could
-    /// not be made or that handed the request back, a refused stream, or NOT_INITIALIZED. The plugin sees a
-    /// call at most twice, and processes it at most once. The second time it goes to another endpoint, where there is
-    /// one.
+    /// Sends the call, and once more if the plugin provably did not process it: the connection could not be
+    /// made or returned the request, the stream was refused, or the reply was NOT_INITIALIZED. The plugin
+    /// sees a call at most twice, and processes it at most once. The second attempt uses another endpoint if
+    /// there is one.
     async fn attempt(&self, mut call: OutboundCall<'_, '_>) -> Result<(Bytes, ServingEndpoint), Failure> {
         let mut attempts = AttemptState::default();
         loop {
@@ -126,7 +127,7 @@ impl PluginClient {
         }
     }
 
-    /// Where the next attempt goes.
+    /// The route of the next attempt.
     async fn next_route(
         &self,
         attempts: &mut AttemptState,
@@ -152,14 +153,15 @@ impl PluginClient {
                 }
                 Err(RouteError { failure, .. }) => {
                     let first = attempts.failure.take();
-                    // Why it could not be reached says more than that this opened its breaker.
+                    // The reason for the failed connection is more useful than the open breaker that it
+                    // caused.
                     return Err(first.filter(|_| failure.reason == Reason::BreakerOpen).unwrap_or(failure));
                 }
             }
         }
     }
 
-    /// Sends the call along `route`; the inner error is one that another attempt may mend.
+    /// Sends the call along `route`. The inner error may allow another attempt.
     async fn exchange(
         &self,
         call: &mut OutboundCall<'_, '_>,
@@ -183,7 +185,7 @@ impl PluginClient {
         Ok(reply.map_err(|error| FailedExchange { error, generation, whole }))
     }
 
-    /// Prepares another attempt after `failed`, where there may be one; otherwise tells the endpoint's breaker.
+    /// Prepares another attempt after `failed` if one is allowed; otherwise tells the endpoint's breaker.
     async fn retry_once(
         &self,
         attempts: &mut AttemptState,
@@ -204,7 +206,7 @@ impl PluginClient {
                 Ok(())
             }
             ExchangeError::Status(status) if codec::says_not_initialized(&status) => {
-                // On another connection it may be another process.
+                // Another connection may lead to another process.
                 if attempts.handed_over {
                     route.ticket.endpoint().forgot(&route.live, CONFIG_LOST_MESSAGE);
                 }
@@ -214,8 +216,8 @@ impl PluginClient {
         }
     }
 
-    /// The plugin doesn't know its configuration, to a call sent after `generation`: it is handed over, and the call goes
-    /// there again, or at once to another endpoint that is known to have it.
+    /// Handles NOT_INITIALIZED for a call sent after `generation`: initialises the plugin again, and repeats
+    /// the call there, or at once at another endpoint that has the configuration.
     async fn hand_over_again(
         &self,
         attempts: &mut AttemptState,
@@ -231,7 +233,7 @@ impl PluginClient {
         let endpoint = Arc::clone(ticket.endpoint());
         if self.pool.has_proven_beside(&endpoint, &call.request.meta.tenant) {
             attempts.avoid = Some(Arc::clone(&endpoint));
-            // What comes of it shows in the endpoint's status.
+            // The result shows in the endpoint's status.
             tokio::spawn(async move { endpoint.initialise(&live, generation).await });
             return Ok(());
         }
@@ -241,7 +243,7 @@ impl PluginClient {
     }
 }
 
-/// A call with its permit, as it is sent.
+/// A call with its permit.
 struct OutboundCall<'s, 'c> {
     request: PluginRequest,
     headers: HeaderMap,
@@ -258,25 +260,25 @@ struct FailedExchange {
     whole: bool,
 }
 
-/// What became of a call so far.
+/// The progress of a call.
 #[derive(Default)]
 struct AttemptState {
-    /// A connection could not be made, or handed the call back.
+    /// A connection could not be made, or returned the call.
     unsent: bool,
     /// The plugin saw the call and did not process it.
     seen_by_plugin: bool,
-    /// Where it was tried last.
+    /// The endpoint of the last attempt.
     avoid: Option<Arc<Endpoint>>,
-    /// Where the configuration was just handed over.
+    /// The route of the endpoint that was just initialised again.
     again: Option<Route>,
-    /// Whether the attempt under way goes to where the configuration was just handed over.
+    /// Whether the current attempt goes to the endpoint that was just initialised again.
     handed_over: bool,
-    /// Why no connection could be made the first time.
+    /// Why the first attempt got no connection.
     failure: Option<Failure>,
 }
 
-/// Whether what is left until `deadline` is about as much as `limit`: the queue's tenth may be gone, but no dial and no
-/// Initialize.
+/// Whether the time until `deadline` is nearly all of `limit`: a wait in the queue (a tenth at most) may have
+/// passed, but no dial and no Initialize.
 fn is_nearly(deadline: Instant, limit: Duration) -> bool {
     deadline.saturating_duration_since(Instant::now()) >= limit.mul_f64(0.85)
 }

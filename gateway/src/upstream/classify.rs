@@ -45,15 +45,19 @@ fn class(error: &ExchangeError, failure: &Failure, live: &ReadyConnection, whole
     }
 }
 
-/// The step's reason for an exchange that is not retried.
-fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
-    let reason = match error {
+/// The reason for a failed exchange.
+pub(super) const fn reason(error: &ExchangeError) -> Reason {
+    match error {
         ExchangeError::Unsent(_) => Reason::Unreachable,
         ExchangeError::StreamRefused | ExchangeError::Status(_) | ExchangeError::Lost(_) => Reason::RpcError,
         ExchangeError::BadReply(_) => Reason::BadReply,
         ExchangeError::TooLarge(_) => Reason::TooLarge,
         ExchangeError::TimedOut => Reason::Timeout,
-    };
+    }
+}
+
+/// What a step reports of an exchange that is not retried.
+fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
     let status = match error {
         ExchangeError::Status(status) => Some(status.code()),
         // As gRPC defines it: the plugin may or may not have seen the call.
@@ -61,5 +65,5 @@ fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
         _ => None,
     };
     let ran_out = matches!(error, ExchangeError::TimedOut);
-    Failure { reason, status, ran_out, detail: live.config.shown_error(error) }
+    Failure { reason: reason(error), status, ran_out, detail: live.config.shown_error(error) }
 }

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// A connection older than this is replaced, so that a balancer between us and the plugin can send us elsewhere.
+/// A connection older than this is replaced, so that a load balancer in front of the plugin can choose again.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// Resolves the references in a plugin's configuration.
@@ -34,7 +34,7 @@ type ReferenceResolver = dyn Fn(&config::JsonObject, config::ReferenceScope<'_>)
     + Send
     + Sync;
 
-/// What all plugins of a gateway process share.
+/// Shared by all plugins of a gateway process.
 #[derive(Clone)]
 pub struct SharedResources {
     pub(super) instance_id: Arc<str>,
@@ -43,7 +43,7 @@ pub struct SharedResources {
     pub(super) resolve: Arc<ReferenceResolver>,
     pub(super) changes: watch::Sender<u64>,
     pub(super) resolver: Arc<dyn Resolver>,
-    /// Age of a connection at which it is replaced.
+    /// The age at which a connection is replaced.
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
     pub(super) certificates: tls::CertificateWatch,
@@ -51,8 +51,8 @@ pub struct SharedResources {
 }
 
 impl SharedResources {
-    /// `instance_id` names this process to plugins; `telemetry` measures calls; `resolve` replaces the references of a configuration within
-    /// a scope, its error naming the member and never a value.
+    /// `instance_id` identifies this process to plugins. `telemetry` measures calls. `resolve` replaces
+    /// references in a configuration within a scope; its errors name the member and never a value.
     pub fn new(
         instance_id: impl Into<Arc<str>>,
         telemetry: Telemetry,
@@ -83,30 +83,31 @@ impl SharedResources {
         }
     }
 
-    /// The files for TLS to plugins are among those that this follows.
+    /// Adds the files for TLS to plugins to those that `certificates` watches.
     #[must_use]
     pub fn following(self, certificates: tls::CertificateWatch) -> Self {
         SharedResources { certificates, ..self }
     }
 
-    /// The same process by the settings of `config`; without any, plugins of the admin API may reach nothing.
+    /// The same resources with the settings of `config`. If it has none, plugins of the admin API may reach
+    /// nothing.
     #[must_use]
     pub fn by(&self, config: &config::Config) -> Self {
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         SharedResources { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
     }
 
-    /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
+    /// Signals changes of any plugin's [`Status`]. The number has no meaning; read the statuses.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Largest call message in bytes: the request limit and 1 MiB for what stands beside the payload.
+    /// Largest call message in bytes: the request limit, plus 1 MiB for everything except the payload.
     pub(super) fn max_call(&self) -> usize {
         self.limits.request.in_memory().saturating_add(1 << 20)
     }
 
-    /// Largest reply message in bytes: as much as a folded payload may have, and the notices.
+    /// Largest reply message in bytes: the limit of a patched payload, plus the notices.
     pub(super) fn max_reply(&self) -> usize {
         self.limits
             .request
@@ -116,7 +117,7 @@ impl SharedResources {
     }
 }
 
-/// One plugin: its endpoints, the places for calls, and the queue of what it observes.
+/// One plugin: its endpoints, the permits for calls, and its queue of observed calls.
 pub struct PluginClient {
     name: Arc<str>,
     pub(super) limits: config::PluginLimits,
@@ -135,11 +136,11 @@ impl fmt::Debug for PluginClient {
 }
 
 impl PluginClient {
-    /// A client for `plugin`; `builtin` is its service where it runs in this process. Nothing is dialled
-    /// before [`PluginClient::start`].
+    /// A client for `plugin`. `builtin` is its service if it runs in this process. Nothing is dialled before
+    /// [`PluginClient::start`].
     ///
     /// # Errors
-    /// An endpoint can't be dialled; one sentence names the member and what would be right.
+    /// An endpoint can't be dialled. The sentence names the member and the remedy.
     pub fn new(
         plugin: &config::Plugin,
         shared: &SharedResources,
@@ -165,58 +166,60 @@ impl PluginClient {
         &self.name
     }
 
-    /// The plugin's state at this moment.
+    /// The plugin's current state.
     pub fn status(&self) -> Status {
         self.pool.status()
     }
 
-    /// Every endpoint of the plugin at this moment.
+    /// The plugin's current endpoints.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.pool.report()
     }
 
-    /// What endpoints that stay out for it would have to be accepted as: each once, the highest version first.
+    /// The manifests that pending endpoints need consent for: each once, the highest version first.
     pub fn wants(&self) -> Vec<Arc<Wants>> {
         self.pool.wants()
     }
 
-    /// Every name among its endpoints at this moment; what it stands for is among [`PluginClient::endpoints`].
+    /// The host names among its endpoints. Their addresses are in [`PluginClient::endpoints`].
     pub fn names(&self) -> Vec<NameStatus> {
         self.pool.names()
     }
 
-    /// Calls under way to the plugin.
+    /// Calls in flight to the plugin.
     pub fn in_flight(&self) -> usize {
         self.bulkhead.taken()
     }
 
-    /// When what first initialised the plugin was sent; none: it never was. Shutdown goes in the reverse order.
+    /// When the plugin was first initialised, or `None` if it never was. Shutdown goes out in the reverse
+    /// order.
     pub fn initialised_at(&self) -> Option<Instant> {
         self.pool.registration.initialised_at()
     }
 
-    /// Says in the log that it is one of the gateway's plugins, and whether it is disabled.
+    /// Logs that the plugin is registered, and whether it is disabled.
     pub fn log_registered(&self) {
         self.pool.registration.log_registered();
     }
 
-    /// Counts entries that were given up by a client in whose place this one is.
+    /// Adds the entries that its replaced client dropped.
     pub fn add_dropped(&self, count: u64) {
         self.observers.add_dropped(count);
     }
 
-    /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
-    /// delivery, until [`PluginClient::drain`].
+    /// Starts the background work: keeping the endpoints connected, until `cancel`, and delivery to
+    /// observers, until [`PluginClient::drain`].
     pub fn start(self: &Arc<Self>, cancel: CancellationToken) {
         self.observers.start(Arc::clone(self), self.limits.in_flight);
         self.pool.start(cancel);
     }
 
-    /// Queues a call whose reply nobody waits for. Returns at once: of a full queue the tenant with the most loses its oldest entry.
-    /// `done` is called exactly once with what came of it; an entry given up is `bulkhead_full` and counted.
+    /// Queues a call whose reply nobody waits for, and returns at once. If the queue is full, the tenant with
+    /// the most entries loses its oldest one. `done` is called exactly once with the result; for a dropped
+    /// entry that is `bulkhead_full`.
     ///
-    /// The payload is encoded here: its values may be slices of the whole message that was received, and an entry that
-    /// kept that alive would hold more than the queue counts.
+    /// The payload is encoded here: its values may be slices of the whole received message, and an entry that
+    /// kept the message alive would use more memory than the queue counts.
     pub fn observe(
         &self,
         point: Point,
@@ -232,40 +235,39 @@ impl PluginClient {
             .push(PluginRequest { point, call, payload, meta, parent, limit }, DeliveryCallback::new(done));
     }
 
-    /// Entries of the observers' queue that were given up so far.
+    /// How many entries the observers' queue has dropped.
     pub fn observers_dropped(&self) -> u64 {
         self.observers.dropped()
     }
 
-    /// Ends the observers' queue: delivers what is queued within `limit`, gives up the rest, and says how many.
+    /// Closes the observers' queue: delivers entries within `limit`, drops the rest, and returns how many.
     pub async fn drain(&self, limit: Duration) -> u64 {
         self.drain_until(tokio::time::sleep(limit)).await
     }
 
-    /// The same until `end` resolves.
+    /// The same, until `end` resolves.
     pub async fn drain_until(&self, end: impl Future<Output = ()>) -> u64 {
         self.observers.drain(end).await
     }
 
-    /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's
-    /// `limits.shutdown`. What goes wrong is logged.
+    /// Ends the use of the plugin: no further calls, then Shutdown within the smaller of `limit` and the
+    /// plugin's `limits.shutdown`. Failures are logged.
     pub async fn shutdown(&self, limit: Duration) {
         self.pool.shut_down(limit, &InUse::default()).await;
     }
 
-    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that are
-    /// not `in_use`. The others still serve this gateway, which the message would name; they hear that this
-    /// configuration is released.
+    /// The same for a client that was replaced or removed. Only endpoints that are not `in_use` get Shutdown,
+    /// because it would end all use by this gateway; the others get Release for this configuration.
     pub async fn retire(&self, in_use: &InUse) {
         self.pool.shut_down(self.limits.shutdown.0, in_use).await;
     }
 
-    /// Whether breakers alone are in the way of a call of `tenant`, or of anybody.
+    /// Whether only breakers prevent a call of `tenant`, or of any tenant.
     pub(super) fn is_held_back(&self, tenant: Option<&str>) -> bool {
         self.pool.is_held_back(tenant)
     }
 
-    /// Whether breakers of single tenants may be in the way of calls.
+    /// Whether breakers of single tenants may prevent calls.
     pub(super) fn has_tenant_breakers(&self) -> bool {
         self.pool.has_tenant_breakers()
     }

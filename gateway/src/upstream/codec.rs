@@ -1,4 +1,4 @@
-//! A unary gRPC exchange on the wire: the request frame, the reply, and the status that ends it.
+//! A unary gRPC exchange on the wire: the body of a request, the reply, and the status that ends it.
 //!
 //! This replaces `tonic::client::Grpc` for three reasons. A plugin's own status must be distinct from an
 //! error in its reply (tonic reports both as a status with the same codes). An encoded request can be sent
@@ -9,22 +9,23 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// Compressed flag and length before every message.
-const FRAME_PREFIX_BYTES: usize = 5;
+use crate::{
+    grpc::framing::{self, FramingError},
+    net::body_buffer::BodyBuffer,
+};
 
 /// Why an exchange brought no message. Omits the message of a plugin's status. Other text from the plugin is
 /// unredacted: show it with [`super::initialize::PreparedConfig::shown_error`].
@@ -59,22 +60,6 @@ impl ExchangeError {
     pub(super) const fn is_of_connection(&self) -> bool {
         matches!(self, ExchangeError::Unsent(_) | ExchangeError::Lost(_))
     }
-}
-
-/// One uncompressed message with its prefix. `write` writes the message, `size` bytes long.
-pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut buffer = BytesMut::with_capacity(FRAME_PREFIX_BYTES + size);
-    buffer.put_bytes(0, FRAME_PREFIX_BYTES);
-    write(&mut buffer);
-    let length =
-        u32::try_from(buffer.len() - FRAME_PREFIX_BYTES).expect("requests are limited to 16 MiB at the edge");
-    buffer[1..FRAME_PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
-    buffer.freeze()
-}
-
-/// Encodes a small message of the gateway itself as one frame.
-pub(super) fn message(message: &impl prost::Message) -> Bytes {
-    frame(message.encoded_len(), |buffer| message.encode(buffer).expect("a BytesMut grows as needed"))
 }
 
 /// Plugin text as shown to people: at most 1 KiB, without control characters. Redact secrets first: a secret
@@ -116,17 +101,6 @@ impl Body for SingleFrameBody {
     }
 }
 
-/// The value of `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2), rounded down.
-pub(super) fn grpc_timeout(left: Duration) -> HeaderValue {
-    const MAX_TIMEOUT_VALUE: u128 = 99_999_999;
-    let text = match (left.as_micros(), left.as_millis()) {
-        (micros, _) if micros <= MAX_TIMEOUT_VALUE => format!("{micros}u"),
-        (_, millis) if millis <= MAX_TIMEOUT_VALUE => format!("{millis}m"),
-        _ => format!("{}S", left.as_secs().min(99_999_999)),
-    };
-    HeaderValue::try_from(text).expect("digits and a letter")
-}
-
 /// Reads a reply: one message of at most `limit` bytes, followed by status OK.
 pub(super) async fn read<B>(response: Response<B>, limit: usize) -> Result<Bytes, ExchangeError>
 where
@@ -136,15 +110,22 @@ where
     let (head, body) = response.into_parts();
     check_head(head.status, head.headers)?;
     let mut body = std::pin::pin!(body);
-    let mut message = ReplyMessage::new(limit);
+    let mut reply = BodyBuffer::default();
+    let framing_error = |error| framing_error(error, limit);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| bad(format!("the reply was cut short: {error}")))?;
         match frame.into_data() {
-            Ok(data) => message.push(data)?,
+            Ok(data) => {
+                reply.push(data);
+                // The announced length is checked before the rest arrives.
+                framing::missing(reply.so_far(), limit).map_err(framing_error)?;
+            }
             Err(frame) => {
                 let trailers = frame.into_trailers().unwrap_or_default();
                 return match status(trailers) {
-                    Some(status) if status.code() == Code::Ok => message.finish(),
+                    Some(status) if status.code() == Code::Ok => {
+                        framing::unframe(&reply.finish(), limit).map_err(framing_error)
+                    }
                     Some(status) => Err(ExchangeError::Status(Box::new(status))),
                     None => Err(bad("the reply ended without grpc-status")),
                 };
@@ -156,6 +137,20 @@ where
 
 fn bad(detail: impl Into<String>) -> ExchangeError {
     ExchangeError::BadReply(detail.into())
+}
+
+fn framing_error(error: FramingError, limit: usize) -> ExchangeError {
+    bad(match error {
+        FramingError::Empty => "the reply has status OK and no message",
+        FramingError::PartialPrefix => "the reply was cut short: half a message prefix",
+        FramingError::Compressed => "the reply is compressed, or no gRPC message",
+        FramingError::CutShort => "the reply was cut short: fewer bytes than announced",
+        FramingError::Surplus => "the reply holds more than one message",
+        FramingError::TooLarge(length) => {
+            let detail = format!("the reply has {length} bytes; the limit is {limit}");
+            return ExchangeError::TooLarge(detail);
+        }
+    })
 }
 
 /// Rejects a response that isn't gRPC, and returns the status of one without a body.
@@ -210,80 +205,11 @@ pub(super) fn says_not_initialized(status: &Status) -> bool {
             || status.get_details_error_info().is_some_and(|info| info.reason == NOT_INITIALIZED))
 }
 
-/// Collects the one message of a reply. Never holds more than the limit, whatever length the reply announces.
-struct ReplyMessage {
-    limit: usize,
-    buffer: ReplyBuffer,
-}
-
-/// Most replies are one DATA frame, which isn't copied.
-enum ReplyBuffer {
-    Whole(Bytes),
-    Parts(BytesMut),
-}
-
-impl ReplyMessage {
-    fn new(limit: usize) -> Self {
-        ReplyMessage { limit, buffer: ReplyBuffer::Whole(Bytes::new()) }
-    }
-
-    fn push(&mut self, data: Bytes) -> Result<(), ExchangeError> {
-        match &mut self.buffer {
-            ReplyBuffer::Whole(whole) if whole.is_empty() => *whole = data,
-            ReplyBuffer::Whole(whole) => {
-                let mut parts = BytesMut::from(std::mem::take(whole));
-                parts.extend_from_slice(&data);
-                self.buffer = ReplyBuffer::Parts(parts);
-            }
-            ReplyBuffer::Parts(parts) => parts.extend_from_slice(&data),
-        }
-        self.check()
-    }
-
-    fn so_far(&self) -> &[u8] {
-        match &self.buffer {
-            ReplyBuffer::Whole(whole) => whole,
-            ReplyBuffer::Parts(parts) => parts,
-        }
-    }
-
-    fn check(&self) -> Result<(), ExchangeError> {
-        let Some((prefix, rest)) = self.so_far().split_first_chunk::<FRAME_PREFIX_BYTES>() else {
-            return Ok(());
-        };
-        let [flag, length @ ..] = *prefix;
-        let length = u32::from_be_bytes(length) as usize;
-        if flag != 0 {
-            Err(bad("the reply is compressed, or no gRPC message"))
-        } else if length > self.limit {
-            let limit = self.limit;
-            Err(ExchangeError::TooLarge(format!("the reply has {length} bytes; the limit is {limit}")))
-        } else if rest.len() > length {
-            Err(bad("the reply holds more than one message"))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn finish(self) -> Result<Bytes, ExchangeError> {
-        let bytes = match self.buffer {
-            ReplyBuffer::Whole(whole) => whole,
-            ReplyBuffer::Parts(parts) => parts.freeze(),
-        };
-        match bytes.split_first_chunk::<FRAME_PREFIX_BYTES>() {
-            Some(([_, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
-                Ok(bytes.slice(FRAME_PREFIX_BYTES..))
-            }
-            Some(_) => Err(bad("the reply was cut short: fewer bytes than announced")),
-            None if bytes.is_empty() => Err(bad("the reply has status OK and no message")),
-            None => Err(bad("the reply was cut short: half a message prefix")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut as _;
     use futures::{FutureExt as _, stream};
+    use http::HeaderValue;
     use http_body_util::StreamBody;
     use proptest::prelude::*;
 
@@ -303,7 +229,7 @@ mod tests {
     }
 
     fn message(payload: &[u8]) -> Bytes {
-        frame(payload.len(), |buffer| buffer.put_slice(payload))
+        framing::frame_with(payload.len(), |buffer| buffer.put_slice(payload))
     }
 
     #[test]
@@ -345,20 +271,6 @@ mod tests {
         ] {
             let shown = format!("{frames:?}");
             assert!(matches!(read_now(frames, 99), Err(ExchangeError::BadReply(_))), "{shown}");
-        }
-    }
-
-    #[test]
-    fn timeout_header_keeps_to_eight_digits() {
-        for (left, header) in [
-            (Duration::ZERO, "0u"),
-            (Duration::from_millis(1500), "1500000u"),
-            (Duration::from_micros(99_999_999), "99999999u"),
-            (Duration::from_secs(120), "120000m"),
-            (Duration::from_secs(86_400_000), "86400000S"),
-            (Duration::MAX, "99999999S"),
-        ] {
-            assert_eq!(grpc_timeout(left), header);
         }
     }
 

@@ -24,6 +24,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     core::point::Point,
+    grpc::timeout::{self, GRPC_TIMEOUT},
     net::read_after_write_error::IgnoreWriteErrors,
     upstream::{
         codec::{self, ExchangeError, SingleFrameBody},
@@ -36,7 +37,7 @@ use crate::{
 /// escapes. Beyond the limit h2 closes the connection with every tenant's calls on it, so the limit must
 /// exceed what any honest plugin sends.
 const MAX_HEADER_LIST_BYTES: u32 = 4 * (17 << 20);
-/// After this much silence with calls under way, a ping checks that the other end is alive. Never while idle:
+/// After this much silence with calls in flight, a ping checks that the other end is alive. Never while idle:
 /// some gRPC servers close a connection for that.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ pub(super) enum Rpc {
 }
 
 impl Rpc {
-    fn path(self) -> &'static str {
+    pub(super) const fn path(self) -> &'static str {
         match self {
             Rpc::Describe => "/hookgate.plugin.v1.PluginService/Describe",
             Rpc::Initialize => "/hookgate.plugin.v1.PluginService/Initialize",
@@ -207,7 +208,7 @@ impl Connection {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION"))));
         let left = deadline.saturating_duration_since(Instant::now());
-        headers.insert("grpc-timeout", codec::grpc_timeout(left));
+        headers.insert(GRPC_TIMEOUT, timeout::value(left));
         request
     }
 
@@ -280,6 +281,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::grpc::framing::frame;
 
     /// The type of the frame that begins a call.
     const HEADERS: u8 = 1;
@@ -302,7 +304,7 @@ mod tests {
             theirs.write_all(&go_away).await.expect("GOAWAY");
         });
         let deadline = Instant::now() + Duration::from_secs(60);
-        let ended = connection.unary(Rpc::Describe, codec::message(&()), HeaderMap::new(), deadline, 1).await;
+        let ended = connection.unary(Rpc::Describe, frame(&()), HeaderMap::new(), deadline, 1).await;
         plugin.await.expect("it does not panic");
         ended.expect_err("there is no reply")
     }
@@ -332,10 +334,10 @@ mod tests {
                     begin.wait().await;
                     for _ in 0..20 {
                         let deadline = Instant::now() + Duration::from_secs(60);
-                        let call = codec::message(&());
+                        let call = frame(&());
                         let ended =
                             connection.unary(Rpc::Describe, call, HeaderMap::new(), deadline, 1).await;
-                        assert!(!matches!(ended, Err(ExchangeError::TimedOut)), "nobody took it");
+                        assert!(!matches!(ended, Err(ExchangeError::TimedOut)), "the call was lost");
                     }
                 })
             });

@@ -14,14 +14,17 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::{
+    core::control_span::record_error,
     task::single_flight::SingleFlight,
     telemetry::ServerAttributes,
     upstream::{
         breakers::Breakers,
         connection::Connection,
         consent::Wants,
+        control_call,
         dial_error::{DialError, DialErrorKind},
         health::{self, EndpointHealth, HealthCheckOutcome},
         initialize::{self, InitializeError, PreparedConfig},
@@ -204,7 +207,8 @@ impl Endpoint {
             || enough(self),
             || {
                 let endpoint = Arc::clone(self);
-                async move { endpoint.connect().await }
+                let span = control_call::handshake_span(&self.registration, self.address());
+                async move { endpoint.connect().await }.instrument(span)
             },
         );
         dialled.await.unwrap_or_else(|| Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())))
@@ -216,6 +220,7 @@ impl Endpoint {
         }
         let connection = self.reach().await.map_err(|error| {
             self.trouble(Why::Unreachable(error.cause), &error.detail);
+            record_error(&Span::current(), error.cause.as_str());
             self.dial_failed.notify_one();
             ConnectError::Away(error.detail)
         })?;
@@ -224,9 +229,11 @@ impl Endpoint {
             Ok(live) => Ok(live),
             Err(DescribeError::Away(why, detail)) => {
                 self.trouble(why, &detail);
+                record_error(&Span::current(), why.as_str());
                 Err(ConnectError::Away(detail))
             }
             Err(DescribeError::Out { why, detail, wants }) => {
+                record_error(&Span::current(), why.as_str());
                 if self.live().is_none() {
                     self.status.out(why, &detail, wants.as_ref());
                 }
@@ -311,7 +318,9 @@ impl Endpoint {
             || (live.generation() > seen).then_some(Ok(())),
             || {
                 let (endpoint, live) = (Arc::clone(self), Arc::clone(live));
-                async move { endpoint.hand_over(&live).await }
+                let new_span = || control_call::handshake_span(&self.registration, self.address());
+                let span = live.take_handshake().unwrap_or_else(new_span);
+                async move { endpoint.hand_over(&live).await }.instrument(span)
             },
         );
         initialised.await.unwrap_or_else(|| Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())))
@@ -336,17 +345,20 @@ impl Endpoint {
                 Ok(())
             }
             Err(InitializeError::Unavailable(detail)) => {
+                record_error(&Span::current(), Why::InitializeUnavailable.as_str());
                 self.withdraw(live, Why::InitializeUnavailable, &detail);
                 Err(ConnectError::Away(detail))
             }
             Err(InitializeError::Unsent(detail)) => {
+                record_error(&Span::current(), Why::Disconnected.as_str());
                 live.withdraw();
                 self.note_end();
                 Err(ConnectError::Gone(detail))
             }
             Err(InitializeError::Refused(refused)) => {
-                self.withdraw(live, Why::Refused(refused.refusal), &refused.advice);
                 let why = Why::Refused(refused.refusal);
+                record_error(&Span::current(), why.as_str());
+                self.withdraw(live, why, &refused.advice);
                 Err(ConnectError::Out(why, refused.to_string(), Arc::clone(&live.connection)))
             }
         }

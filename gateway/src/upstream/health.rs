@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 
 use super::{
-    codec::{self, ExchangeError},
+    codec::ExchangeError,
     connection::{Connection, Rpc},
     state::Why,
 };
-use crate::config;
+use crate::{config, grpc::framing};
 
 /// Largest response: a status, and room for fields of later versions.
 const MAX_ANSWER_BYTES: usize = 1 << 10;
@@ -34,7 +34,7 @@ pub(super) enum HealthCheckOutcome {
 }
 
 pub(super) async fn check(connection: &Connection, settings: &config::Health) -> HealthCheckOutcome {
-    let frame = codec::message(&HealthCheckRequest { service: String::new() });
+    let frame = framing::frame(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
     let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
     match answer {

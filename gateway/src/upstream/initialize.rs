@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use hookgate_proto::plugin::v1::{InitializeRequest, InitializeResponse, Limits};
-use http::HeaderMap;
 use jsonschema::error::ValidationErrorKind;
 use prost::Message as _;
 use serde_json::Value;
@@ -15,12 +14,14 @@ use super::{
     client::SharedResources,
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
+    control_call,
     redaction::Redaction,
     refusal::{Refusal, RefusalDetail},
 };
 use crate::{
     config,
     core::{digest::digest, manifest::Manifest},
+    grpc::framing,
 };
 
 /// Most schema violations that one refusal lists.
@@ -148,9 +149,8 @@ pub(super) async fn initialize(
         limits: Some(limits(shared)),
     };
     let limit = plugin.limits.initialize.0;
-    let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
-    let reply =
-        connection.unary(Rpc::Initialize, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
+    let (frame, deadline) = (framing::frame(&request), Instant::now() + limit);
+    let reply = control_call::call(connection, Rpc::Initialize, frame, deadline, shared.max_reply()).await;
     let refused = |refusal, advice| Err(InitializeError::Refused(RefusalDetail::new(refusal, advice)));
     match reply {
         Ok(reply) => match InitializeResponse::decode(reply) {

@@ -4,7 +4,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1::{self as plugin, DescribeRequest, DescribeResponse};
-use http::HeaderMap;
 use prost::Message as _;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -16,10 +15,12 @@ use crate::{
         manifest::{Access, Manifest, PointAccess, SideEffects},
         point::Point,
     },
+    grpc::framing,
     upstream::{
         codec::{self, ExchangeError},
         connection::{Connection, Rpc},
         consent::{Wants, consented},
+        control_call,
         dial_error::DialErrorKind,
         initialize::PreparedConfig,
         refusal::{Refusal, RefusalDetail},
@@ -88,9 +89,9 @@ pub(super) async fn describe(
         gateway_version: env!("CARGO_PKG_VERSION").into(),
         protocol_versions: PROTOCOL_VERSIONS.into(),
     };
-    let frame = codec::message(&request);
+    let frame = framing::frame(&request);
     let deadline = Instant::now() + DESCRIBE_TIMEOUT;
-    let reply = connection.unary(Rpc::Describe, frame, HeaderMap::new(), deadline, MAX_MANIFEST_BYTES).await;
+    let reply = control_call::call(connection, Rpc::Describe, frame, deadline, MAX_MANIFEST_BYTES).await;
     let described = DescribeResponse::decode(reply.map_err(|error| undescribed(&error, before))?).map_err(|error| {
         bad_manifest(format!(
             "the answer to Describe can't be decoded ({error}): generate the plugin's code from our .proto"

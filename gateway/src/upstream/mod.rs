@@ -19,6 +19,7 @@ mod client;
 mod codec;
 mod connection;
 mod consent;
+mod control_call;
 mod dial_error;
 mod endpoint;
 mod fair_queue;

@@ -16,7 +16,7 @@ const FAILURE_PENALTY: f32 = 40.0;
 /// to notify.
 const LAST_CALL_WANTED: usize = 1 << (usize::BITS - 1);
 
-/// Calls under way at an endpoint, and the share of recent calls that failed.
+/// Calls in flight to an endpoint, and the share of recent calls that failed.
 pub(super) struct EndpointLoad {
     /// The number of calls, and [`LAST_CALL_WANTED`].
     in_flight: AtomicUsize,
@@ -54,7 +54,7 @@ impl EndpointLoad {
         }
     }
 
-    /// Resolves when no call is under way. For one waiter, of an endpoint that is no longer picked.
+    /// Resolves when no call is in flight. For a single waiter, at an endpoint that is no longer picked.
     pub(super) async fn idle(&self) {
         if self.in_flight.fetch_or(LAST_CALL_WANTED, Ordering::Relaxed) & !LAST_CALL_WANTED > 0 {
             self.idle.notified().await;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_the_last_call_wakes_whoever_waits_for_it() {
+    async fn the_end_of_the_last_call_wakes_its_waiters() {
         let load = EndpointLoad::new(Instant::now());
         load.idle().await;
         load.began();

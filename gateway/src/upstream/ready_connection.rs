@@ -1,12 +1,13 @@
 //! A connection that was described and accepted, with the configuration that goes with it.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::{
     task::single_flight::SingleFlight,
@@ -43,6 +44,8 @@ pub(super) struct ReadyConnection {
     /// Whether the plugin has no health service: asked once per connection.
     lacks_health: AtomicBool,
     pub(super) since: Instant,
+    /// The span of the handshake, until the plugin is initialised.
+    handshake: Mutex<Option<Span>>,
 }
 
 impl ReadyConnection {
@@ -65,7 +68,14 @@ impl ReadyConnection {
             in_flight: AtomicUsize::new(0),
             lacks_health: AtomicBool::new(false),
             since: Instant::now(),
+            handshake: Mutex::new((!known).then(Span::current)),
         })
+    }
+
+    /// The span of the handshake that made this connection, for the part that is left. `None` if the handshake
+    /// is over.
+    pub(super) fn take_handshake(&self) -> Option<Span> {
+        self.handshake.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn is_usable(&self) -> bool {
@@ -136,7 +146,7 @@ impl ReadyConnection {
     }
 }
 
-/// A call under way over one connection.
+/// A call in flight over one connection.
 pub(super) struct InFlightGuard<'a>(&'a AtomicUsize);
 
 impl Drop for InFlightGuard<'_> {

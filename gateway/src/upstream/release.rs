@@ -8,17 +8,14 @@ use std::{
 };
 
 use hookgate_proto::plugin::v1::{ReleaseRequest, ShutdownRequest};
-use http::HeaderMap;
 use tokio::time::{Instant, timeout_at};
 
-use crate::upstream::{
-    client::PluginClient,
-    codec::{self, ExchangeError},
-    connection::Rpc,
-    endpoint::Endpoint,
-    ready_connection::ReadyConnection,
-    registration::Registration,
-    state::Why,
+use crate::{
+    grpc::framing,
+    upstream::{
+        client::PluginClient, codec::ExchangeError, connection::Rpc, control_call, endpoint::Endpoint,
+        ready_connection::ReadyConnection, registration::Registration, state::Why,
+    },
 };
 
 /// The endpoints and clients that this gateway keeps using.
@@ -84,15 +81,15 @@ impl Endpoint {
         let limit = limit.min(plugin.limits.shutdown.0);
         let deadline = Instant::now() + limit;
         if !lives.iter().any(|live| hears(live)) {
-            // A plugin that is just being initialised would keep a configuration that nobody takes back, so
-            // wait until that is done.
+            // Releasing a plugin during an Initialize would leave it with a configuration that nobody
+            // releases, so wait until the Initialize has ended.
             let _ = timeout_at(deadline, self.handing_over.lock()).await;
         }
         let Some(live) = lives.iter().find(|live| hears(live)) else { return };
         let request = ShutdownRequest { gateway_instance_id: shared.instance_id.as_ref().into() };
-        let frame = codec::message(&request);
+        let frame = framing::frame(&request);
         let reply =
-            live.connection.unary(Rpc::Shutdown, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
+            control_call::call(&live.connection, Rpc::Shutdown, frame, deadline, shared.max_reply()).await;
         if let Err(error) = reply {
             let (plugin, address, error) = (&*plugin.name, self.address(), live.config.shown_error(&error));
             tracing::warn!(plugin, address, ?limit, error, "the plugin did not answer Shutdown");
@@ -113,9 +110,9 @@ impl Endpoint {
             gateway_instance_id: shared.instance_id.as_ref().into(),
             config_digest: digest.into(),
         };
-        let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
+        let (frame, deadline) = (framing::frame(&request), Instant::now() + limit);
         let reply =
-            live.connection.unary(Rpc::Release, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
+            control_call::call(&live.connection, Rpc::Release, frame, deadline, shared.max_reply()).await;
         match reply {
             Ok(_) => {}
             // The plugin doesn't implement Release and manages its configurations itself.

@@ -9,8 +9,9 @@ use prost::Message;
 
 use crate::{
     core::{point::Point, step::Reason},
+    grpc::framing,
     telemetry::Parent,
-    upstream::{breakers::CallClass, call_guard::CallGuard, codec},
+    upstream::{breakers::CallClass, call_guard::CallGuard},
 };
 
 /// What is sent with a call's message.
@@ -128,7 +129,7 @@ impl PluginRequest {
         if self.call.config_digest != config_digest {
             self.call.config_digest = config_digest.to_owned();
         }
-        codec::frame(self.size() + 12, |buffer| {
+        framing::frame_with(self.size() + 12, |buffer| {
             buffer.put_u8(CALL_FIELD_KEY);
             Payload::write(&self.call, buffer);
             buffer.put_u8(PAYLOAD_FIELD_KEY);

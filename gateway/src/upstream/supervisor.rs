@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_that_is_let_go_of_is_dialled_no_more() {
+    async fn retired_endpoint_is_dialled_no_more() {
         let (endpoint, dials) = supervised(|_| ());
         sleep(Duration::from_secs(1)).await;
         endpoint.shut_down(Duration::ZERO).await;

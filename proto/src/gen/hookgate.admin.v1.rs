@@ -119,7 +119,7 @@ pub struct Effects {
 /// The result of a write or a dry run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteResult {
-    /// The revision that it made. Absent: nothing had to be changed, or it was a dry run.
+    /// The revision that the write made. Absent if nothing changed, and for a dry run.
     #[prost(uint64, optional, tag = "1")]
     pub revision: ::core::option::Option<u64>,
     /// Whether it was a dry run.
@@ -134,7 +134,7 @@ pub struct WriteResult {
     /// Changed plugins whose config could not be checked, because they have not described their schemas yet.
     #[prost(string, repeated, tag = "5")]
     pub unvalidated: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether this process serves by it already; it is waited for up to 2 s. False for a dry run.
+    /// Whether the write is already active in this process; the answer waits up to 2 s for that. False for a dry run.
     #[prost(bool, tag = "6")]
     pub active: bool,
     /// Written plugins that reject their new entries; the previous entries stay active.
@@ -400,13 +400,13 @@ pub struct DisablePluginResponse {
     #[prost(message, optional, tag = "1")]
     pub written: ::core::option::Option<WriteResult>,
 }
-/// Several objects as they are to be.
+/// Several objects to create, replace or delete.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyRequest {
-    /// JSON object with `plugins`, `tenants` and `bindings`, lists as in the configuration file; `remove`, a list of
-    /// `{kind, name}`; and `versions`, by `plugins`, `tenants` and `bindings` the versions by name that objects are to have
-    /// now (0: there is to be none). Objects that are not in it stay, those without a version may have any. With `prune`,
-    /// `{labels}`, all of the lists must have these labels, and what else the API owns with all of them goes.
+    /// JSON object: the lists `plugins`, `tenants` and `bindings` as in the configuration file; `remove`, a list of
+    /// `{kind, name}`; `versions`, the expected version of each object, by list and name (0 if it must not exist); and
+    /// `prune`, `{labels}`. Objects that are not in the document stay. With `prune`, every listed object must have these
+    /// labels, and all other objects of the API that have all of these labels are deleted.
     #[prost(bytes = "bytes", tag = "1")]
     pub document_json: ::prost::bytes::Bytes,
     /// Reason, shown in the revision history: at most 500 bytes without control characters.
@@ -415,7 +415,7 @@ pub struct ApplyRequest {
     /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
-    /// Whether the bindings that name a removed plugin go with it; otherwise they keep it.
+    /// Whether to delete the bindings of a removed plugin with it; otherwise they prevent its removal.
     #[prost(bool, tag = "4")]
     pub force: bool,
     /// Requires that the registry is at this revision; otherwise the write is refused with CONFLICT. Default: any
@@ -828,7 +828,7 @@ pub struct EventsDropped {
     #[prost(uint64, optional, tag = "1")]
     pub count: ::core::option::Option<u64>,
 }
-/// A message of a stream of events, oldest first. With neither member it is a keep-alive: with `follow` it comes
+/// A message of a stream of events, oldest first. A message without a member is a keep-alive: with `follow`, one comes
 /// first, and after each 15 s without an event.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamEventsResponse {
@@ -1005,7 +1005,7 @@ pub enum EventLevel {
     Unspecified = 0,
     /// Normal operation.
     Info = 1,
-    /// Somebody may have to do something.
+    /// An operator may have to act.
     Warn = 2,
     /// Something is wrong.
     Error = 3,

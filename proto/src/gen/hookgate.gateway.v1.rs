@@ -466,11 +466,11 @@ pub mod extension_point_service_client {
     /// The extension points, one rpc each.
     ///
     /// An OK answer carries a decision; a block is an OK answer. An error status means that there is no decision:
-    /// stop, unless you were told to go on without one at that point. Error statuses carry
+    /// stop, unless the agent is configured to continue without one there. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
-    /// Where a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and a
-    /// `ChainReport` stands beside it; neither with `answer.detail: minimal`.
-    /// Who calls is taken from the bearer token in the `authorization` metadata, never from a message.
+    /// If a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and the
+    /// details include a `ChainReport`. `answer.detail: minimal` omits both.
+    /// The caller is identified by the bearer token in the `authorization` metadata, never by a message.
     #[derive(Debug, Clone)]
     pub struct ExtensionPointServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -722,11 +722,11 @@ pub mod extension_point_service_server {
     /// The extension points, one rpc each.
     ///
     /// An OK answer carries a decision; a block is an OK answer. An error status means that there is no decision:
-    /// stop, unless you were told to go on without one at that point. Error statuses carry
+    /// stop, unless the agent is configured to continue without one there. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
-    /// Where a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and a
-    /// `ChainReport` stands beside it; neither with `answer.detail: minimal`.
-    /// Who calls is taken from the bearer token in the `authorization` metadata, never from a message.
+    /// If a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and the
+    /// details include a `ChainReport`. `answer.detail: minimal` omits both.
+    /// The caller is identified by the bearer token in the `authorization` metadata, never by a message.
     #[derive(Debug)]
     pub struct ExtensionPointServiceServer<T> {
         inner: Arc<T>,

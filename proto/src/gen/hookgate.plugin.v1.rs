@@ -66,14 +66,14 @@ pub struct InitializeRequest {
     /// Where the plugin reaches host services; empty while there are none.
     #[prost(string, tag = "5")]
     pub host_endpoint: ::prost::alloc::string::String,
-    /// Sizes to keep to.
+    /// Size limits.
     #[prost(message, optional, tag = "6")]
     pub limits: ::core::option::Option<Limits>,
 }
-/// Sizes that both sides keep to, in bytes.
+/// Size limits for both sides, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {
-    /// Largest call message that the gateway sends: raise your receive limit to it.
+    /// Largest call message that the gateway sends: raise your receive limit to at least this.
     #[prost(uint64, tag = "1")]
     pub max_call_bytes: u64,
     /// Largest reply message that the gateway accepts.
@@ -95,14 +95,14 @@ pub struct InitializeResponse {}
 /// Ends the use of one configuration that this gateway instance handed over.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseRequest {
-    /// Id of the gateway process, as in InitializeRequest. Others may go on using the same configuration.
+    /// Id of the gateway process, as in InitializeRequest. Other processes may still use the same configuration.
     #[prost(string, tag = "1")]
     pub gateway_instance_id: ::prost::alloc::string::String,
-    /// Which one, as in InitializeRequest.
+    /// Digest of the configuration, as in InitializeRequest.
     #[prost(string, tag = "2")]
     pub config_digest: ::prost::alloc::string::String,
 }
-/// Its data is flushed.
+/// The data of this configuration is flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseResponse {}
 /// Ends the use of every configuration that this gateway instance handed over.
@@ -135,8 +135,8 @@ pub struct Call {
     #[prost(message, optional, tag = "5")]
     pub chain_result: ::core::option::Option<ChainResult>,
 }
-/// Who calls. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is the
-/// agent's word.
+/// The caller. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is an
+/// unverified statement of the agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CallContext {
     /// Tenant id: opaque, 1 to 256 bytes.
@@ -445,7 +445,7 @@ pub mod plugin_service_client {
     use tonic::codegen::http::Uri;
     /// A plugin: describes itself, takes its configuration, and answers at one or more extension points.
     ///
-    /// Time left travels as `grpc-timeout`, trace context as `traceparent`, the call depth as `hookgate-depth`; a
+    /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
     #[derive(Debug, Clone)]
     pub struct PluginServiceClient<T> {
@@ -826,7 +826,7 @@ pub mod plugin_service_server {
     }
     /// A plugin: describes itself, takes its configuration, and answers at one or more extension points.
     ///
-    /// Time left travels as `grpc-timeout`, trace context as `traceparent`, the call depth as `hookgate-depth`; a
+    /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
     #[derive(Debug)]
     pub struct PluginServiceServer<T> {

@@ -28,6 +28,8 @@ mod reply;
 mod serve;
 #[cfg(feature = "otel")]
 pub mod telemetry;
+#[cfg(test)]
+mod tool_rule;
 mod wire;
 
 pub use address::{Address, AddressError};

@@ -1,16 +1,12 @@
 //! Endless response headers: hand-written HTTP/2 frames after those of a well-behaved server.
 //!
 //! No HTTP/2 library sends them, so a relay sits between the server and the socket and passes every frame
-//! on unchanged. After the DATA frame that it is armed for, it writes a HEADERS frame without END_HEADERS
-//! (RFC 9113, section 6.2), and then CONTINUATION frames as long as the other side accepts them.
+//! on unchanged, except a DATA frame with [`SIGNAL`]. In its place, and on its stream, the relay writes a
+//! HEADERS frame without END_HEADERS (RFC 9113, section 6.2), and then CONTINUATION frames as long as the
+//! other side accepts them. The signal travels with the answer that it follows, so that no other answer on
+//! the connection can begin the flood.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, sink};
@@ -20,22 +16,12 @@ const HEADERS: u8 = 0x1;
 const CONTINUATION: u8 = 0x9;
 const END_STREAM: u8 = 0x1;
 
-/// The length of the DATA frame after which the flood begins; 0 for none.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Trigger(Arc<AtomicUsize>);
-
-impl Trigger {
-    pub(super) fn arm(&self, frame_length: usize) {
-        self.0.store(frame_length, Ordering::SeqCst);
-    }
-
-    fn is_armed_for(&self, frame_length: usize) -> bool {
-        frame_length > 0 && self.0.load(Ordering::SeqCst) == frame_length
-    }
-}
+/// The payload of the DATA frame in whose place the flood begins. No gRPC message begins with these bytes:
+/// the first one says whether it is compressed, and is 0 or 1.
+pub(super) const SIGNAL: &[u8] = b"endless headers from here";
 
 /// Puts the relay in front of a socket. The server uses the returned stream.
-pub(super) fn relay<I>(socket: I, trigger: Trigger) -> DuplexStream
+pub(super) fn relay<I>(socket: I) -> DuplexStream
 where
     I: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -46,17 +32,13 @@ where
         // The end of either direction ends the connection; the peer deals with errors.
         tokio::select! {
             _ = tokio::io::copy(&mut from_peer, &mut to_server) => {}
-            _ = pass_on(from_server, to_peer, &trigger) => {}
+            _ = pass_on(from_server, to_peer) => {}
         }
     });
     server_side
 }
 
-async fn pass_on(
-    mut server: impl AsyncRead + Unpin,
-    mut peer: impl AsyncWrite + Unpin,
-    trigger: &Trigger,
-) -> io::Result<()> {
+async fn pass_on(mut server: impl AsyncRead + Unpin, mut peer: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut head = [0; 9];
     loop {
         server.read_exact(&mut head).await?;
@@ -64,10 +46,7 @@ async fn pass_on(
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         let mut body = vec![0; length];
         server.read_exact(&mut body).await?;
-        peer.write_all(&head).await?;
-        peer.write_all(&body).await?;
-        peer.flush().await?;
-        if head[3] == DATA && trigger.is_armed_for(length) {
+        if head[3] == DATA && body == SIGNAL {
             // The server's output is ignored from here on, but its end stops the flood.
             let mut ignored = sink();
             return tokio::select! {
@@ -75,13 +54,16 @@ async fn pass_on(
                 closed = tokio::io::copy(&mut server, &mut ignored) => closed.map(drop),
             };
         }
+        peer.write_all(&head).await?;
+        peer.write_all(&body).await?;
+        peer.flush().await?;
     }
 }
 
 async fn write_endless_headers(peer: &mut (impl AsyncWrite + Unpin), stream: u32) -> io::Result<()> {
-    let fields = header_fields();
-    peer.write_all(&frame(HEADERS, END_STREAM, stream, &fields)).await?;
-    let more = frame(CONTINUATION, 0, stream, &fields);
+    let field = header_field();
+    peer.write_all(&frame(HEADERS, END_STREAM, stream, &field)).await?;
+    let more = frame(CONTINUATION, 0, stream, &field);
     loop {
         peer.write_all(&more).await?;
         peer.flush().await?;
@@ -98,16 +80,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// About 15 KiB of literal fields without indexing (RFC 7541, section 6.2.2), within the default frame size.
-fn header_fields() -> Bytes {
+/// One literal field without indexing (RFC 7541, section 6.2.2). A small frame suffices: an HTTP/2 library ends
+/// the flood after so many frames, whatever their size, and a debug build would decode 80 MiB of fields before
+/// that.
+fn header_field() -> Bytes {
     let (name, value) = (b"x-endless", [b'a'; 120]);
-    let mut fields = BytesMut::new();
-    for _ in 0..115 {
-        fields.put_u8(0);
-        fields.put_u8(9);
-        fields.put_slice(name);
-        fields.put_u8(120);
-        fields.put_slice(&value);
-    }
-    fields.freeze()
+    let mut field = BytesMut::new();
+    field.put_u8(0);
+    field.put_u8(9);
+    field.put_slice(name);
+    field.put_u8(120);
+    field.put_slice(&value);
+    field.freeze()
 }

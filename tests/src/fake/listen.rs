@@ -30,7 +30,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::Service as _;
 
 use super::{
-    flood::{self, Trigger},
+    flood,
     service::Service,
     wire::{ResponseAction, WireFault},
 };
@@ -194,7 +194,7 @@ impl PluginListener {
         self.leaving.cancel();
         let accepting = self.accepting.take().expect("the plugin runs");
         let left = timeout(PATIENCE, accepting).await;
-        left.expect("calls end, and whoever is told to go goes").expect("serving does not panic");
+        left.expect("calls end, and a task that is told to leave does").expect("serving does not panic");
         self.clean_up();
     }
 
@@ -286,9 +286,7 @@ async fn converse(
         }
     }
     let cut = CancellationToken::new();
-    let trigger = Trigger::default();
-    let stream: Box<dyn Stream> =
-        if flooding { Box::new(flood::relay(stream, trigger.clone())) } else { stream };
+    let stream: Box<dyn Stream> = if flooding { Box::new(flood::relay(stream)) } else { stream };
     let health = HealthServer::new(service.clone());
     let server = PluginServiceServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
@@ -296,17 +294,19 @@ async fn converse(
     let scheme = if tls.is_some() { "https" } else { "http" };
     let answer = service_fn(|request: Request<Incoming>| {
         assert_eq!(request.uri().scheme_str(), Some(scheme), "a strict server refuses another");
-        respond(server.clone(), health.clone(), request, trigger.clone(), cut.clone())
+        respond(server.clone(), health.clone(), request, cut.clone())
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(MAX_STREAMS)
+        // By default, 20 calls that were given up before a busy fake took them end the connection.
+        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         () = cut.cancelled() => return,
         _ = connection.as_mut() => return, // the peer deals with the connection's end
         told = farewell.changed() => {
-            told.expect("whoever accepts holds the sender");
+            told.expect("the accepting task has the sender");
             connection.as_mut().graceful_shutdown();
         }
     }
@@ -321,7 +321,6 @@ async fn respond(
     mut server: PluginServiceServer<Service>,
     mut health: HealthServer<Service>,
     request: Request<Incoming>,
-    trigger: Trigger,
     cut: CancellationToken,
 ) -> Result<Response<Body>, io::Error> {
     let is_check = request.uri().path().starts_with("/grpc.health.v1.Health/");
@@ -331,7 +330,7 @@ async fn respond(
     let Some(misconduct) = response.extensions_mut().remove::<WireFault>() else {
         return Ok(response);
     };
-    match misconduct.respond(&trigger) {
+    match misconduct.respond() {
         ResponseAction::Respond(response) => Ok(response),
         ResponseAction::ResetStream => Err(io::Error::other("the script resets the stream")),
         ResponseAction::Disconnect => {

@@ -9,7 +9,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use tonic::{Code, body::Body};
 
-use super::flood::Trigger;
+use super::flood::SIGNAL;
 
 /// How an answer is sent.
 #[derive(Debug, Clone, Default)]
@@ -60,8 +60,7 @@ pub(super) enum ResponseAction {
 type BodyResult = Result<Frame<Bytes>, io::Error>;
 
 impl WireFault {
-    /// Arms the trigger if endless headers should follow the answer.
-    pub(super) fn respond(self, trigger: &Trigger) -> ResponseAction {
+    pub(super) fn respond(self) -> ResponseAction {
         let whole = frame(self.message.len(), &self.message);
         let half = whole.slice(..5 + self.message.len() / 2);
         let frames: Vec<BodyResult> = match self.wire {
@@ -70,8 +69,8 @@ impl WireFault {
             WireBehaviour::Json => return ResponseAction::Respond(json()),
             WireBehaviour::Drip(pause) => return ResponseAction::Respond(grpc(drip(whole, pause))),
             WireBehaviour::EndlessTrailers => {
-                trigger.arm(whole.len());
-                return ResponseAction::Respond(grpc(stream::iter([data(whole)]).chain(stream::pending())));
+                let frames = [data(whole), data(Bytes::from_static(SIGNAL))];
+                return ResponseAction::Respond(grpc(stream::iter(frames).chain(stream::pending())));
             }
             WireBehaviour::HugeLength => {
                 let announced = frame(u32::MAX as usize, &self.message);

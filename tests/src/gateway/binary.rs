@@ -19,8 +19,8 @@ pub fn path() -> &'static Path {
 fn build() -> PathBuf {
     // PROFILE/deps/it-0123456789abcdef
     let this = std::env::current_exe().expect("a process knows its own binary");
-    let profile = this.ancestors().nth(2).expect("a test binary stands in target/PROFILE/deps");
-    let target = profile.parent().expect("a profile's folder stands in the target folder");
+    let profile = this.ancestors().nth(2).expect("a test binary is in target/PROFILE/deps");
+    let target = profile.parent().expect("a profile's folder is in the target folder");
 
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

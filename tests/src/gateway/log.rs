@@ -125,7 +125,7 @@ impl Log {
     pub(super) async fn closed(&self) {
         let mut state = self.0.state.subscribe();
         let closed = timeout(PATIENCE, state.wait_for(|state| state.is_closed)).await;
-        closed.expect("whoever holds the log open ends in time").expect("the log holds the sender");
+        closed.expect("every process with the log open ends in time").expect("the log holds the sender");
     }
 }
 

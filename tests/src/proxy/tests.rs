@@ -117,7 +117,7 @@ async fn a_black_hole_fills_buffers_and_never_reaches_the_plugin() {
     proxy.both(Flow::Stop);
     let mut stream = dial(&proxy).await;
     let endless = async { while stream.write_all(&[0; 1 << 16]).await.is_ok() {} };
-    assert!(timeout(Duration::from_millis(200), endless).await.is_err(), "somebody has to wait");
+    assert!(timeout(Duration::from_millis(200), endless).await.is_err(), "one of them has to wait");
     assert_eq!((proxy.traffic().taken_down, *connections.borrow()), (0, 0));
 }
 

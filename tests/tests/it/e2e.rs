@@ -177,7 +177,7 @@ async fn one_tenants_plugin_is_not_called_for_another() {
 
     let stranger = gateway.http(&token("initech")).call(POINT, payload()).await;
     assert_eq!((stranger.status, &stranger.body["code"]), (403, &json!("TENANT_UNKNOWN")), "{stranger:?}");
-    assert_eq!(stranger.header("hookgate-decision"), None, "a refusal is no decision");
+    assert_eq!(stranger.header("hookgate-decision"), None, "a refusal isn't a decision");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ fn lines(file: &Path) -> usize {
 
 /// Whether cargo finds the file by itself, or a parent declares it.
 fn is_named_by_a_parent(file: &Path) -> bool {
-    let folder = file.parent().expect("a file stands in a folder");
+    let folder = file.parent().expect("a file is in a folder");
     let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("our file names are UTF-8");
     if matches!(stem, "main" | "lib")
         || is_searched_by_cargo(folder)
@@ -51,7 +51,7 @@ fn is_named_by_a_parent(file: &Path) -> bool {
     } else {
         (stem, Some(folder))
     };
-    let around = around.expect("a module stands in a crate");
+    let around = around.expect("a module is in a crate");
     parents(around).iter().any(|parent| declares(parent, name)) || is_named_by_path(file, folder)
 }
 

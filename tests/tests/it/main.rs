@@ -13,7 +13,6 @@ mod edge;
 mod failure_matrix;
 mod fake;
 mod layout;
-mod module_graph;
 mod plugins;
 mod proxy;
 mod registry;

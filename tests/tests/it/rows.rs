@@ -82,7 +82,7 @@ fn the_page_says_of_every_row_what_it_means_or_why_it_is_not_served() {
     for (table, columns) in [(&served, 1), (&not_served, 2)] {
         for (row, texts) in table {
             let is_complete = texts.len() == columns && texts.iter().all(|text| !text.trim().is_empty());
-            assert!(is_complete, "{row} has {columns} cells with text beside its name: {texts:?}");
+            assert!(is_complete, "{row} has {columns} cells with text besides its name: {texts:?}");
         }
     }
     let names = |rows: &[(String, Vec<String>)]| -> BTreeSet<String> {

@@ -18,6 +18,7 @@ use crate::{
     },
     core::error::{Code, Error},
     edge::response,
+    grpc::framing,
     telemetry::events::Event,
 };
 
@@ -52,7 +53,7 @@ fn frame(seen: &Visibility, step: StreamItem) -> Frame<Bytes> {
             framed(std::iter::once(EMPTY_RESPONSE).chain(to_response(seen, gap.then_some(None), &[])))
         }
         StreamItem::Events { dropped, events } => framed(to_response(seen, dropped, &events)),
-        StreamItem::Quiet => response::framed(&EMPTY_RESPONSE),
+        StreamItem::Quiet => framing::frame(&EMPTY_RESPONSE),
         StreamItem::Ends(why) => return response::grpc_end(&error(why)),
     })
 }
@@ -78,7 +79,7 @@ fn to_response<'a>(
 
 fn framed(messages: impl Iterator<Item = wire::StreamEventsResponse>) -> Bytes {
     let mut frames = BytesMut::new();
-    messages.for_each(|message| frames.extend_from_slice(&response::framed(&message)));
+    messages.for_each(|message| frames.extend_from_slice(&framing::frame(&message)));
     frames.freeze()
 }
 

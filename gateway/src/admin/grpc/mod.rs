@@ -28,12 +28,13 @@ use crate::{
     auth::Operator,
     config::Detail,
     core::error::{Code, Error},
-    dataplane::grpc,
+    dataplane,
     edge::{
         common_services::{CommonServices, is_common},
         request_meta::RequestMeta,
         response,
     },
+    grpc::framing,
     snapshot::published::PublishedSnapshot,
 };
 
@@ -147,7 +148,7 @@ impl AdminRpc<'_> {
         A: Message,
         F: Future<Output = Result<A, Error>>,
     {
-        let answer = async |asked| Ok(EventsAnswer::Kept(response::framed(&run(asked).await?)));
+        let answer = async |asked| Ok(EventsAnswer::Kept(framing::frame(&run(asked).await?)));
         self.answered(body, most, answer).await
     }
 
@@ -157,11 +158,11 @@ impl AdminRpc<'_> {
         Q: Message + Default,
         F: Future<Output = RpcResult>,
     {
-        grpc::check(self.head)?;
+        dataplane::grpc::check(self.head)?;
         let limits = self.admin.gateway.snapshots.current().limits;
         let mut room = self.admin.gateway.admission.room(limits.bytes_in_flight);
-        let body = receive_bytes(body, most, grpc::MESSAGE_PREFIX_BYTES, &mut room).await?;
-        run(grpc::message(body, most)?).await
+        let body = receive_bytes(body, most, framing::PREFIX_BYTES, &mut room).await?;
+        run(dataplane::grpc::message(&body, most)?).await
     }
 
     /// Checks that the caller may use `method` on `found`; `None` is NOT_FOUND.

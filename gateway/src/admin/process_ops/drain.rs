@@ -16,6 +16,7 @@ use crate::{
         operations::{OperationError, WriteOutcome},
     },
     task::join::joined,
+    telemetry::Parent,
 };
 
 /// The result of a drain.
@@ -52,7 +53,9 @@ impl Upkeep {
         let edit = Edit { kind: ObjectKind::Plugin, name: name.to_owned(), expected, wish };
         let operations = Arc::clone(&self.operations);
         // Run the write as a task, so that a caller who hangs up doesn't leave it half done or unlogged.
-        let writing = tokio::spawn(async move { operations.write(&writer, &[edit], None, false).await });
+        let writing = tokio::spawn(
+            Parent::current().wrap(async move { operations.write(&writer, &[edit], None, false).await }),
+        );
         let WriteOutcome { revision, .. } = joined(writing).await?;
         let wanted = match revision {
             Some(revision) => revision,

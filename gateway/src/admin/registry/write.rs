@@ -39,6 +39,7 @@ use crate::{
     snapshot::{ConfigSnapshot, RejectedEntry},
     store::Change,
     task::join::joined,
+    telemetry::Parent,
 };
 
 /// How long a writer waits until this process serves what was written.
@@ -144,7 +145,9 @@ impl Admin {
         let operations = Arc::clone(&self.operations);
         let named = task.plugins();
         // Run as a task, so that a writer who hangs up doesn't leave it half done or unlogged.
-        let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
+        let doing = tokio::spawn(
+            Parent::current().wrap(async move { perform(&operations, &writer, &task, dry_run).await }),
+        );
         let done = until_the_end(&self.ended, joined(doing)).await;
         let outcome = done.map_err(|undone| write_error::error(undone, &sent))?;
         let snapshot = !dry_run && self.is_in_force(&outcome).await?;

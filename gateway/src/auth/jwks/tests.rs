@@ -172,7 +172,7 @@ async fn callers_who_hang_up_leave_one_job_behind_however_many_they_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_keys_are_used_for_an_hour_and_then_nobody_gets_in() {
+async fn stale_keys_are_used_for_an_hour_and_then_all_tokens_are_rejected() {
     let (published, fake) = published(Some(vec!["a"]));
     let _stop = start(&published);
     tokio::task::yield_now().await;

@@ -7,9 +7,9 @@ use crate::{
         plugin::{Binding, Match},
         problem::{did_you_mean, item},
         schema::alternatives,
-        tree::child,
     },
     core::{point::Point, step::Mode},
+    json::pointer::child,
 };
 
 /// The payload fields that a plugin may patch at a point (section 1).

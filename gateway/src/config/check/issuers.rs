@@ -11,10 +11,10 @@ use crate::{
         partial_config::PartialEntry,
         problem::{did_you_mean, item},
         schema::alternatives,
-        tree::child,
         units::Span,
     },
     egress,
+    json::pointer::child,
 };
 
 const SYMMETRIC_ALGORITHMS: &[&str] = &["HS256", "HS384", "HS512"];

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::{ConfigChecker, socket_flaw};
-use crate::config::{
-    model::Server,
-    plugin::{Breaker, Health, PluginLimits},
-    tree::child,
-    units::{Size, Span},
+use crate::{
+    config::{
+        model::Server,
+        plugin::{Breaker, Health, PluginLimits},
+        units::{Size, Span},
+    },
+    json::pointer::child,
 };
 
 pub(super) const fn ms(millis: u64) -> Span {

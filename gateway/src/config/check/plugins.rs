@@ -10,10 +10,10 @@ use super::{ConfigChecker, is_name};
 use crate::{
     config::{
         partial_config::PartialEntry, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives,
-        tree::child,
     },
     core::error::Code,
     egress,
+    json::pointer::child,
 };
 
 /// The plugins built into the gateway.

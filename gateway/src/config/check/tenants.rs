@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{ConfigChecker, tenant_id_fault};
-use crate::config::{
-    model::Tenant, partial_config::PartialEntry, plugin::Binding, problem::item, tree::child,
+use crate::{
+    config::{model::Tenant, partial_config::PartialEntry, plugin::Binding, problem::item},
+    json::pointer::child,
 };
 
 impl<'d> ConfigChecker<'d> {

@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 
 use super::ConfigChecker;
 
-use crate::config::{plugin::ClientTls, tree::child};
+use crate::{config::plugin::ClientTls, json::pointer::child};
 
 /// Longest SPIFFE id, in bytes (SPIFFE-ID, section 2.3).
 const MAX_SPIFFE_ID: usize = 2048;

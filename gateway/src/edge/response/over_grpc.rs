@@ -1,9 +1,9 @@
-//! What is gRPC's own of an answer: frames, trailers, and an error as a status. Knows nothing of chains.
+//! The gRPC parts of an answer: frames, trailers, and an error as a status. Knows nothing of chains.
 
 use std::{collections::HashMap, convert::Infallible};
 
 use axum::body::Body;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream;
 use hookgate_proto::gateway::v1 as wire;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
@@ -19,6 +19,7 @@ use crate::{
     config::Detail,
     core::error::{Code, Error, FailedStep},
     edge::request_meta::RequestMeta,
+    grpc::framing::frame,
     invoke::StepReport,
     net::tracked_body,
 };
@@ -27,22 +28,22 @@ use crate::{
 pub(super) const ERROR_DOMAIN: &str = "hookgate";
 /// Type of the detail that holds the steps of a chain.
 const CHAIN_REPORT_TYPE: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
-/// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
-/// escapes of a message must fit: so many bytes of violations, or of steps, and of the sentence. An error that a step led
-/// to has no violations.
+/// The most bytes of violations, of steps, and of the message. A gRPC error travels in headers, and clients
+/// accept 8 KiB of them (gRPC core's default), including base64 and the escapes of a message. An error from a
+/// step has no violations.
 const MAX_GRPC_VIOLATION_BYTES: usize = 3 << 10;
 const MAX_GRPC_STEP_BYTES: usize = 3 << 9;
 const MAX_GRPC_SENTENCE_BYTES: usize = 512;
 
-/// The gRPC answer to a request that is no call of ours.
+/// The gRPC answer to a request that isn't a call of ours.
 pub fn grpc_refusal(arrival: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
     let mut answer = grpc_error(error, &[], detail);
     answer.headers_mut().extend(timing_headers(arrival, &[], detail));
     answer
 }
 
-/// The gRPC answer to whatever somebody with a token asked for, as [`framed`] made it. Here NOT_FOUND is what the table
-/// says: the method is there, and what isn't is what it was to be about.
+/// The gRPC answer to an authenticated request, encoded with [`frame`]. Here NOT_FOUND keeps the status of
+/// the table: the method exists, but its object doesn't.
 pub fn grpc_asked(arrival: &RequestMeta, asked: Result<Bytes, Error>) -> Response<Body> {
     let mut answer = match asked {
         Ok(frame) => grpc_frame(frame),
@@ -53,19 +54,10 @@ pub fn grpc_asked(arrival: &RequestMeta, asked: Result<Bytes, Error>) -> Respons
 }
 
 pub(super) fn grpc_message(message: &impl Message) -> Response<Body> {
-    grpc_frame(framed(message))
+    grpc_frame(frame(message))
 }
 
-/// A message as gRPC sends it.
-pub fn framed(message: &impl Message) -> Bytes {
-    let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
-    frame.put_u8(0); // not compressed
-    frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-    message.encode(&mut frame).expect("a BytesMut grows as it needs to");
-    frame.freeze()
-}
-
-/// The gRPC answer that goes on: `frames` end with what [`grpc_end`] makes of its end.
+/// A streaming gRPC answer. `frames` end with a [`grpc_end`].
 pub fn grpc_events(arrival: &RequestMeta, frames: Body) -> Response<Body> {
     let mut answer = grpc_body(frames);
     answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
@@ -73,12 +65,12 @@ pub fn grpc_events(arrival: &RequestMeta, frames: Body) -> Response<Body> {
     answer
 }
 
-/// The last of an answer that went on.
+/// The last frame of a streaming answer.
 pub fn grpc_end(error: &Error) -> Frame<Bytes> {
     let mut trailers = HeaderMap::new();
     let status = status_of(error, error.code.grpc(), &[], Detail::Full);
     if status.add_header(&mut trailers).is_err() {
-        // It has no words that a header could not hold.
+        // This status has no message that a header could not hold.
         trailers.insert("grpc-status", HeaderValue::from(i32::from(status.code())));
     }
     Frame::trailers(trailers)
@@ -125,8 +117,8 @@ fn status_of(error: &Error, status: tonic::Code, steps: &[StepReport], detail: D
     }
 }
 
-/// What ErrorInfo says of the step. Its own `reason` is our code, so the step's has another name
-/// (docs/decisions/0043).
+/// The step in ErrorInfo. The `reason` of ErrorInfo is the error's code, so the step's reason has another
+/// name (docs/decisions/0043).
 fn metadata(failed: &FailedStep) -> HashMap<String, String> {
     let members = [
         ("plugin", &*failed.plugin),
@@ -137,7 +129,7 @@ fn metadata(failed: &FailedStep) -> HashMap<String, String> {
     members.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// As many of the steps as fit, the last ones: they are nearest to the failure.
+/// The steps, as many as fit. The last ones are kept, because they are nearest to the failure.
 fn chain_report(mut steps: Vec<wire::Step>) -> wire::ChainReport {
     let mut left = MAX_GRPC_STEP_BYTES;
     let fits = |step: &&wire::Step| {
@@ -149,17 +141,17 @@ fn chain_report(mut steps: Vec<wire::Step>) -> wire::ChainReport {
     wire::ChainReport { steps, omitted_steps: u32::try_from(omitted).unwrap_or(u32::MAX) }
 }
 
-/// `status` with a detail of ours, for which `ErrorDetails` has no place.
+/// `status` with another detail, which `ErrorDetails` doesn't support.
 fn with_report(status: &Status, report: &wire::ChainReport) -> Status {
     let report = Any { type_url: CHAIN_REPORT_TYPE.into(), value: report.encode_to_vec() };
     let report = RpcStatus { details: vec![report], ..RpcStatus::default() };
-    // Two encoded messages in a row are one, in which the second's details follow the first's.
+    // Two concatenated encoded messages are one message, in which the second's details follow the first's.
     let details = [status.details(), &report.encode_to_vec()].concat();
     Status::with_details(status.code(), status.message(), details.into())
 }
 
-/// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown
-/// method answers; the reason says NOT_FOUND (docs/decisions/0002).
+/// gRPC uses UNIMPLEMENTED for unknown methods, and its tools probe for it. So an unknown method gets that
+/// status, with the reason NOT_FOUND (docs/decisions/0002).
 fn grpc_status(code: Code) -> tonic::Code {
     match code {
         Code::NotFound => tonic::Code::Unimplemented,

@@ -1,4 +1,5 @@
-//! The steps of a chain as an answer tells them. Decides what an error tells of them; knows nothing of transports.
+//! The steps of a chain as an answer shows them. Decides how much an error reveals of them; knows nothing of
+//! transports.
 
 use bytes::Bytes;
 use hookgate_proto::gateway::v1 as wire;
@@ -12,7 +13,8 @@ use crate::{
     invoke::StepReport,
 };
 
-/// The step that led to `error`, and the steps of its chain. None where no step did, and with `answer.detail: minimal`.
+/// The step that caused `error`, and the steps of its chain. `None` if no step did, or with `answer.detail:
+/// minimal`.
 pub(super) fn behind<'a>(
     error: &'a Error,
     steps: &[StepReport],

@@ -118,7 +118,7 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
 }
 
 #[test]
-fn text_that_the_agent_left_empty_does_not_hide_what_stands_in_other_fields() {
+fn empty_text_does_not_hide_other_fields() {
     let conditions = compiled(json!({ "text": { "contains": ["secret"] } }));
     assert!(conditions.is_met(&text("", "written by a plugin")));
 }

@@ -20,7 +20,7 @@ fn with_manifest(members: Value, manifest: Option<Arc<Manifest>>) -> RouteTable 
 }
 
 #[test]
-fn a_binding_without_points_stands_everywhere_until_the_manifest_says_where() {
+fn a_binding_without_points_applies_everywhere_until_a_manifest_is_known() {
     let before = with_manifest(one_binding(json!({})), None);
     for point in Point::ALL {
         let [step] = plan(&before, "acme", point).steps.as_slice() else { panic!("one step at {point}") };
@@ -43,7 +43,7 @@ fn consented(binding: Value) -> RouteTable {
 }
 
 #[test]
-fn before_there_is_a_manifest_a_binding_stands_where_its_plugins_entry_consents() {
+fn before_there_is_a_manifest_a_binding_applies_where_its_plugins_entry_consents() {
     let before = consented(json!({}));
     for point in Point::ALL {
         let steps = &plan(&before, "acme", point).steps;

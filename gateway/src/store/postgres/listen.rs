@@ -31,7 +31,7 @@ pub(super) async fn follow(options: PgConnectOptions, place: String, hints: Arc<
         match timeout(ANSWER_TIMEOUT * 2, subscribe(&pool)).await {
             Ok(Ok(mut listener)) => {
                 pause = FIRST_PAUSE;
-                // Something may have been written while nobody listened.
+                // Writes may have been missed while the connection was lost.
                 hints.send_modify(|ticks| *ticks += 1);
                 while heard(&mut listener).await {
                     hints.send_modify(|ticks| *ticks += 1);

@@ -214,7 +214,7 @@ impl Store for Postgres {
         }
         let place = self.connections.place();
         let steps = migrations::postgres();
-        match timeout(ANSWER_TIMEOUT, migrations::run(&steps, &mut *alone)).await {
+        match timeout(ANSWER_TIMEOUT, migrations::run(&steps, &mut *alone, "postgresql")).await {
             Ok(Ok(())) => {}
             Ok(Err(MigrationError::Database(error))) => return Err(self.connections.fault(&error)),
             Ok(Err(MigrationError::Tables(why))) => {

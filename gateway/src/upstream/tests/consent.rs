@@ -42,7 +42,7 @@ fn larger() -> DescribeResponse {
 }
 
 #[tokio::test]
-async fn plugin_that_nobody_consented_to_is_described_and_told_nothing() {
+async fn plugin_without_consent_is_only_described() {
     for wire in WIRES {
         let place = Place::new(wire);
         let script = Arc::new(Script::describing(DescribeResponse {
@@ -87,7 +87,7 @@ async fn plugin_that_nobody_consented_to_is_described_and_told_nothing() {
 }
 
 #[tokio::test]
-async fn what_no_gateway_can_grant_is_refused_and_nobody_is_asked() {
+async fn a_capability_that_no_gateway_grants_is_refused_without_a_call() {
     let place = Place::new(Wire::Unix);
     let _running = place.start(Process::new(&Arc::new(Script::describing(asking(&["log", "fly"])))));
     let client = Client::new(&of_api(place.endpoint()));

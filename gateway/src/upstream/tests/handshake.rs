@@ -316,7 +316,7 @@ async fn refused_plugin_is_asked_again_on_a_new_connection() {
 }
 
 #[tokio::test]
-async fn manifest_that_changed_is_accepted_when_nobody_has_the_old_one_and_it_asks_for_no_more() {
+async fn changed_manifest_is_accepted_when_no_endpoint_has_the_old_one_and_it_asks_for_no_more() {
     let changed = Arc::new(Mutex::new(manifest()));
     let script = {
         let changed = Arc::clone(&changed);

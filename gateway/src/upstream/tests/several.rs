@@ -329,7 +329,7 @@ fn versions(seen: &SeenVersions) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn connections_grow_with_the_calls_under_way_up_to_four() {
+async fn connections_grow_with_the_calls_in_flight_up_to_four() {
     let release = Arc::new(tokio::sync::Semaphore::new(0));
     let waiting = Arc::clone(&release);
     let script = Script::calling(move |_| {

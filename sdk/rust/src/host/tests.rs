@@ -10,7 +10,7 @@ use tonic::Code;
 use super::*;
 use crate::{
     Answer, BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Notice,
-    Offer, PluginError, Point, Reply, json,
+    Offer, PluginError, Point, Reply, json, tool_rule::request,
 };
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -137,12 +137,6 @@ async fn named(client: &mut Client, gateway: &str, name: &str) {
     initialize(client, gateway, name, &format!(r#"{{"name":"{name}"}}"#)).await.unwrap();
 }
 
-fn request(digest: &str, tool: &str) -> BeforeToolCallRequest {
-    let call = Call { config_digest: digest.to_owned(), ..Default::default() };
-    let payload = BeforeToolCallPayload { tool_name: tool.to_owned(), ..Default::default() };
-    BeforeToolCallRequest { call: Some(call), payload: Some(payload) }
-}
-
 async fn call(client: &mut Client, digest: &str, tool: &str) -> Result<BeforeToolCallResponse, Status> {
     client.before_tool_call(request(digest, tool)).await.map(Response::into_inner)
 }
@@ -243,7 +237,7 @@ async fn configuration_that_another_gateway_holds_stays() {
 }
 
 #[tokio::test]
-async fn of_configurations_that_nobody_lets_go_of_the_one_used_least_recently_makes_room() {
+async fn of_unreleased_configurations_the_least_recently_used_makes_room() {
     let mut client = client();
     let names: Vec<_> = (0..16).map(|number| format!("k{number}")).collect();
     for name in &names {

@@ -4,7 +4,7 @@ use std::{
 };
 
 use hookgate_proto::plugin::v1::{
-    BeforeToolCallRequest, BeforeToolCallResponse, Call, DescribeRequest, InitializeRequest, ShutdownRequest,
+    BeforeToolCallResponse, DescribeRequest, InitializeRequest, ShutdownRequest,
     plugin_service_client::PluginServiceClient,
 };
 use serde::Deserialize;
@@ -19,6 +19,7 @@ use super::*;
 use crate::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Notice, Offer,
     Point, Reply,
+    tool_rule::{self, ToolRule},
 };
 
 #[derive(Deserialize, schemars::JsonSchema)]
@@ -109,10 +110,7 @@ async fn call(
     client: &mut PluginServiceClient<Channel>,
     digest: &str,
 ) -> Result<BeforeToolCallResponse, Status> {
-    let call = Call { config_digest: digest.to_owned(), ..Default::default() };
-    let payload = BeforeToolCallPayload { tool_name: "tool".to_owned(), ..Default::default() };
-    let request = BeforeToolCallRequest { call: Some(call), payload: Some(payload) };
-    client.before_tool_call(request).await.map(tonic::Response::into_inner)
+    client.before_tool_call(tool_rule::request(digest, "tool")).await.map(tonic::Response::into_inner)
 }
 
 async fn describes_initialises_and_answers(address: &str) {
@@ -248,40 +246,25 @@ static ENTERED: Notify = Notify::const_new();
 static RELEASED: Notify = Notify::const_new();
 
 /// Answers when it is released.
+#[derive(Default)]
 struct Slow;
 
-impl Plugin for Slow {
+impl ToolRule for Slow {
     const NAME: &'static str = "slow";
-    const VERSION: &'static str = "1.0.0";
-    type Config = NoConfig;
-    type TenantConfig = NoConfig;
 
-    fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read()]
-    }
-
-    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Slow)
-    }
-
-    async fn before_tool_call(
-        &self,
-        _: &Context,
-        _: &NoConfig,
-        _: BeforeToolCallPayload,
-    ) -> Answer<BeforeToolCallPatch> {
+    async fn answer(&self, _: &str) -> Answer<BeforeToolCallPatch> {
         ENTERED.notify_one();
         RELEASED.notified().await;
         Ok(Reply::proceed())
     }
 
-    async fn shutdown(&self) {
+    fn flush(&self) {
         FLUSHED.store(true, SeqCst);
     }
 }
 
 #[tokio::test]
-async fn a_stop_finishes_the_call_under_way_and_takes_no_more() {
+async fn a_stop_finishes_the_call_in_flight_and_takes_no_more() {
     let (_folder, address) = socket();
     let plugin = Running::start::<Slow>(&address).await;
     let mut client = plugin.client().await;
@@ -307,30 +290,15 @@ async fn a_stop_finishes_the_call_under_way_and_takes_no_more() {
 }
 
 /// Never answers.
+#[derive(Default)]
 struct Stuck;
 
 static STUCK: Notify = Notify::const_new();
 
-impl Plugin for Stuck {
+impl ToolRule for Stuck {
     const NAME: &'static str = "stuck";
-    const VERSION: &'static str = "1.0.0";
-    type Config = NoConfig;
-    type TenantConfig = NoConfig;
 
-    fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read()]
-    }
-
-    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Stuck)
-    }
-
-    async fn before_tool_call(
-        &self,
-        _: &Context,
-        _: &NoConfig,
-        _: BeforeToolCallPayload,
-    ) -> Answer<BeforeToolCallPatch> {
+    async fn answer(&self, _: &str) -> Answer<BeforeToolCallPatch> {
         STUCK.notify_one();
         std::future::pending().await
     }

@@ -28,7 +28,8 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let spans = FilterFn::new(|item: &Metadata<'_>| item.is_span() && !is_of_exporters(item.target()));
-    levels().or(FilterFn::new(is_call)).and(spans)
+    let calls = FilterFn::new(is_call).with_max_level_hint(LevelFilter::INFO);
+    levels().or(calls).and(of_any_level(spans))
 }
 
 /// The lines of the plugin and the SDK.
@@ -36,7 +37,17 @@ pub(super) fn exported_lines<S>() -> impl Filter<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    levels().and(FilterFn::new(|item: &Metadata<'_>| item.is_event() && !is_of_exporters(item.target())))
+    let lines = FilterFn::new(|item: &Metadata<'_>| item.is_event() && !is_of_exporters(item.target()));
+    levels().and(of_any_level(lines))
+}
+
+/// A filter that leaves the level to the one beside it. It has to say so: without a hint, `tracing` takes the
+/// filter for one that wants every level, and each trace line of hyper and h2 is built before it is dropped.
+fn of_any_level<F>(filter: FilterFn<F>) -> FilterFn<F>
+where
+    F: Fn(&Metadata<'_>) -> bool,
+{
+    filter.with_max_level_hint(LevelFilter::TRACE)
 }
 
 /// Whether this is the SDK's span of a call.
@@ -54,7 +65,15 @@ fn is_of_exporters(target: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tracing_subscriber::Registry;
+
     use super::*;
+
+    #[test]
+    fn the_filters_name_the_most_verbose_level_that_they_let_through() {
+        let (spans, lines) = (exported_spans::<Registry>(), exported_lines::<Registry>());
+        assert_eq!([spans.max_level_hint(), lines.max_level_hint()], [Some(LevelFilter::INFO); 2]);
+    }
 
     #[test]
     fn targets_of_the_exporters_crates_are_known() {

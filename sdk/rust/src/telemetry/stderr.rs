@@ -9,7 +9,7 @@ use std::{
 use tracing::Subscriber;
 use tracing_subscriber::{
     Layer,
-    filter::{FilterExt as _, dynamic_filter_fn},
+    filter::{FilterExt as _, LevelFilter, dynamic_filter_fn},
     fmt,
     layer::Filter,
     registry::LookupSpan,
@@ -37,12 +37,13 @@ where
 /// Drops the fields of the SDK's own span, and most reports of the exporters.
 fn to_stderr<S>() -> impl Filter<S> {
     let (started, last) = (Instant::now(), AtomicU64::new(0));
-    dynamic_filter_fn(move |item, _| {
+    let filter = dynamic_filter_fn(move |item, _| {
         if !item.target().starts_with("opentelemetry") {
             return !filters::is_call(item);
         }
         let now = started.elapsed().as_secs() + REPORT_EVERY;
         let due = |last: u64| (now >= last + REPORT_EVERY).then_some(now);
         last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
-    })
+    });
+    filter.with_max_level_hint(LevelFilter::TRACE) // as in `filters::of_any_level`
 }

@@ -4,9 +4,7 @@ use std::{
     time::Duration,
 };
 
-use hookgate_proto::plugin::v1::{
-    self as wire, BeforeToolCallRequest, Call, plugin_service_client::PluginServiceClient,
-};
+use hookgate_proto::plugin::v1::{self as wire, plugin_service_client::PluginServiceClient};
 use opentelemetry::trace::{SpanId, SpanKind, Status as SpanStatus, TraceId};
 use opentelemetry_sdk::{
     error::OTelSdkResult,
@@ -18,42 +16,27 @@ use tracing::Instrument as _;
 
 use super::*;
 use crate::{
-    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Host, InitError, NoConfig, Offer, PluginError, Point,
-    Reply, host,
+    Answer, BeforeToolCallPatch, PluginError, Reply, host,
+    tool_rule::{self, ToolRule},
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 const METHOD: &str = "hookgate.plugin.v1.PluginService/BeforeToolCall";
 
+#[derive(Default)]
 struct Guard;
 
-impl Plugin for Guard {
+impl ToolRule for Guard {
     const NAME: &'static str = "guard";
-    const VERSION: &'static str = "1.0.0";
-    type Config = NoConfig;
-    type TenantConfig = NoConfig;
 
-    fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read()]
-    }
-
-    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Guard)
-    }
-
-    async fn before_tool_call(
-        &self,
-        _: &crate::Context,
-        _: &NoConfig,
-        call: BeforeToolCallPayload,
-    ) -> Answer<BeforeToolCallPatch> {
+    async fn answer(&self, tool: &str) -> Answer<BeforeToolCallPatch> {
         tracing::info!(target: "hyper::client", "of the exporters");
         tracing::error!("in the call");
         tokio::task::yield_now().await;
         let rules = async { tracing::info!("in the rules") };
-        rules.instrument(tracing::info_span!("rules", tool = %call.tool_name)).await;
-        match call.tool_name.as_str() {
+        rules.instrument(tracing::info_span!("rules", tool)).await;
+        match tool {
             "hang" => std::future::pending().await,
             "unknown" => Err(PluginError::invalid("no such tool")),
             "fail" => Err(PluginError::internal("the rules are gone")),
@@ -113,9 +96,7 @@ async fn calls(tools: &[&str], patience: Duration) -> CapturedTelemetry {
     let initialize = wire::InitializeRequest { config_digest: "digest".into(), ..Default::default() };
     client.initialize(initialize).await.expect("it starts");
     for tool in tools {
-        let payload = BeforeToolCallPayload { tool_name: (*tool).into(), ..Default::default() };
-        let call = Call { config_digest: "digest".into(), ..Default::default() };
-        let mut request = Request::new(BeforeToolCallRequest { call: Some(call), payload: Some(payload) });
+        let mut request = Request::new(tool_rule::request("digest", tool));
         let parent = format!("00-{TRACE}-{CALLER}-01").parse().expect("metadata");
         request.metadata_mut().insert("traceparent", parent);
         request.metadata_mut().insert("tracestate", "vendor=1".parse().expect("metadata"));

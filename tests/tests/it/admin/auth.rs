@@ -184,7 +184,7 @@ async fn an_unknown_path_and_another_method_are_told_once_the_token_is_good() {
 }
 
 #[tokio::test]
-async fn the_port_stays_closed_where_nobody_could_be_let_in() {
+async fn the_port_stays_closed_without_an_issuer_for_it() {
     // The test holds the port: a gateway that listened on it would not start.
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap().to_string();
@@ -232,7 +232,7 @@ async fn status_passes_no_chain_and_needs_no_place_among_the_calls() {
     let operator = gateway.admin(&operator());
     for path in ["/admin/v1/status", "/admin/v1/plugins", "/admin/v1/tenants/acme/plan"] {
         let asked = tokio::time::timeout(Duration::from_secs(10), get(&operator, path)).await;
-        assert_eq!(asked.expect("it waits for nobody").status, 200, "{path}");
+        assert_eq!(asked.expect("it does not wait for the call").status, 200, "{path}");
     }
     let stuck = get(&operator, "/admin/v1/plugins/stuck").await.body;
     assert_eq!((&stuck["in_flight"], &stuck["capacity"]), (&json!(1), &json!(1)));

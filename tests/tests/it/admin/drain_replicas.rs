@@ -33,7 +33,7 @@ async fn held(gateway: &Gateway, plugin: &FakePlugin) -> JoinHandle<u16> {
 }
 
 #[tokio::test]
-async fn a_drained_plugin_is_let_go_of_by_every_replica_and_no_call_under_way_is_lost() {
+async fn a_drained_plugin_is_shut_down_by_every_replica_and_no_call_in_flight_is_lost() {
     let url = postgres::database().await;
     let folders = [(); 2].map(|()| tempfile::tempdir().expect("there is room"));
     let (one, other) = (replica(&url, &folders[0]).await, replica(&url, &folders[1]).await);
@@ -63,12 +63,12 @@ async fn a_drained_plugin_is_let_go_of_by_every_replica_and_no_call_under_way_is
     let wanted = json!({ "revision": revision, "active": true, "in_flight": 0, "drained": true });
     assert_eq!((drained.status, &drained.body), (200, &wanted));
     assert_eq!(here.await.expect("it ends"), 200);
-    assert_eq!(plugin.counts().shutdowns, 1, "the other replica's call is still under way");
+    assert_eq!(plugin.counts().shutdowns, 1, "the other replica's call is still in flight");
 
     // The other gateway follows: no new calls, the call in flight finishes, then Shutdown.
     serves_by(&other, revision).await;
     assert_eq!((call(&one, "acme").await.status, call(&other, "acme").await.status), (200, 200));
-    assert_eq!(plugin.counts().calls, calls, "nobody calls it any more");
+    assert_eq!(plugin.counts().calls, calls, "it gets no more calls");
     let still = post(&elsewhere, "plugins/guard/drain?timeout=1s").await;
     let held = json!({ "revision": null, "active": true, "in_flight": 1, "drained": false });
     assert_eq!((still.status, &still.body), (200, &held));

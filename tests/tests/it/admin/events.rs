@@ -201,7 +201,7 @@ async fn a_stream_that_was_cut_off_goes_on_after_its_last_event_and_a_gap_is_tol
 }
 
 #[tokio::test]
-async fn who_does_not_read_holds_nobody_up_and_is_told_what_it_missed() {
+async fn a_slow_reader_delays_no_other_and_learns_what_it_missed() {
     let remark = || notice(NoticeKind::Info, "N", &"no ".repeat(80), &json!({}));
     let talkative = (0..10).fold(Act::cancel("NO", "no"), |act, _| act.with_notice(remark()));
     let guard = FakePlugin::named("guard").at(POINT, talkative).start().await;
@@ -225,7 +225,7 @@ async fn who_does_not_read_holds_nobody_up_and_is_told_what_it_missed() {
         let calls = join_all((0..8).map(|_| agent.call(POINT, payload()))).await;
         assert!(calls.iter().all(|answer| answer.status == 403));
         for _ in 0..8 {
-            assert_eq!(quick.next().await.name, "decision.block", "nobody waits for the slow one");
+            assert_eq!(quick.next().await.name, "decision.block", "no reader waits for the slow one");
         }
     }
     let mut told = String::new();

@@ -129,7 +129,7 @@ async fn an_unlisted_tenant_has_the_plan_for_all_where_such_tenants_are_served()
     assert_eq!(bindings(&plan(&operator, "stranger").await, "before_response"), ["guard"]);
     let own = gateway.admin(&Token::for_operators().claim("tenant_id", "stranger").mint());
     assert_eq!(bindings(&plan(&own, "stranger").await, "before_response"), ["guard"]);
-    assert_eq!(operator.get("/admin/v1/tenants/%2A/plan").await.unwrap().status, 404, "`*` is no tenant");
+    assert_eq!(operator.get("/admin/v1/tenants/%2A/plan").await.unwrap().status, 404, "`*` isn't a tenant");
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn get(path: &Path, what: &str) -> HttpAnswer {
 }
 
 #[tokio::test]
-async fn whoever_may_open_the_socket_sees_everything_without_a_token() {
+async fn a_client_of_the_socket_sees_everything_without_a_token() {
     let (_folder, path) = place();
     // No issuer has an admin audience, so the port stays closed.
     let gateway = setup(&path).set("/log/level", "debug").start().await;
@@ -130,7 +130,7 @@ async fn one_that_a_crash_left_behind_is_replaced_and_one_in_use_ends_the_start(
     assert!(second.log.to_string().contains(&said), "{}", second.log);
     assert_eq!(get(&path, STATUS).await.status, 200);
     first.kill().await;
-    assert!(path.exists(), "nobody was left to remove it");
+    assert!(path.exists(), "no process was left to remove it");
     let third = setup(&path).start().await;
     assert_eq!(get(&path, STATUS).await.status, 200);
     // At its end, a gateway removes only its own file.

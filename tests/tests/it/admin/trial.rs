@@ -108,7 +108,7 @@ async fn a_trial_shows_what_the_plugin_says_and_the_plugin_sees_that_it_is_one()
 }
 
 #[tokio::test]
-async fn a_trial_that_comes_to_nothing_says_why_and_what_to_do() {
+async fn a_failed_test_call_has_a_reason_and_a_remedy() {
     let rig = rig().await;
     let cases = [
         ("globex", Act::hang(), "timeout"),
@@ -137,7 +137,7 @@ async fn a_trial_that_comes_to_nothing_says_why_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_trial_counts_for_nobody_and_no_chain_or_observer_hears_of_it() {
+async fn a_test_call_counts_for_no_tenant_and_reaches_no_observer() {
     let (guard, observer) =
         (FakePlugin::named("guard").start().await, FakePlugin::named("watcher").start().await);
     let setup = Gateway::with().tenant_with("acme", &json!({ "limits": { "rate": "1/m" } })).admin();

@@ -54,7 +54,7 @@ async fn asked_in_log(gateway: &Gateway, operation: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_reload_answers_once_what_the_file_says_is_in_force() {
+async fn a_reload_answers_once_the_file_is_active() {
     let gateway = file_with("acme").start().await;
     let operator = gateway.admin(&administrator());
     let same = post(&operator, "reload?reason=just+looking").await;
@@ -78,7 +78,7 @@ async fn a_reload_answers_once_what_the_file_says_is_in_force() {
     let refused = post(&operator, "reload").await;
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("CONFIG_INVALID")), "{refused:?}");
     assert_eq!(pointers(&refused), ["/limits/budget"]);
-    assert_eq!(call(&gateway, "globex").await.status, 200, "what was in force stays");
+    assert_eq!(call(&gateway, "globex").await.status, 200, "the active configuration stays");
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn only_an_administrator_of_everything_may_ask() {
     }
     let missing = post(&operator, "plugins/nobody/describe").await;
     assert_eq!((missing.status, &missing.body["code"]), (404, &json!("NOT_FOUND")));
-    assert_eq!(plugin.counts(), before, "nobody asked the plugin anything");
+    assert_eq!(plugin.counts(), before, "the plugin got no request");
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn describing_a_plugin_again_fails_no_call() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_ends_where_it_began_while_the_plugin_is_described_again() {
+async fn a_call_in_flight_keeps_its_connection_while_the_plugin_is_described_again() {
     let (gate, plugin) = (Gate::closed(), FakePlugin::named("guard").start().await);
     plugin.set(POINT, Act::pass().behind(&gate));
     let gateway = by_file(&plugin).start().await;
@@ -264,7 +264,7 @@ async fn an_entry_that_was_held_back_is_taken_once_its_plugin_is_mended() {
 }
 
 #[tokio::test]
-async fn a_drain_waits_for_the_call_under_way_and_for_shutdown() {
+async fn a_drain_waits_for_the_call_in_flight_and_for_shutdown() {
     let (gate, plugin) = (Gate::closed(), FakePlugin::named("guard").start().await);
     let Stored { gateway, operator, folder: _folder } = &guarded(&plugin).await;
     plugin.set(POINT, Act::pass().behind(&gate));

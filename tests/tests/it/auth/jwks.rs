@@ -276,7 +276,7 @@ async fn nothing_but_a_whole_small_200_brings_keys() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_hangs_is_given_up_and_holds_up_nobody_else() {
+async fn an_issuer_that_hangs_is_given_up_and_delays_no_other() {
     let key = Keys::ed25519();
     let idp = Idp::start(Answer::Nothing).await;
     let shared = json!({

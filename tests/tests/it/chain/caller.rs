@@ -155,7 +155,7 @@ async fn a_late_reply_is_discarded_and_its_place_is_free_again() {
     slow.set(POINT, Act::pass());
     gate.open();
     let answer = gateway.http(&token("patient")).call(POINT, payload()).await;
-    assert_eq!(answer.status, 200, "the cancel of the call before is nobody's: {answer:?}");
+    assert_eq!(answer.status, 200, "the previous call's cancel affects no other: {answer:?}");
 }
 
 #[tokio::test]

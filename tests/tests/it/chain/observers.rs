@@ -66,7 +66,7 @@ async fn an_observer_that_never_reads_delays_no_chain_and_loses_the_oldest_calls
     let count = |event: &str| {
         lines.iter().filter(|line| line.field("event").and_then(Value::as_str) == Some(event)).count()
     };
-    assert_eq!(count("step.failed"), CALLS - UNDER_WAY - QUEUE, "each loss is told:\n{}", exit.log);
+    assert_eq!(count("step.failed"), CALLS - UNDER_WAY - QUEUE, "each loss is logged:\n{}", exit.log);
     assert_eq!(count("decision.would_block"), UNDER_WAY + QUEUE, "a cancel of an observer stops nothing");
 }
 

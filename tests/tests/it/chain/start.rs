@@ -39,7 +39,7 @@ async fn equal_priorities_of_enabled_bindings_refuse_the_start_with_both_names()
 }
 
 #[tokio::test]
-async fn a_name_that_stands_twice_refuses_the_start() {
+async fn a_repeated_name_fails_the_start() {
     let one = FakePlugin::named("one").start().await;
     let exit = Gateway::with().tenant("acme").plugin(&one).plugin(&one).run_to_the_end().await;
     assert_refused(&exit, 2, &["one"]);
@@ -117,7 +117,7 @@ async fn configured(gateway: &Gateway, plugin: &str) {
 }
 
 #[tokio::test]
-async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
+async fn plugins_are_configured_before_readiness_and_shut_down_in_reverse_order() {
     let mut plugins = Vec::new();
     let mut setup = Gateway::with().tenant("acme");
     for (priority, name) in (1..).zip(["second", "third", "first"]) {
@@ -157,13 +157,13 @@ async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
     let _all = waiting.acquire_many(3).await.expect("it is never closed");
     assert_eq!(gateway.stop().await.code, Some(0));
     for plugin in told {
-        plugin.await.expect("each is told");
+        plugin.await.expect("each plugin gets Shutdown");
     }
     assert_eq!(*order.lock().expect("nobody panics"), ["third", "second", "first"]);
 }
 
 #[tokio::test]
-async fn a_start_that_comes_to_nothing_lets_go_of_the_plugins_it_initialised() {
+async fn a_failed_start_shuts_down_the_plugins_it_initialised() {
     let whole = FakePlugin::named("whole").start().await;
     let mut broken = FakePlugin::named("broken").only(&[]).start().await;
     broken.stop().await;

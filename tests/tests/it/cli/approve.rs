@@ -19,7 +19,7 @@ const NEW: &str = "guard 1.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  CHANGE
                    asks for  no capability\n\n";
 
 #[tokio::test]
-async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of() {
+async fn a_plugin_added_without_a_terminal_waits_for_its_approval() {
     let (desk, plugin) = (desk().await, guard().await);
     let add = ["plugin", "add", "guard", "--endpoint", &plugin.endpoint()];
     let added = desk.run(&add).await;

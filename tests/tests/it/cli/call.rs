@@ -45,7 +45,7 @@ async fn call(gateway: &Gateway, args: &[&str]) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn a_decision_is_told_by_exit_code_and_in_words() {
+async fn a_decision_has_an_exit_code_and_a_text() {
     let (guard, gateway) = gateway().await;
     let args = ["before_tool_call", "--tool", "fs.read", "--args", ARGS, "--call-id", "c1"];
     let ran = call(&gateway, &args).await;
@@ -327,7 +327,7 @@ async fn an_empty_text_is_called_with_and_no_text_at_all_is_asked_for() {
 }
 
 #[tokio::test]
-async fn nobody_is_called_with_what_is_typed_wrongly() {
+async fn wrong_arguments_make_no_call() {
     let (guard, gateway) = gateway().await;
     let secret = "http://user:hunter2@127.0.0.1:1";
     for (args, said) in [

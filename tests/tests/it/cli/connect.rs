@@ -61,7 +61,7 @@ async fn only(plugin: Value) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
-async fn plugins_that_are_ready_are_shown_as_they_describe_themselves_and_let_go_of() {
+async fn ready_plugins_are_shown_with_their_manifests_and_shut_down() {
     let tcp = FakePlugin::named("one").start().await;
     let unix = FakePlugin::named("two").only(&[ExtensionPoint::BeforeToolCall]).health(Health::Lacking);
     let unix = unix.start_unix().await;
@@ -274,7 +274,7 @@ async fn an_answer_that_does_not_come_ends_with_the_wait() {
 }
 
 #[tokio::test]
-async fn a_file_with_mistakes_calls_nobody() {
+async fn a_file_with_mistakes_makes_no_connection() {
     let plugin = FakePlugin::named("one").start().await;
     let mut wrong = file(&[(entry(&plugin, json!({})), json!({}))]);
     wrong["log"]["level"] = json!("loud");
@@ -288,7 +288,7 @@ async fn a_file_with_mistakes_calls_nobody() {
 
 /// The command can be interrupted, and plugins are released even then.
 #[tokio::test]
-async fn whoever_has_enough_is_told_what_is_known_and_the_plugins_are_let_go() {
+async fn an_interrupt_reports_what_is_known_and_shuts_the_plugins_down() {
     let silent = FakePlugin::named("silent").on_describe(Handshake::Hangs).start().await;
     let well = FakePlugin::named("well").start().await;
     let folder = Folder::new();

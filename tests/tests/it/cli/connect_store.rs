@@ -140,7 +140,7 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
             for part in says {
                 assert!(ran.stderr.contains(part), "{place}: no {part} in {ran:?}");
             }
-            assert_eq!(check(&file, &[]).await.code, Some(0), "the file by itself is right");
+            assert_eq!(check(&file, &[]).await.code, Some(0), "the file by itself is valid");
             let gone = change(what.kind, &what.name, what.after, None);
             base = store.commit(&draft(base, vec![gone])).await.unwrap();
         }

@@ -49,7 +49,7 @@ fn is_alive(pid: &str) -> bool {
 /// The folder of the configuration file that the text names.
 fn directory(text: &str) -> &Path {
     let file = text.split_whitespace().find(|word| word.ends_with("/hookgate.yaml"));
-    Path::new(file.expect("the demo names its file")).parent().expect("the file stands in a folder")
+    Path::new(file.expect("the demo names its file")).parent().expect("the file is in a folder")
 }
 
 /// Whether a line begins and ends like this.

@@ -281,7 +281,7 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
 
     folder.write("token", &format!("{good}\n"));
     let ran = ask(&folder, &url, "not.a.token", &["--token-file", "token"]).await;
-    assert_eq!(ran.code, Some(0), "the file stands over the environment: {ran:?}");
+    assert_eq!(ran.code, Some(0), "the file overrides the environment: {ran:?}");
 
     assert_refused(&ask(&folder, &url, "", &[]).await, 2, &["HOOKGATE_TOKEN", "--token-file"], "");
     assert_refused(&ask(&folder, &url, &good, &["--token-file", "nowhere"]).await, 2, &["nowhere"], &good);

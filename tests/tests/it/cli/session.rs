@@ -153,7 +153,7 @@ async fn a_first_session_leads_from_an_empty_folder_to_a_blocked_call_and_on() {
     assert!(plain(&log).contains(" INFO drained\n"), "{log}");
     assert_eq!(first.ended().await, 0);
     let (said, code) = second.runs(call).await;
-    assert_eq!(code, 4, "nobody is there any longer: {said}");
+    assert_eq!(code, 4, "no process is left: {said}");
     assert!(said.starts_with(&format!("hookgate: no decision: no answer from http://{address}: ")), "{said}");
     for terminal in [first, second] {
         assert!(!terminal.screen.contains("panicked"), "{}", terminal.screen);

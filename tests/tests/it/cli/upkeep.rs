@@ -21,7 +21,7 @@ async fn ask(gateway: &Gateway, args: &[&str]) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
+async fn the_result_has_a_text_and_an_exit_code() {
     let plugin = FakePlugin::named("guard").start().await;
     let setup = Gateway::with().tenant("acme").admin().plugin(&plugin).binding("guard", 10);
     let gateway = setup.start().await;
@@ -66,7 +66,7 @@ async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
 }
 
 #[tokio::test]
-async fn how_a_gateway_is_stands_in_a_few_lines() {
+async fn a_gateways_state_fits_in_a_few_lines() {
     let plugin = FakePlugin::named("guard").start().await;
     let folder = tempfile::tempdir().unwrap();
     let setup = Gateway::with().tenant("acme").admin().plugin(&plugin).binding("guard", 10);

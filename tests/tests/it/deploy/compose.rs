@@ -183,7 +183,7 @@ fn fresh() -> tempfile::TempDir {
 }
 
 #[test]
-fn init_makes_secrets_that_nobody_else_reads_and_keeps_those_that_are_there() {
+fn init_makes_secrets_that_only_their_owner_reads_and_keeps_existing_ones() {
     let folder = fresh();
     let file = folder.path().join(".env");
     let first = init(folder.path());
@@ -364,7 +364,7 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
     assert!(blocked.said.contains("by tenant-auth"), "{blocked:?}");
     audit
         .line(|line| {
-            assert_ne!(line.field("tool"), Some(&json!("health.check")), "nobody did that");
+            assert_ne!(line.field("tool"), Some(&json!("health.check")), "no such call was made");
             line.field("decision").is_some_and(|decision| decision == "block")
         })
         .await;

@@ -1,9 +1,10 @@
 //! Runs programs like a container engine, without one: with a root from `deploy/rootfs.sh`, read-only, as
 //! the user 65532, without capabilities, with a memory limit. Also reads the Dockerfile's instructions.
 //!
-//! It must be run by root, who can mount and change users.
+//! Only root can use volumes and start containers, because that takes mounts and changes of the user.
 
 use std::{
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -51,12 +52,15 @@ pub(crate) struct Machine {
     folder: TempDir,
 }
 
+/// # Panics
+/// If another user than root runs the test.
+fn assert_root() {
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
+    assert_eq!(user, 0, "this test has to be run by root: it makes mounts and gives rights up");
+}
+
 impl Machine {
-    /// # Panics
-    /// If the tests aren't run by root.
     pub(crate) async fn new() -> Self {
-        let user = Command::new("id").arg("-u").output().await.unwrap().stdout;
-        assert_eq!(user, b"0\n", "these tests have to be run by root: they make mounts and give rights up");
         let gateway = tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(repository::root().join("deploy/rootfs.sh"));
@@ -70,7 +74,11 @@ impl Machine {
     }
 
     /// A new folder that the images' user may write to, like a new volume.
+    ///
+    /// # Panics
+    /// If another user than root runs the test.
     pub(crate) fn volume(&self, name: &str) -> PathBuf {
+        assert_root();
         let path = self.folder.path().join(name);
         if !path.exists() {
             std::fs::create_dir(&path).unwrap();
@@ -88,7 +96,11 @@ impl Machine {
 
     /// A container that is not started yet. `binds` maps volumes and files of this machine to paths in the
     /// container.
+    ///
+    /// # Panics
+    /// If another user than root runs the test.
     pub(crate) fn container(&self, binds: &[(&Path, &str)]) -> Container {
+        assert_root();
         let mut command = Command::new("python3");
         command.arg(repository::root().join("deploy/check/contained.py")).arg("--root");
         command.arg(self.root()).arg("--read-only");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hookgate::telemetry::names::{METRICS, TENANT};
+use hookgate::telemetry::names::{METRICS, SPANS};
 use hookgate_tests::repository;
 
 use crate::docs::pages::{pages, parts, protocol, read};
@@ -20,8 +20,9 @@ fn is_dotted(text: &str) -> bool {
 #[test]
 fn every_metric_and_attribute_that_a_page_names_is_there() {
     let attributes = METRICS.iter().flat_map(|metric| metric.attributes.iter().copied());
+    let of_spans = SPANS.iter().flat_map(|span| span.attributes.iter().copied());
     let known: BTreeSet<_> =
-        METRICS.iter().map(|metric| metric.name).chain(attributes).chain([TENANT]).collect();
+        METRICS.iter().map(|metric| metric.name).chain(attributes).chain(of_spans).collect();
     let (mut count, mut wrong) = (0, Vec::new());
     for page in pages() {
         let (prose, blocks) = parts(&read(&page));

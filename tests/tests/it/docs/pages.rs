@@ -88,7 +88,7 @@ fn fault(page: &Path, link: &str) -> Option<String> {
         return None;
     }
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-    let folder = page.parent().expect("a page stands in a folder");
+    let folder = page.parent().expect("a page is in a folder");
     let target = if path.is_empty() { page.to_owned() } else { folder.join(path) };
     if !target.exists() {
         return Some(format!("{}: `{link}` leads nowhere", page.display()));

@@ -143,7 +143,7 @@ fn assert_lines(printed: &str, lines: &str) {
 }
 
 #[tokio::test]
-async fn every_command_of_the_readme_works_as_it_stands() {
+async fn every_command_of_the_readme_works_as_written() {
     let mut reader = Reader::new().await;
     let page = fs::read_to_string(repository::root().join("README.md")).unwrap();
     let mut blocks = reader.story.blocks().into_iter();
@@ -160,7 +160,7 @@ async fn every_command_of_the_readme_works_as_it_stands() {
     let mut not_run = reader.not_run;
     not_run.sort_unstable();
     listed.sort_unstable();
-    assert_eq!(not_run, listed, "what isn't run is listed, and stands in the README once");
+    assert_eq!(not_run, listed, "each command that isn't run is listed, and is in the README once");
     assert_eq!(reader.gateway.expect("one runs").stop().await.code, Some(0));
 }
 

@@ -179,7 +179,7 @@ impl Story {
             "start" => self.start(text.trim()).await,
             "gateway" => self.serve(text.trim(), argument == "unready").await,
             "installed" => {}
-            _ => panic!("{}: `{story}` is no kind of block", self.page),
+            _ => panic!("{}: `{story}` isn't a kind of block", self.page),
         }
         String::new()
     }

@@ -79,7 +79,7 @@ async fn next<M>(stream: &mut Streaming<M>) -> Result<M, tonic::Status> {
 }
 
 #[tokio::test]
-async fn whoever_follows_health_or_reflection_is_told_to_go_while_calls_end() {
+async fn streams_of_health_and_reflection_end_while_calls_finish() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
     let gateway = Gateway::with()
@@ -97,7 +97,7 @@ async fn whoever_follows_health_or_reflection_is_told_to_go_while_calls_end() {
 
     gateway.terminate();
     follower.hears_the_end().await;
-    assert!(!call.is_finished(), "the call is under way");
+    assert!(!call.is_finished(), "the call is in flight");
     gate.open();
     assert_eq!(call.await.unwrap().status, 200);
     let exit = gateway.exited().await; // far sooner than drain.finish
@@ -123,7 +123,7 @@ async fn question_that_is_never_asked_does_not_keep_the_process() {
 }
 
 #[tokio::test]
-async fn whoever_follows_at_the_ports_of_operators_is_told_to_go_as_well() {
+async fn streams_at_the_operators_ports_end_as_well() {
     let gateway = Gateway::with().tenant("acme").admin().start().await;
     let operator = Token::for_operators().scopes("hookgate:read").mint();
     let ops = {

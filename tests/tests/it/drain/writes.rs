@@ -104,7 +104,7 @@ async fn a_last_good_table_that_can_not_be_kept_shows_until_it_can() {
 
 /// A gateway that exits before it answers a write.
 #[tokio::test]
-async fn the_command_line_says_of_a_lost_answer_that_nobody_knows() {
+async fn the_command_line_reports_a_lost_answer_as_unknown() {
     let folder = Folder::new();
     let path = folder.0.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();

@@ -41,14 +41,14 @@ impl Plugin for Caller {
         payload: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
         let token = Token::fixed(&token(ctx.tenant())).expect("a token is ASCII");
-        let gateway = GATEWAY.get().expect("nobody calls before the gateway listens");
+        let gateway = GATEWAY.get().expect("no call precedes the listener");
         let agent = Agent::new(gateway, token).expect("an address makes a URL").with_caller(ctx);
         match agent.before_tool_call(payload).await {
             Ok(_) => {}
             Err(AgentError::NoDecision(outage)) => {
                 ERRORS.lock().unwrap().push((outage.code, outage.message));
             }
-            Err(AgentError::Blocked(block)) => panic!("nobody blocks: {block:?}"),
+            Err(AgentError::Blocked(block)) => panic!("no plugin blocks: {block:?}"),
         }
         Ok(Reply::proceed())
     }

@@ -37,7 +37,7 @@ async fn next_frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn calls_under_way_at_sigterm_end_with_their_decision() {
+async fn calls_in_flight_at_sigterm_end_with_their_decision() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
     let gateway = Gateway::with().tenant("acme").plugin(&plugin).binding("slow", 10).start().await;
@@ -120,7 +120,7 @@ async fn no_connection_is_taken_once_the_grace_period_is_over() {
     assert_eq!((answer.status, &answer.body["code"]), (503, &json!("DRAINING")), "{answer:?}");
     assert_eq!(gateway.exited().await.code, Some(0));
     let told = observer.seen().into_iter().filter_map(|seen| seen.call.chain_result?.code);
-    assert_eq!(Vec::from_iter(told), ["DRAINING"], "nobody but the gateway ended it");
+    assert_eq!(Vec::from_iter(told), ["DRAINING"], "only the gateway ended it");
 }
 
 #[tokio::test]

@@ -175,7 +175,7 @@ async fn a_step_that_took_too_long_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn with_less_detail_an_error_names_nobody_and_has_no_steps() {
+async fn with_less_detail_an_error_names_no_plugin_and_has_no_steps() {
     let (_plugins, setup) = setup("30s").await;
     let gateway = setup.start().await;
     for (session, millis, code) in

@@ -177,6 +177,6 @@ async fn a_request_with_two_lengths_is_not_read_as_two() {
     );
     let answer = edge.say_and_end(outer.as_bytes()).await;
     assert_eq!(statuses(&answer).first(), Some(&"400"), "{answer}");
-    assert_eq!(edge.plugin.counts().calls, 0, "the hidden request is no request of its own");
+    assert_eq!(edge.plugin.counts().calls, 0, "the hidden request isn't a request");
     edge.assert_well().await;
 }

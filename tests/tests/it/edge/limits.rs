@@ -78,7 +78,7 @@ async fn a_body_of_unknown_length_has_the_same_limit() {
     };
     assert_eq!(chunked(64 << 10).await.status, 200);
     assert_http_error(&chunked((64 << 10) + 1).await, Code::PayloadTooLarge);
-    assert_eq!(plugin.counts().calls, 1, "refused whatever the mode, never cut");
+    assert_eq!(plugin.counts().calls, 1, "refused in every mode, never cut");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_client_that_sends_far_too_much_still_reads_why_it_was_refused() {
 }
 
 #[tokio::test]
-async fn payload_bytes_under_way_are_bounded_and_given_back() {
+async fn payload_bytes_in_flight_are_bounded_and_given_back() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
     let setup = Gateway::with().tenant("acme").tenant("globex").plugin(&plugin);
@@ -127,7 +127,7 @@ async fn payload_bytes_under_way_are_bounded_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_nothing() {
+async fn a_tenant_with_too_many_calls_in_flight_is_refused_and_others_are_unaffected() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
     let gateway = Gateway::with()
@@ -154,7 +154,7 @@ async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_n
         assert_eq!(call.await.unwrap().status, 200);
     }
     assert_eq!(acme.call(POINT, payload()).await.status, 200, "the places are given back");
-    assert_eq!(plugin.counts().calls, 3, "the calls refused reached nobody");
+    assert_eq!(plugin.counts().calls, 3, "the refused calls reached no plugin");
 }
 
 #[tokio::test]

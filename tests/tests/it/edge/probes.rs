@@ -56,7 +56,7 @@ async fn readiness_follows_start_and_drain_on_every_probe() {
     let mut watch = HealthClient::new(data.clone()).watch(everything()).await.unwrap().into_inner();
     let mut next = async || {
         let message = timeout(PATIENCE, watch.message()).await.expect("in time");
-        message.expect("the stream goes on").expect("it does not end").status()
+        message.expect("the stream continues").expect("it does not end").status()
     };
 
     assert_eq!(next().await, ServingStatus::NotServing);

@@ -57,7 +57,7 @@ pub(crate) fn code(answer: &HttpAnswer) -> &str {
 pub(crate) fn assert_http_error(answer: &HttpAnswer, expected: Code) {
     assert_eq!((answer.status, code(answer)), (expected.http(), expected.as_str()), "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
-    assert!(!answer.headers.contains_key("hookgate-decision"), "an error is no decision: {answer:?}");
+    assert!(!answer.headers.contains_key("hookgate-decision"), "an error isn't a decision: {answer:?}");
     let body = &answer.body;
     assert_eq!(body["type"], json!(format!("urn:hookgate:error:{expected}")), "{body}");
     assert_eq!(body["status"], json!(answer.status), "{body}");

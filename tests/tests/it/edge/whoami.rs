@@ -138,14 +138,14 @@ async fn a_refused_token_is_refused_as_for_calls_and_counted() {
     assert_eq!(
         scrape.sum("hookgate_invocation_duration_seconds_count", &[]),
         7.0,
-        "a question is no invocation"
+        "whoami isn't an invocation"
     );
     let asked = scrape.sum("http_server_request_duration_seconds_count", &[("http_route", PATH)]);
     assert_eq!(asked, 7.0);
 }
 
 #[tokio::test]
-async fn the_path_takes_get_and_stands_where_paths_are_named() {
+async fn the_path_takes_get_and_is_listed() {
     let (_guard, _watch, gateway) = gateway().await;
     let agent = gateway.http(&token("acme"));
     for method in [http::Method::POST, http::Method::PUT, http::Method::DELETE, http::Method::OPTIONS] {

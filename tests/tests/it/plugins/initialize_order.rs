@@ -41,7 +41,7 @@ fn for_tenant(tenant: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn plugins_are_initialised_by_priority_and_name_and_let_go_of_in_reverse() {
+async fn plugins_are_initialised_by_priority_and_name_and_shut_down_in_reverse() {
     let names = ["negative", "twice", "alpha", "beta", "idle", "unbound"];
     let plugins = backwards(names).await;
     let setup = Gateway::with().tenant("acme").tenant("globex");
@@ -77,7 +77,7 @@ async fn plugins_that_come_with_a_reload_are_initialised_in_their_order_after_th
 }
 
 #[tokio::test]
-async fn plugin_that_is_away_holds_nobody_up_and_is_initialised_when_it_comes() {
+async fn missing_plugin_delays_no_other_and_is_initialised_when_it_comes() {
     let mut away = FakePlugin::named("away").start().await;
     away.stop().await;
     let here = FakePlugin::named("here").start().await;
@@ -94,7 +94,7 @@ async fn plugin_that_is_away_holds_nobody_up_and_is_initialised_when_it_comes() 
     away.wait_until(|counts| counts.initializes == 1).await;
     assert!(away.initialized_at() > here.initialized_at());
     assert_eq!(gateway.stop().await.code, Some(0));
-    assert!(away.shut_down_at() < here.shut_down_at(), "who was initialised last is let go of first");
+    assert!(away.shut_down_at() < here.shut_down_at(), "Shutdown goes out in reverse order");
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn a_connection_reset_after_the_request_went_out_is_never_a_second_executi
 }
 
 #[tokio::test]
-async fn a_request_lost_on_its_way_is_not_sent_again_since_nobody_can_know() {
+async fn a_request_lost_on_its_way_is_not_sent_again() {
     over_all(|transport| async move {
         let rig = Rig::start(transport, shaky(Act::pass()), "30s", json!({})).await;
         let before = rig.proxy.traffic().taken_down;
@@ -195,7 +195,7 @@ async fn a_reply_that_drips_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn calls_under_way_when_the_network_comes_back_are_answered() {
+async fn calls_in_flight_when_the_network_comes_back_are_answered() {
     over_all(|transport| async move {
         let gate = Gate::closed();
         let rig = Rig::start(transport, shaky(Act::pass().behind(&gate)), "30s", json!({})).await;

@@ -58,7 +58,7 @@ async fn a_half_open_connection_is_found_and_replaced_while_calls_end_by_their_o
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_reads_on_ends_calls_by_their_own_time() {
+async fn calls_on_a_connection_without_a_reader_end_by_their_own_timeout() {
     join_all(TRANSPORTS.map(|transport| async move {
         let rig = Rig::start(transport, FakePlugin::named("shaky"), "400ms", json!({})).await;
         rig.proxy.both(Flow::Stop);

@@ -84,7 +84,7 @@ impl Rig {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("calls stay under way");
+        panic!("calls stay in flight");
     }
 }
 

@@ -67,7 +67,7 @@ async fn blocks(gateway: &Gateway, tenant: &str, is_blocked: bool) -> HttpAnswer
 }
 
 #[tokio::test]
-async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again_by_itself() {
+async fn a_global_binding_of_the_file_is_bypassed_for_one_tenant_and_returns_by_itself() {
     let plugin = guard().await;
     let it = stored_as(file(&plugin)).await;
     let before = call(&it.gateway, "acme").await;
@@ -86,7 +86,7 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
     let during = call(&it.gateway, "acme").await;
     assert_eq!((during.status, &during.body["revision"]), (200, &json!(2)), "{during:?}");
     assert_ne!(during.body["plan_digest"], before.body["plan_digest"]);
-    assert_eq!(call(&it.gateway, "globex").await.status, 403, "nobody else's rule is gone");
+    assert_eq!(call(&it.gateway, "globex").await.status, 403, "other tenants keep the rule");
 
     let after = blocks(&it.gateway, "acme", true).await;
     assert_eq!(after.body["plan_digest"], before.body["plan_digest"]);
@@ -119,7 +119,7 @@ async fn a_bypass_ends_in_a_process_that_is_on_its_way_out() {
 }
 
 #[tokio::test]
-async fn a_bypass_is_seen_wherever_somebody_looks_and_is_ended_before_its_time() {
+async fn a_bypass_shows_in_every_view_and_can_end_early() {
     let plugin = guard().await;
     let it = stored_as(file(&plugin)).await;
     assert_eq!(written(&bypass(&it.operator, GUARD, "for=15m&reason=it+blocks+every+order").await), 2);

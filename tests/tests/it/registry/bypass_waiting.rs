@@ -131,7 +131,7 @@ async fn a_bypass_begins_and_ends_in_every_gateway_though_the_table_waits_for_a_
 }
 
 #[tokio::test]
-async fn a_rule_that_was_changed_or_switched_off_since_is_bypassed_as_it_is_in_force() {
+async fn a_rule_with_a_pending_change_is_bypassed_in_its_active_form() {
     let plugin = guard().await;
     let it = blocking(&plugin).await;
     let _req = hold(&it.operator).await;
@@ -148,7 +148,7 @@ async fn a_rule_that_was_changed_or_switched_off_since_is_bypassed_as_it_is_in_f
 }
 
 #[tokio::test]
-async fn a_bypass_hits_no_rule_but_its_own_and_lasts_as_long_as_that_is_in_force() {
+async fn a_bypass_affects_only_its_own_rule_and_ends_with_it() {
     let plugin = guard().await;
     let it = blocking(&plugin).await;
     written(&bypass(&it.operator).await);
@@ -223,7 +223,7 @@ async fn a_start_by_the_last_good_table_keeps_to_bypasses_that_came_and_went_whi
 }
 
 #[tokio::test]
-async fn operators_are_told_what_is_waited_for_however_often_somebody_writes_meanwhile() {
+async fn further_writes_do_not_delay_the_report_of_what_is_waited_for() {
     let plugin = guard().await;
     let it = stored_as(file(&plugin).set("/startup/wait", "4s")).await;
     let _req = hold(&it.operator).await;
@@ -234,7 +234,7 @@ async fn operators_are_told_what_is_waited_for_however_often_somebody_writes_mea
         sleep(Duration::from_millis(400)).await; // far less than `startup.wait`
     };
     while status(&it.gateway).await["configuration"]["rejected"].is_null() {
-        assert!(Instant::now() < end, "nobody is told after {writes} writes\n{}", it.gateway.log());
+        assert!(Instant::now() < end, "no message after {writes} writes\n{}", it.gateway.log());
         writes += 1;
         write(writes).await;
     }
@@ -248,7 +248,7 @@ async fn operators_are_told_what_is_waited_for_however_often_somebody_writes_mea
 }
 
 #[tokio::test]
-async fn the_command_line_says_what_is_waited_for_and_which_bypass_is_not_in_force_here() {
+async fn the_command_line_shows_what_is_waited_for_and_which_bypass_is_not_active_here() {
     let plugin = guard().await;
     let desk = Desk::of(file(&plugin)).await;
     let operator = desk.gateway.admin(&administrator());

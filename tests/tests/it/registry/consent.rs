@@ -100,8 +100,8 @@ async fn assert_waits_for_approval(gateway: &Gateway) {
     gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
 }
 
-/// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
-/// where it says.
+/// The digest of a tenant's plan after an approval, from its dry run. The plugin is at all points until its
+/// manifest is known, and then only at the offered ones.
 fn digest_in_dry_run(acme: &Value) -> Value {
     let points = acme["points"].as_object().map(|points| points.len());
     assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
@@ -228,7 +228,7 @@ async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_o
 
 /// The preview uses the pending manifest including its schemas.
 #[tokio::test]
-async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_are_written_together() {
+async fn approval_of_a_build_that_rejects_the_active_config_is_refused_and_both_are_written_together() {
     let only =
         |name: &str| json!({ "type": "object", "properties": { name: {} }, "additionalProperties": false });
     let old = guard().tenant_config_schema(only("old")).start().await;
@@ -256,7 +256,7 @@ async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_ar
 }
 
 #[tokio::test]
-async fn nobody_approves_of_anything_but_what_he_was_shown() {
+async fn an_approval_covers_only_the_manifest_that_was_shown() {
     let mut plugin = guard().start().await;
     let Stored { gateway, operator, folder: _folder } =
         stored_as(file().builtin("content-policy", &json!({}))).await;

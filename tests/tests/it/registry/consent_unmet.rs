@@ -108,7 +108,7 @@ async fn approved_plugin_that_is_away_at_a_restart_stops_the_calls_that_it_was_a
 }
 
 #[tokio::test]
-async fn plugin_that_the_file_pins_stands_where_it_is_pinned_before_it_is_met() {
+async fn plugin_pinned_by_the_file_applies_at_the_pinned_points_before_it_is_met() {
     let mut plugin = guard().await;
     let entry = json!({ "accepted": plugin.accepted(), "required": false });
     let setup = file().plugin_with(&plugin, &entry).binding("guard", 10);

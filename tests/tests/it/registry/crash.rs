@@ -107,7 +107,7 @@ async fn killed_again_and_again(place: Place) {
     }
     let said = said.lock().expect("no panic");
     let lost = said.attempted.len() - said.acknowledged.len();
-    assert!(lost > 0, "nothing was under way when it was killed");
+    assert!(lost > 0, "no write was in flight at the kill");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

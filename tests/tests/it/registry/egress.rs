@@ -181,7 +181,7 @@ async fn relay(to: &FakePlugin) -> (String, watch::Receiver<usize>) {
 
 /// Although it is required, it must not prevent the file from being applied.
 #[tokio::test]
-async fn what_is_taken_out_of_the_file_s_lists_is_let_go_of() {
+async fn a_plugin_outside_the_narrowed_egress_is_disconnected() {
     let guard = FakePlugin::named("guard").start().await;
     let (endpoint, mut open) = relay(&guard).await;
     let rig = Rig::with(&[json!({ "name": "guard", "endpoint": endpoint, "required": true })]).await;

@@ -105,7 +105,7 @@ async fn without_apply_file_the_registry_alone_says_who_is_served() {
 }
 
 #[tokio::test]
-async fn what_a_newer_version_wrote_leaves_the_table_in_force_and_shows() {
+async fn objects_of_a_newer_version_keep_the_active_table_and_show_in_the_status() {
     let folder = folder();
     let gateway = stored(file_with("acme"), &folder).start().await;
     let newer = json!({ "id": "newer", "colour": "blue" });

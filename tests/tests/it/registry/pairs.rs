@@ -117,14 +117,14 @@ pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &Writ
     for revision in revisions {
         if revision.author != "file" {
             let label = &revision.reason;
-            assert!(said.attempted.contains(label), "nobody wrote this: {revision:?}");
+            assert!(said.attempted.contains(label), "no writer wrote this: {revision:?}");
             assert_eq!(by_label.insert(label.clone(), revision.number), None, "written twice: {label}");
             assert_whole(revision);
         }
         for change in &revision.changes {
             let key = (change.kind, Arc::clone(&change.name));
             let before = state.get(&key).map(|(_, content)| content);
-            assert_eq!(before, change.before.as_ref(), "{} upon something else", revision.number);
+            assert_eq!(before, change.before.as_ref(), "{} was based on other contents", revision.number);
             match &change.after {
                 Some(after) => drop(state.insert(key, (revision.number, after.clone()))),
                 None => drop(state.remove(&key)),
@@ -137,7 +137,7 @@ pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &Writ
     let there = now.objects.iter();
     let there: State =
         there.map(|one| ((one.kind, Arc::clone(&one.name)), (one.version, one.content.clone()))).collect();
-    assert_eq!(state, there, "the revisions don't end in what is there");
+    assert_eq!(state, there, "the revisions don't end in the current contents");
 }
 
 /// Checks that the tenant and its binding have the same label.

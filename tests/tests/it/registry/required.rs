@@ -68,7 +68,7 @@ async fn a_start_without_what_the_registry_requires_serves_unready_and_recovers_
     assert!(why.contains("unhealthy"), "{why}");
     let closed = call(&gateway, "acme").await;
     assert_eq!((closed.status, &closed.body["code"]), (503, &json!("PLUGIN_UNAVAILABLE")), "{closed:?}");
-    assert_eq!(call(&gateway, "globex").await.status, 200, "nobody else misses it");
+    assert_eq!(call(&gateway, "globex").await.status, 200, "no other gateway needs it");
     assert_eq!(gateway.ops().get("/livez").await.expect("it is up").status, 200);
 
     // It follows the registry meanwhile, and gateways that serve go on.
@@ -129,7 +129,7 @@ async fn what_another_processs_file_requires_ends_no_start_of_one_that_applies_n
 }
 
 #[tokio::test]
-async fn a_plugin_that_nobody_approved_of_holds_no_readiness_back() {
+async fn a_plugin_without_approval_does_not_delay_readiness() {
     let plugin = FakePlugin::named("guard").start().await;
     let stored = requiring(&plugin).await;
     set(&stored.operator, json!({ "accepted": null })).await;

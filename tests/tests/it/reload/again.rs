@@ -44,10 +44,10 @@ fn waits(nth: usize) -> impl FnMut(&Line) -> bool {
     }
 }
 
-/// It was removed and added again before its last call ended: the old client was retired, but not the
-/// plugin.
+/// The plugin was removed and added again before its last call ended: the old client was retired, but the
+/// plugin got no Shutdown.
 #[tokio::test]
-async fn a_plugin_that_returns_while_a_call_of_before_is_under_way_is_told_of_no_end() {
+async fn a_plugin_that_returns_during_an_earlier_call_gets_no_shutdown() {
     let (gate, plugin) = (Gate::closed(), guard().start_unix().await);
     plugin.set(POINT, Act::pass().behind(&gate));
     let gateway = with(&plugin).start().await;

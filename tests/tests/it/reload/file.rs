@@ -54,7 +54,7 @@ fn refusal(line: &Line) -> bool {
 }
 
 #[tokio::test]
-async fn a_hangup_puts_what_the_file_says_in_force() {
+async fn a_hangup_makes_the_file_active() {
     let gateway = acme().start().await;
     assert_eq!(call(&gateway, "acme").await, (200, json!(1)));
     assert_eq!(call(&gateway, "globex").await.0, 403);
@@ -163,7 +163,7 @@ fn checked(file: &PathBuf) -> String {
 }
 
 #[tokio::test]
-async fn a_file_with_mistakes_leaves_what_is_in_force_and_says_what_a_check_says() {
+async fn a_file_with_mistakes_keeps_the_active_configuration_and_reports_as_a_check_does() {
     let gateway = acme().start().await;
     assert_eq!(configuration(&gateway).await["rejected"], Value::Null);
     let mut refusals = 0;

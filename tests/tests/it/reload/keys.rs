@@ -84,7 +84,7 @@ async fn an_issuer_that_left_is_asked_for_no_more_keys() {
     gateway.wait_for_revision(2).await;
     let fetched = idp.requests();
     tokio::time::sleep(Duration::from_millis(2_500)).await; // two of its intervals
-    assert!(idp.requests() <= fetched + 1, "one may have been under way: {} {fetched}", idp.requests());
+    assert!(idp.requests() <= fetched + 1, "one may have been in flight: {} {fetched}", idp.requests());
     let before = idp.requests();
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!(idp.requests(), before);

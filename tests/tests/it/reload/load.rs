@@ -125,7 +125,7 @@ async fn two_hundred_reloads_under_load_fail_no_call_and_mix_no_configurations()
             gateway.wait_for_revision(version).await;
             let used =
                 timeout(PATIENCE, newest.subscribe().wait_for(|newest| *newest == version)).await.is_ok();
-            assert!(used, "nobody is answered by {version}");
+            assert!(used, "no call is answered by {version}");
         }
         stop.send_replace(true);
     };

@@ -87,7 +87,7 @@ async fn a_secret_s_file_that_changed_is_handed_over_at_a_hangup() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_ends_by_the_old_configuration_and_then_its_plugin_is_let_go() {
+async fn a_call_in_flight_ends_with_the_old_configuration_and_then_its_plugin_is_retired() {
     let (gate, plugin) = (Gate::closed(), guard().start_unix().await);
     plugin.set(POINT, Act::pass().behind(&gate));
     let gateway = with_guard(&plugin, json!({})).start().await;
@@ -101,7 +101,7 @@ async fn a_call_under_way_ends_by_the_old_configuration_and_then_its_plugin_is_l
     gateway.wait_for_revision(2).await;
     gateway.log().wait_for(event("plugin.removed", "guard")).await;
     assert_eq!(call(&gateway).await, (200, json!(2)), "nothing holds up who comes after");
-    assert_eq!(plugin.counts().shutdowns, 0, "a call of it is under way");
+    assert_eq!(plugin.counts().shutdowns, 0, "a call to it is in flight");
 
     gate.open();
     let answer = under_way.await.unwrap();

@@ -36,7 +36,7 @@ async fn configuration_is_released_when_its_last_call_has_ended_unless_it_is_in_
     let second = last(&plugin);
     let agent = gateway.http(&token("acme"));
     assert_eq!(agent.call(POINT, payload()).await.status, 200);
-    assert!(plugin.released().is_empty() && !under_way.is_finished(), "a call goes by it");
+    assert!(plugin.released().is_empty() && !under_way.is_finished(), "a call uses it");
     gate.open();
     assert_eq!(under_way.await.unwrap().status, 200);
     plugin.wait_until(|counts| counts.releases == 1).await;

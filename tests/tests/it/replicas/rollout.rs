@@ -45,7 +45,7 @@ async fn replace(rig: &mut Rig, index: usize, end: End, rotates: bool, told: &mu
     plugin.wait_until(|counts| counts.calls > calls + 5).await;
     let new = digests(plugin, before);
     let old = &told[&(plugin.endpoint(), "1.0.0".into())];
-    assert!(!new.is_empty(), "nobody told it");
+    assert!(!new.is_empty(), "it got no message");
     assert!(new.iter().all(|digest| old.contains(digest) != rotates), "{new:?} after {old:?}");
     told.insert((plugin.endpoint(), "2.0.0".into()), new);
 }
@@ -129,5 +129,5 @@ async fn replicas_that_are_killed_fail_the_calls_alone_that_were_sent_to_them() 
         reasons.iter().all(|reason| ["rpc_error", "bad_reply"].iter().any(|one| reason == one)),
         "{reasons:?}"
     );
-    assert!(failed <= 3 * 12, "at most what every agent had under way: {failed} of {calls}");
+    assert!(failed <= 3 * 12, "at most one call per agent: {failed} of {calls}");
 }

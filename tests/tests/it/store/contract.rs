@@ -74,7 +74,7 @@ async fn a_commit_is_a_revision_with_all_that_it_did_and_gives_objects_its_numbe
 }
 
 #[tokio::test]
-async fn a_draft_upon_another_revision_than_the_last_changes_nothing_and_names_the_last() {
+async fn a_draft_based_on_an_old_revision_changes_nothing_and_names_the_last() {
     for place in Place::every().await {
         let store = place.prepared().await;
         assert_eq!(store.commit(&add(0, "a")).await.unwrap(), 1);
@@ -104,7 +104,7 @@ async fn the_same_draft_twice_is_one_revision() {
 }
 
 #[tokio::test]
-async fn a_draft_that_does_not_fit_what_is_there_is_refused_whole() {
+async fn a_draft_that_does_not_fit_the_contents_is_refused_as_a_whole() {
     for place in Place::every().await {
         let store = place.prepared().await;
         store.commit(&add(0, "a")).await.unwrap();

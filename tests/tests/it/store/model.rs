@@ -85,7 +85,7 @@ async fn follow(store: &dyn Store, steps: &[Step]) {
 }
 
 #[test]
-fn any_history_can_be_told_from_its_revisions_and_ends_in_what_is_there() {
+fn any_history_follows_from_its_revisions_and_ends_in_the_current_contents() {
     let runtime = Runtime::new().unwrap();
     let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config)

@@ -73,7 +73,7 @@ async fn behind_proxy() -> (Proxy, Arc<dyn Store>, String) {
 }
 
 #[tokio::test]
-async fn a_database_that_falls_silent_holds_nobody_up_and_is_used_again_when_it_speaks() {
+async fn a_silent_database_delays_no_call_and_is_used_again_when_it_responds() {
     let (proxy, store, _) = behind_proxy().await;
     assert_eq!(store.commit(&add(0, "a")).await.unwrap(), 1);
     for flow in [Flow::Vanish, Flow::Stop] {

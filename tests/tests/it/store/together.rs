@@ -16,7 +16,7 @@ const WRITERS: usize = 6;
 const ROUNDS: u64 = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_writers_upon_one_revision_exactly_one_wins_and_numbers_have_no_gaps() {
+async fn of_writers_with_the_same_base_exactly_one_wins_and_numbers_have_no_gaps() {
     for place in Place::every().await {
         place.prepared().await;
         let stores: Vec<_> = (0..WRITERS).map(|_| place.open()).collect();
@@ -109,7 +109,7 @@ async fn a_write_of_one_process_is_a_hint_to_the_others_that_can_see_it_by_then(
 }
 
 #[tokio::test]
-async fn a_writer_that_holds_its_transaction_open_holds_nobody_up_for_long() {
+async fn a_writer_with_an_open_transaction_delays_others_only_briefly() {
     let place = Place::postgres().await;
     let store = place.prepared().await;
     let mut other = PgConnection::connect(&place.url).await.unwrap();

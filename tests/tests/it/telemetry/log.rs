@@ -168,7 +168,7 @@ async fn every_other_end_of_a_call_is_one_line_of_its_event_and_level() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_a_line_with_the_step_under_way() {
+async fn a_caller_that_goes_away_leaves_a_line_with_the_running_step() {
     let pass = FakePlugin::named("pass").start().await;
     let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
     let setup = tenants().plugin(&pass).plugin(&slow).binding("pass", 10).binding("slow", 20);

@@ -43,7 +43,7 @@ fn lost(line: &Line) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_go_on_while_nobody_reads_the_log_and_what_is_lost_is_told() {
+async fn calls_continue_while_the_log_is_unread_and_lost_lines_are_reported() {
     let guard = FakePlugin::named("guard").at(POINT, wordy()).start().await;
     let setup = Gateway::with().tenant("acme").tenant("globex").admin().plugin(&guard);
     // A successful call has no line, however long it takes.

@@ -195,7 +195,7 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     assert_eq!(sum("http_server_request_duration_seconds_count", &route), 12.0);
     assert_eq!(sum("rpc_server_call_duration_seconds_count", &rpc), 1.0);
     assert!(!scrape.text.contains("secret"), "{}", scrape.text);
-    assert!(!scrape.text.contains("otel_scope"), "the scope is no label");
+    assert!(!scrape.text.contains("otel_scope"), "the scope isn't a label");
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn plugins_that_calls_fail_without_are_told_from_the_others() {
 }
 
 #[tokio::test]
-async fn calls_under_way_are_counted_while_they_are() {
+async fn calls_in_flight_are_counted() {
     let gate = Gate::closed();
     let slow = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
     let gateway = tenants().plugin(&slow).binding("slow", 10).start().await;
@@ -265,7 +265,7 @@ async fn calls_under_way_are_counted_while_they_are() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_is_counted_as_cancelled_with_the_step_under_way() {
+async fn a_caller_that_goes_away_is_counted_as_cancelled_with_the_running_step() {
     let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
     let gateway = tenants().plugin(&slow).binding("slow", 10).start().await;
     let agent = gateway.http(&token("acme"));

@@ -1,6 +1,7 @@
 //! Logs, metrics, traces, and the page of the ops port.
 
 mod collector;
+mod control_spans;
 mod log;
 mod log_colours;
 mod log_unread;

@@ -19,17 +19,16 @@ use tokio::process::Command;
 
 use crate::{
     plugins::process::{PluginProcess, unix},
-    telemetry::support::{TRACE, at_once, exporting_to, hex, tenants},
+    telemetry::support::{AGENT_SPAN, TRACE, at_once, exporting_to, hex, tenants},
 };
 
-const AGENT_SPAN: &str = "b7ad6b7169203331";
 const GATEWAY_SERVER: &str = "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall";
 /// The name of the gateway's client span and of the plugin's server span.
 const PLUGIN_CALL: &str = "hookgate.plugin.v1.PluginService/BeforeToolCall";
 const SERVER_KIND: i32 = 2;
 
 /// An author's plugin with telemetry and these environment variables.
-async fn traced_plugin(environment: &[(&str, &str)]) -> PluginProcess {
+pub(super) async fn traced_plugin(environment: &[(&str, &str)]) -> PluginProcess {
     let mut command = Command::new(env!("CARGO_BIN_EXE_traced-plugin"));
     command.envs(environment.iter().copied());
     PluginProcess::run(command).await

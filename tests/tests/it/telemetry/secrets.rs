@@ -22,7 +22,8 @@ fn payload() -> Value {
 /// Whether all signals were exported, including the block.
 fn is_enough(received: &Received) -> bool {
     let has_block = format!("{:?}", received.logs).contains("decision.block");
-    has_block && received.logs.len() >= 7 && received.spans.len() >= 7 && !received.metrics.is_empty()
+    let calls = received.spans.iter().filter(|span| span.name == "POST /v1/before-tool-call");
+    has_block && received.logs.len() >= 7 && calls.count() >= 7 && !received.metrics.is_empty()
 }
 
 #[tokio::test]

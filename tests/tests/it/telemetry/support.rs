@@ -12,6 +12,7 @@ pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 
 /// The agent's trace and span.
 pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+pub(crate) const AGENT_SPAN: &str = "b7ad6b7169203331";
 pub(crate) const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 pub(crate) fn payload() -> Value {

@@ -116,7 +116,7 @@ async fn a_connection_is_not_resumed_where_callers_show_who_they_are() {
 }
 
 #[tokio::test]
-async fn handshakes_that_never_end_hold_up_nobody() {
+async fn handshakes_that_never_end_delay_no_other_connection() {
     let (ca, guard) = (Ca::new(), FakePlugin::named("guard").start().await);
     let files = ca.pair(&["127.0.0.1"]).files();
     let gateway = setup(&guard).set("/server/tls", files.members(&json!({}))).start().await;

@@ -167,7 +167,7 @@ async fn every_failure_has_its_cause_and_fails_as_its_binding_says() {
 }
 
 #[tokio::test]
-async fn whoever_takes_a_plugins_place_with_another_identity_gets_no_call() {
+async fn a_server_with_another_identity_gets_no_call_for_the_plugin() {
     let ca = Ca::new();
     let config = ca::server(&ca.pair(&[ID]), None);
     let mut guard = FakePlugin::named("guard").start_tls_as(config).await;

@@ -122,7 +122,7 @@ async fn certificates_that_change_under_load_on_both_sides_fail_no_call() {
     assert!(changed.elapsed() < RELOADED_WITHIN, "{:?}", changed.elapsed());
     assert_eq!(ca::shown_by(gateway.data_addr(), agent.clone()).await, to_callers.certificate());
     load.goes_on(50).await;
-    assert_eq!(guard.counts().connections, 1, "a connection that is there goes on");
+    assert_eq!(guard.counts().connections, 1, "an open connection stays open");
 
     // The plugin's own certificate changes, and its connections are asked to close.
     guard.set_tls(plugin_server(&ca.pair(&[LOCAL])));

@@ -286,7 +286,7 @@ async fn a_plugin_described_again_over_grpc_is_shown_as_over_http() {
 }
 
 #[tokio::test]
-async fn a_drain_over_grpc_waits_for_the_call_under_way_and_not_for_itself() {
+async fn a_drain_over_grpc_waits_for_the_call_in_flight_and_not_for_itself() {
     let (gate, plugin) = (Gate::closed(), FakePlugin::named("guard").start().await);
     // The call is held back for as long as the drain waits.
     let it = stored_as(file_with("acme").set("/limits/budget", "60s")).await;

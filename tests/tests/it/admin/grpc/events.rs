@@ -209,7 +209,7 @@ async fn a_stream_over_grpc_goes_on_after_its_last_event_and_tells_of_a_gap() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_over_grpc_holds_nobody_up_and_is_told_what_it_missed() {
+async fn a_slow_reader_over_grpc_delays_no_other_and_learns_what_it_missed() {
     let plugin = guard(10).await;
     let gateway = setup().plugin(&plugin).binding("guard", 10).start().await;
     let bearer = Token::for_operators().mint();
@@ -225,7 +225,7 @@ async fn who_does_not_read_over_grpc_holds_nobody_up_and_is_told_what_it_missed(
         let calls = join_all((0..8).map(|_| agent.call(POINT, payload()))).await;
         assert!(calls.iter().all(|answer| answer.status == 403));
         for _ in 0..8 {
-            assert_eq!(quick.event().await.0.name, "decision.block", "nobody waits for the slow one");
+            assert_eq!(quick.event().await.0.name, "decision.block", "no reader waits for the slow one");
         }
     }
     let mut told = 0;

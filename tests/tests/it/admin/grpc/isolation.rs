@@ -237,7 +237,7 @@ fn every_rpc_is_asked() {
 }
 
 #[test]
-fn no_byte_of_a_tenant_is_in_any_answer_over_grpc_to_whoever_is_confined_to_another() {
+fn no_byte_of_a_tenant_is_in_any_answer_over_grpc_to_an_operator_of_another() {
     let runtime = Runtime::new().expect("a runtime needs nothing but threads");
     let world = runtime.block_on(world());
     let address = world.it.gateway.admin_addr().expect("the admin port is open");

@@ -335,7 +335,7 @@ async fn listed(channel: Channel, token: Option<&str>) -> Result<Vec<String>, St
 }
 
 #[tokio::test]
-async fn health_and_reflection_are_for_whoever_has_a_token_and_list_this_ports_services() {
+async fn health_and_reflection_need_a_token_and_list_this_ports_services() {
     let gateway: Gateway = file_with("acme").start().await;
     let (channel, token) = (channel(&gateway).await, administrator());
     let names = listed(channel.clone(), Some(&token)).await.unwrap();

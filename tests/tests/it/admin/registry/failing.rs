@@ -71,7 +71,7 @@ async fn a_step_at_a_point_that_its_plugin_does_not_offer_fails_in_the_dry_run_a
 }
 
 #[tokio::test]
-async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
+async fn steps_of_a_plugin_that_is_not_ready_fail_in_the_dry_run() {
     let (guard, other) =
         (FakePlugin::named("guard").only(&[POINT]).start().await, FakePlugin::named("else").start().await);
     let Stored { gateway: _gateway, operator, folder: _folder } = stored().await;
@@ -117,7 +117,7 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
 }
 
 #[tokio::test]
-async fn an_entry_that_its_plugin_refuses_is_told_of_in_the_answer_and_wherever_the_plugin_is_shown() {
+async fn a_rejected_entry_shows_in_the_answer_and_in_every_view_of_the_plugin() {
     let plugin = FakePlugin::named("guard").start().await;
     let Stored { gateway, operator, folder: _folder } = stored().await;
     let entry =

@@ -230,7 +230,7 @@ fn requests(cursors: &[String]) -> impl Strategy<Value = RequestCase> + use<> {
 }
 
 #[test]
-fn no_byte_of_a_tenant_is_in_any_answer_to_whoever_is_confined_to_another() {
+fn no_byte_of_a_tenant_is_in_any_answer_to_an_operator_of_another() {
     let runtime = Runtime::new().expect("a runtime needs nothing but threads");
     let world = runtime.block_on(world());
     let hidden = Cell::new(0);
@@ -265,7 +265,7 @@ async fn blocked(gateway: &Gateway, tenant: &str) -> HttpAnswer {
 }
 
 #[tokio::test]
-async fn what_happens_to_one_tenant_is_in_no_event_for_whoever_is_confined_to_another() {
+async fn one_tenants_calls_are_in_no_event_for_an_operator_of_another() {
     let world = world().await;
     let (operator, own) = (&world.it.operator, &world.confined[2]);
     let mut stream = Stream::open(own, "").await;

@@ -317,7 +317,7 @@ async fn a_plugin_is_added_switched_off_and_on_and_goes_with_its_bindings_when_t
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_there_yet_leaves_what_is_in_force_until_it_is() {
+async fn a_configuration_waits_for_its_plugin_and_the_active_one_stays() {
     let mut late = FakePlugin::named("late").start_unix().await;
     late.stop().await;
     let it = stored_as(file_with("acme").set("/startup/wait", "30s")).await;

@@ -119,7 +119,7 @@ async fn objects_of_every_kind_are_listed_by_their_labels_and_a_plugin_runs_on_w
     assert_eq!(names(&get(&it.operator, "bindings?label.team=b&label.of=x").await, "bindings"), ["watch"]);
     assert_eq!(digest(get(&it.operator, "tenants/acme/plan").await.body), plan);
     assert_eq!(call(&it.gateway, "acme").await.status, 200);
-    assert_eq!(guard.counts().initializes, 1, "the plugin was not let go of for its labels");
+    assert_eq!(guard.counts().initializes, 1, "a change of labels doesn't retire the plugin");
     let wrong = put(
         &it.operator,
         "bindings/w?expected_version=0",
@@ -130,7 +130,7 @@ async fn objects_of_every_kind_are_listed_by_their_labels_and_a_plugin_runs_on_w
 }
 
 #[tokio::test]
-async fn a_way_back_and_a_document_may_say_upon_which_revision_and_the_refusal_names_the_current_one() {
+async fn a_rollback_and_a_document_may_expect_a_revision_and_the_refusal_names_the_current_one() {
     let it = stored().await;
     written(&put(&it.operator, "tenants/x?expected_version=0", json!({})).await);
     written(&put(&it.operator, "tenants/y?expected_version=0", json!({})).await);

@@ -114,7 +114,7 @@ async fn prune_takes_away_what_the_api_owns_and_the_file_does_not_name_of_the_ki
 
 /// Another write between showing and writing; here, while a person thinks at the terminal.
 #[tokio::test]
-async fn whoever_writes_in_between_is_named_and_not_overwritten() {
+async fn a_concurrent_write_is_named_and_not_overwritten() {
     let desk = Desk::new().await;
     desk.folder.write("registry.yaml", "tenants:\n  - id: nova\n    labels: { plan: gold }\n");
     desk.does(&["tenant", "set", "nova"]).await;

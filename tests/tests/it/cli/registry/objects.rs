@@ -75,7 +75,7 @@ async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_c
 
 /// Writes require the version that was read or given, so a faster writer is not overwritten.
 #[tokio::test]
-async fn a_write_upon_another_version_is_refused_with_the_one_that_is_there() {
+async fn a_write_with_another_version_is_refused_with_the_current_one() {
     let desk = Desk::new().await;
     desk.does(&["tenant", "set", "nova"]).await;
     desk.does(&["tenant", "set", "nova", "--label", "a=1"]).await;
@@ -369,7 +369,7 @@ async fn without_a_registry_everything_is_shown_and_nothing_written() {
 }
 
 #[tokio::test]
-async fn an_entry_that_its_plugin_refuses_fails_the_write_and_stands_in_every_view_of_the_plugin() {
+async fn a_rejected_entry_fails_the_write_and_shows_in_every_view_of_the_plugin() {
     let (desk, plugin) = (Desk::new().await, FakePlugin::named("guard").start().await);
     desk.does(&["plugin", "add", "guard", "--endpoint", &plugin.endpoint(), "--yes"]).await;
     plugin.set_initialize(Handshake::Fails(Status::invalid_argument("level 2 is too high")));

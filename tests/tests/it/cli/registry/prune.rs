@@ -134,7 +134,7 @@ async fn what_was_written_since_it_was_shown_is_not_pruned() {
 }
 
 #[tokio::test]
-async fn the_way_back_is_upon_the_revision_that_was_looked_at() {
+async fn a_rollback_expects_the_revision_that_was_shown() {
     let desk = filled().await;
     let said = "the registry is at revision 3, and 2 is expected; read it again: hookgate revision list";
     desk.fails(&["revision", "rollback", "1", "--yes", "--expected-revision", "2"], 1, said).await;
