@@ -35,7 +35,6 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use tokio::{
-    net::TcpListener,
     sync::watch,
     task::{JoinHandle, JoinSet},
     time::timeout,
@@ -43,7 +42,7 @@ use tokio::{
 use tonic::{Status, body::Body, service::Routes};
 use tower::ServiceExt as _;
 
-use crate::port::ReservedPort;
+use crate::port::{ReservedPort, ShutdownListener};
 
 /// The timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -152,7 +151,7 @@ impl Collector {
 
     /// Listens again at the same address.
     pub async fn come_back(&mut self) {
-        let listener = TcpListener::bind(self.reserved.address()).await.expect("the port is ours");
+        let listener = ShutdownListener::bind(self.reserved.address()).await.expect("the port is ours");
         self.accept(listener);
     }
 
@@ -187,7 +186,7 @@ impl Collector {
         came.expect("exports come in time").expect("it holds the sender itself");
     }
 
-    fn accept(&mut self, listener: TcpListener) {
+    fn accept(&mut self, listener: ShutdownListener) {
         let shared = Arc::clone(&self.shared);
         self.accepting = Some(tokio::spawn(async move {
             let mut connections = JoinSet::new();

@@ -3,10 +3,12 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{self, Ipv4Addr, Shutdown, SocketAddr},
+    ops::Deref,
+    os::fd::OwnedFd,
 };
 
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// A socket that is bound but never listens. The system gives the port to nobody else, but a listener that
 /// names it and sets `SO_REUSEADDR`, as tokio and PostgreSQL do, may use it. Until then, connections are
@@ -34,9 +36,43 @@ impl ReservedPort {
     }
 }
 
+/// A listener whose port refuses connections from its drop on.
+///
+/// Closing the socket is not enough: a process that is being started holds a copy of every open file between
+/// fork and exec, and a copy keeps the socket listening.
+#[derive(Debug)]
+pub struct ShutdownListener(Option<TcpListener>);
+
+impl ShutdownListener {
+    /// Listens at this address.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        Ok(ShutdownListener(Some(TcpListener::bind(address).await?)))
+    }
+}
+
+impl Deref for ShutdownListener {
+    type Target = TcpListener;
+
+    fn deref(&self) -> &TcpListener {
+        self.0.as_ref().expect("only its drop takes it")
+    }
+}
+
+impl Drop for ShutdownListener {
+    fn drop(&mut self) {
+        let listener = self.0.take().and_then(|listener| listener.into_std().ok());
+        if let Some(listener) = listener {
+            // Only a stream of the standard library has a method for the call, which every socket takes.
+            let _ = net::TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -46,9 +82,21 @@ mod tests {
         for _ in 0..2 {
             let refused = TcpStream::connect(reserved.address()).await.expect_err("nobody listens");
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-            let listener = TcpListener::bind(reserved.address()).await.expect("it is ours");
+            let listener = ShutdownListener::bind(reserved.address()).await.expect("it is ours");
             TcpStream::connect(reserved.address()).await.expect("there is a listener");
             drop(listener);
         }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_listener_refuses_though_a_copy_of_its_socket_is_open() {
+        let listener = ShutdownListener::bind((Ipv4Addr::LOCALHOST, 0).into()).await.expect("a port is free");
+        let address = listener.local_addr().expect("it has an address");
+        // As a process that another test starts holds one until its exec.
+        let copy = listener.as_fd().try_clone_to_owned().expect("there is room for a file");
+        drop(listener);
+        let refused = TcpStream::connect(address).await.expect_err("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        drop(copy);
     }
 }

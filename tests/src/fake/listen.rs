@@ -17,7 +17,7 @@ use rustls::{ServerConfig, pki_types::CertificateDer};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::UnixListener,
     runtime::Runtime,
     sync::watch,
     task::{JoinHandle, JoinSet},
@@ -34,7 +34,7 @@ use super::{
     service::Service,
     wire::{ResponseAction, WireFault},
 };
-use crate::port::ReservedPort;
+use crate::port::{ReservedPort, ShutdownListener};
 
 /// The maximum message size, as every SDK sets it: the request limit of at most 16 MiB plus 1 MiB.
 const MAX_MESSAGE: usize = 17 << 20;
@@ -106,7 +106,7 @@ enum Address {
 }
 
 enum ListenerSocket {
-    Tcp(TcpListener),
+    Tcp(ShutdownListener),
     Unix(UnixListener),
 }
 
@@ -223,7 +223,7 @@ impl Drop for PluginListener {
 
 async fn bind(address: Address) -> io::Result<ListenerSocket> {
     Ok(match address {
-        Address::Tcp(address) => ListenerSocket::Tcp(TcpListener::bind(address).await?),
+        Address::Tcp(address) => ListenerSocket::Tcp(ShutdownListener::bind(address).await?),
         Address::Unix(path) => ListenerSocket::Unix(UnixListener::bind(path)?),
     })
 }

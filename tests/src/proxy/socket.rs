@@ -5,10 +5,10 @@ use std::{io, net::SocketAddr, path::PathBuf};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpStream, UnixListener, UnixStream},
 };
 
-use crate::port::ReservedPort;
+use crate::port::{ReservedPort, ShutdownListener};
 
 #[derive(Debug, Clone)]
 pub(super) enum Address {
@@ -17,7 +17,7 @@ pub(super) enum Address {
 }
 
 pub(super) enum Listener {
-    Tcp(TcpListener),
+    Tcp(ShutdownListener),
     Unix(UnixListener),
 }
 
@@ -72,7 +72,7 @@ impl Address {
 
     pub(super) async fn listen(&self) -> io::Result<Listener> {
         Ok(match self {
-            Address::Tcp(address) => Listener::Tcp(TcpListener::bind(address).await?),
+            Address::Tcp(address) => Listener::Tcp(ShutdownListener::bind(*address).await?),
             Address::Unix(path) => Listener::Unix(UnixListener::bind(path)?),
         })
     }
