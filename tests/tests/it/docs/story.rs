@@ -20,7 +20,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
     process::{Output, Stdio},
     time::Duration,
@@ -274,11 +274,13 @@ impl Story {
         printed
     }
 
-    /// The output with the page's name for the gateway's file, and with the pod's paths.
+    /// The output with the page's name for the gateway's file, with the pod's paths, and as root sees it.
     fn as_shown(&self, said: &str) -> String {
         let file = self.gateway.as_ref().map(|gateway| gateway.file().display().to_string());
         let said = file.map_or_else(|| said.to_owned(), |file| said.replace(&file, "hookgate.yaml"));
-        if self.root.is_empty() { said } else { said.replace(&self.root, "") }
+        let said = if self.root.is_empty() { said } else { said.replace(&self.root, "") };
+        let user = fs::metadata(self.place()).expect("it is ours").uid();
+        said.replace(&format!("unix:{user}"), "unix:0")
     }
 
     async fn start(&mut self, command: &str) {
