@@ -68,8 +68,8 @@ pub(crate) struct Whole {
     written_p50_ms: f64,
     written_max_ms: f64,
     /// From the commit until the revision is active.
-    in_force_p50_ms: f64,
-    in_force_max_ms: f64,
+    active_p50_ms: f64,
+    active_max_ms: f64,
     /// The CPU time of the whole process for one write, user and system, from the request until the
     /// previous table is freed.
     cpu_ms: f64,
@@ -243,8 +243,8 @@ impl BenchOperator {
             first_ms: ms(first.snapshot),
             written_p50_ms: ms(written[SEQUENTIAL_WRITES / 2]),
             written_max_ms: ms(written[last]),
-            in_force_p50_ms: ms(snapshot[SEQUENTIAL_WRITES / 2]),
-            in_force_max_ms: ms(snapshot[last]),
+            active_p50_ms: ms(snapshot[SEQUENTIAL_WRITES / 2]),
+            active_max_ms: ms(snapshot[last]),
             cpu_ms: ms(cpu) / SEQUENTIAL_WRITES as f64,
             started_mib,
             resident_mib: mib(process::own_memory()?),
@@ -289,7 +289,7 @@ impl BenchOperator {
                 }
             }
             if micros(SystemTime::now()) > until {
-                return Err(format!("revision {revision} is not in force").into());
+                return Err(format!("revision {revision} isn't active").into());
             }
             sleep(Duration::from_millis(1)).await;
         }
@@ -336,14 +336,14 @@ pub(crate) fn print(found: &[Whole]) {
         "started ms",
         "first ms",
         "written p50/max",
-        "in force p50/max",
+        "active p50/max",
         "CPU ms",
         "MiB started/end/peak"
     );
     for whole in found {
         let Whole { tenants, bindings, started_ms, first_ms, cpu_ms, .. } = whole;
         let written = format!("{:.1}/{:.1}", whole.written_p50_ms, whole.written_max_ms);
-        let snapshot = format!("{:.1}/{:.1}", whole.in_force_p50_ms, whole.in_force_max_ms);
+        let snapshot = format!("{:.1}/{:.1}", whole.active_p50_ms, whole.active_max_ms);
         let memory = format!("{:.0}/{:.0}/{:.0}", whole.started_mib, whole.resident_mib, whole.peak_mib);
         println!(
             "{tenants:>8}{bindings:>10}{started_ms:>12.0}{first_ms:>10.1}{written:>17}{snapshot:>19}{cpu_ms:>9.1}{memory:>26}"

@@ -96,7 +96,7 @@ closed_names! {
         Unreachable => "unreachable",
         /// The circuit breaker is open.
         BreakerOpen => "breaker_open",
-        /// Too many calls under way and waiting.
+        /// Too many calls in flight and waiting.
         BulkheadFull => "bulkhead_full",
         /// The handshake is not finished.
         NotReady => "not_ready",

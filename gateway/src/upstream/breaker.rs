@@ -18,7 +18,7 @@ pub enum BreakerState {
     Closed,
     /// Calls fail at once.
     Open,
-    /// One trial call may pass, or is under way.
+    /// One trial call may pass, or is in flight.
     HalfOpen,
 }
 

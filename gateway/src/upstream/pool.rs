@@ -97,7 +97,7 @@ pub(super) struct RouteError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EndpointReadiness {
     Ready,
-    /// Initialize is under way.
+    /// Initialize is running.
     Initialising,
     /// A dial is needed.
     Away,
@@ -451,7 +451,7 @@ pub(super) async fn initialised(
         Ok(Err(ConnectError::Away(detail) | ConnectError::Out(_, detail, _))) => {
             Err(Failure::new(Reason::NotReady, detail))
         }
-        Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
+        Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still running")),
     }
 }
 

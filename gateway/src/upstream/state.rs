@@ -17,7 +17,7 @@ pub enum State {
     Disabled,
     /// Waits for an operator's consent.
     Pending,
-    /// The first connection and handshake are under way.
+    /// The first connection and handshake are running.
     Connecting,
     /// Calls are sent.
     Ready,
@@ -67,7 +67,7 @@ pub enum Why {
     Disabled,
     /// Not dialled yet.
     NotDialled,
-    /// Described and accepted; the first Initialize is under way.
+    /// Described and accepted; the first Initialize is running.
     Initializing,
     /// Described, and an operator has yet to consent to the manifest.
     Approval,
@@ -236,7 +236,7 @@ pub struct EndpointStatus {
     pub breaker: BreakerState,
     /// How many tenants' own breakers are open or half-open.
     pub tenant_breakers_open: usize,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: usize,
     /// Connections in use, 0 to 4.
     pub connections: usize,

@@ -81,7 +81,7 @@ async fn the_details_of_a_refusal_fit_into_a_notice() {
 async fn a_wrong_tenant_configuration_is_an_error_and_no_pass() {
     let plugin = TestPlugin::<TenantAuth>::start(&NoConfig {}).await.unwrap();
     for (config, says) in [
-        (json!({ "allowed_tools": ["[a"] }), "`allowed_tools[0]` is no glob"),
+        (json!({ "allowed_tools": ["[a"] }), "`allowed_tools[0]` isn't a valid glob"),
         (json!({ "allowed_tools": "fs.*" }), "`allowed_tools`"),
         (json!({ "allowed_tool": [] }), "allowed_tool"),
     ] {

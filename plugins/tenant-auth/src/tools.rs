@@ -65,7 +65,8 @@ impl TryFrom<ToolLists> for ToolRules {
 
 fn compile(list: &str, patterns: &[String]) -> Result<RegexSet, String> {
     let translate = |(index, pattern): (usize, &String)| {
-        hookgate_glob::to_regex(pattern).map_err(|fault| format!("`{list}[{index}]` is no glob: {fault}"))
+        hookgate_glob::to_regex(pattern)
+            .map_err(|fault| format!("`{list}[{index}]` isn't a valid glob: {fault}"))
     };
     let patterns = patterns.iter().enumerate().map(translate).collect::<Result<Vec<_>, _>>()?;
     RegexSet::new(patterns).map_err(|_| format!("`{list}` is too long"))

@@ -13,7 +13,7 @@ pub enum Address {
 
 /// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address: write unix:///absolute/path or http://host:port")]
+#[error("`{0}` isn't an address: write unix:///absolute/path or http://host:port")]
 pub struct AddressError(String);
 
 impl AddressError {

@@ -225,7 +225,7 @@ fn digest(config: &Bytes) -> String {
 /// Why any gateway would reject the manifest.
 fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
     if let Err(error) = semver::Version::parse(&manifest.version) {
-        return Err(format!("VERSION `{}` is no semantic version: {error}", manifest.version));
+        return Err(format!("VERSION `{}` isn't a semantic version: {error}", manifest.version));
     }
     let points: BTreeSet<i32> = manifest.points.iter().map(|offer| offer.point).collect();
     if points.is_empty() || points.len() != manifest.points.len() {

@@ -130,7 +130,7 @@ impl<P: Plugin> Server<P> {
         let served = tokio::select! {
             served = run_listener(router, listener, stop) => served,
             () = overdue => {
-                tracing::warn!(plugin = P::NAME, "calls are still under way; stopping without them");
+                tracing::warn!(plugin = P::NAME, "calls are still in flight; stopping without them");
                 Ok(())
             }
         };

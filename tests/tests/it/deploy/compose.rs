@@ -114,10 +114,10 @@ fn mebibytes(size: &Value, unit: &str) -> u64 {
 
 #[test]
 fn the_gateways_payloads_fit_its_memory() {
-    let (under_way, memory) =
+    let (in_flight, memory) =
         (&yaml(CONFIG)["limits"]["bytes_in_flight"], &compose()["services"]["gateway"]["mem_limit"]);
-    assert!(text("docs/performance.md").contains("resident memory <= 40 MiB + 5 x payload bytes under way"));
-    let most = 40 + 5 * mebibytes(under_way, "MiB");
+    assert!(text("docs/performance.md").contains("resident memory <= 40 MiB + 5 x payload bytes in flight"));
+    let most = 40 + 5 * mebibytes(in_flight, "MiB");
     assert!(most <= mebibytes(memory, "m"), "{most} MiB of {memory}");
 }
 

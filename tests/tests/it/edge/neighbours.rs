@@ -37,7 +37,7 @@ const ATTACKS: usize = 10;
 const QUIET: &str = "quiet";
 /// Makes calls that the plugin doesn't answer before the gate is open.
 const GREEDY: &str = "greedy";
-/// How long the plugin takes for a call of the quiet tenant, so that attacks meet calls under way.
+/// How long the plugin takes for a call of the quiet tenant, so that attacks meet calls in flight.
 const LATENCY: Duration = Duration::from_millis(500);
 /// The pause of a hostile caller between two calls. The test is about what tenants share, not about the two
 /// cores of the machine.
