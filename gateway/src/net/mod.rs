@@ -2,9 +2,11 @@
 //! bytes of a body. Doesn't interpret requests.
 
 pub mod body_buffer;
+pub(crate) mod connection_task;
 pub mod lingering_close;
 pub mod prefixed_io;
 pub mod read_after_write_error;
 pub mod server;
 pub mod tracked_body;
 pub mod unix_listener;
+pub(crate) mod write_buffer;

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -21,10 +21,12 @@ use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     net::{
+        connection_task::{ConnectionTask, StreamExecutor},
         lingering_close::LingeringBody,
         prefixed_io::PrefixedIo,
         tracked_body::Unsent,
         unix_listener::{LocalUser, WithPeerCred},
+        write_buffer::WriteBuffer,
     },
     tls,
 };
@@ -182,7 +184,7 @@ async fn converse<S>(
         () = drain.last_start() => return,
     };
     let stream = match begun {
-        Ok(Ok(stream)) => TokioIo::new(stream),
+        Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a connection ended before its first request");
             return;
@@ -193,30 +195,33 @@ async fn converse<S>(
         }
     };
 
-    let unsent = Arc::new(Unsent::default());
+    let (stream, writes) = WriteBuffer::new(stream);
+    let (unsent, streams) = (Arc::new(Unsent::default()), StreamExecutor::default());
+    let mut task = ConnectionTask::new(streams.clone(), writes).with_unsent(Arc::clone(&unsent));
     let answers = Arc::clone(&unsent);
     let soon = drain.soon.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (edge, answers, soon) = (edge.clone(), Arc::clone(&answers), soon.clone());
-        async move {
+        // In a box, since hyper moves it several times.
+        Box::pin(async move {
             let closes = request.version() < Version::HTTP_2;
             let mut answer = edge.answer(with_body(request)).await;
             if closes && soon.is_cancelled() {
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answers.watch(answer))
-        }
+        })
     });
-    let builder = builder(patience);
-    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
+    let builder = builder(streams, patience);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let served = async {
         tokio::select! {
             biased;
             // First: a connection that is told to shut down before its first bytes are read just ends.
-            ended = connection.as_mut() => return ended,
+            ended = task.run(connection.as_mut()) => return ended,
             () = drain.goaway.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        connection.await
+        task.run(connection).await
     };
     tokio::select! {
         ended = served => if let Err(error) = ended {
@@ -263,8 +268,8 @@ async fn start(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<BytesMut> {
     Ok(start)
 }
 
-fn builder(patience: Timeouts) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder(streams: StreamExecutor, patience: Timeouts) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(streams);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -47,9 +47,9 @@ impl Unsent {
         answer.map(|body| TrackedBody { body, hold, goes_on })
     }
 
-    /// The mark of the current period.
-    fn mark(&self) -> Arc<()> {
-        Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The mark of the current period, for bytes that wait to be written.
+    pub(crate) fn mark(&self) -> UnsentMark {
+        UnsentMark(Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Returns when part of an answer has waited to be written for between half of `within` and all of it.
@@ -65,9 +65,13 @@ impl Unsent {
     }
 }
 
+/// Part of an answer is not written as long as this lives.
+#[derive(Clone)]
+pub(crate) struct UnsentMark(#[expect(dead_code, reason = "it is there to be counted")] Arc<()>);
+
 #[derive(Clone)]
 struct BodyGuard {
-    mark: Option<Arc<()>>,
+    mark: Option<UnsentMark>,
     _held: Option<ResponseGuard>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! This module covers the wire only. Others decide what to send, and what follows from an answer.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use hyper::client::conn::{TrySendError, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -25,7 +25,11 @@ use tower::ServiceExt as _;
 use crate::{
     core::point::Point,
     grpc::timeout::{self, GRPC_TIMEOUT},
-    net::read_after_write_error::IgnoreWriteErrors,
+    net::{
+        connection_task::{ConnectionTask, StreamExecutor},
+        read_after_write_error::IgnoreWriteErrors,
+        write_buffer::WriteBuffer,
+    },
     upstream::{
         codec::{self, ExchangeError, SingleFrameBody},
         transport::InProcess,
@@ -102,14 +106,16 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+        let (stream, writes) = WriteBuffer::new(IgnoreWriteErrors::new(stream));
+        let streams = StreamExecutor::default();
+        let (sender, driver) = http2::Builder::new(streams.clone())
             .timer(TokioTimer::new())
             .max_header_list_size(MAX_HEADER_LIST_BYTES)
             // A bad reply fails its own call only, however many there are.
             .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(IgnoreWriteErrors::new(stream)))
+            .handshake(TokioIo::new(stream))
             .await?;
         let closed = CancellationToken::new();
         let ended = closed.clone().drop_guard();
@@ -117,12 +123,14 @@ impl Connection {
         // A weak reference, so that the driver ends when nothing holds the connection.
         let queue = Arc::downgrade(&sender);
         tokio::spawn(async move {
+            let mut task = ConnectionTask::new(streams, writes);
             // The calls that it interrupts report how it ended.
-            let _ = driver.await;
+            let _ = task.run(pin!(driver)).await;
             drop(ended);
             if let Some(queue) = queue.upgrade() {
                 queue.store(None);
             }
+            task.finish().await;
         });
         Ok(Connection { sender: RequestSender::Http2(sender), scheme, authority, closed, private })
     }

@@ -1,0 +1,214 @@
+//! Runs one connection in one task: hyper's state machine, the futures that it starts for streams, and the
+//! writes.
+//!
+//! hyper starts a future for each stream. As tasks of the runtime they would run on any thread, and each call
+//! would wake several threads one after another. Here the connection's task polls them itself, as a worker of
+//! Envoy or linkerd does. Other connections use the other threads.
+//!
+//! A turn of the task polls all that is ready. Its writes are collected and leave together at its end
+//! ([`WriteBuffer`]).
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use hyper::rt::Executor;
+use tokio::io::AsyncWrite;
+
+use crate::net::{
+    tracked_body::{Unsent, UnsentMark},
+    write_buffer::WriteFlusher,
+};
+
+/// How often a turn polls the connection before other tasks get their turn.
+const MAX_ROUNDS: usize = 16;
+
+/// Takes the futures that hyper starts for streams, for the [`ConnectionTask`] that polls them.
+#[derive(Clone, Default)]
+pub(crate) struct StreamExecutor(Arc<Mutex<Vec<BoxFuture<'static, ()>>>>);
+
+impl StreamExecutor {
+    fn queue(&self) -> MutexGuard<'_, Vec<BoxFuture<'static, ()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
+    /// hyper calls this only while the connection is polled, or before its first poll.
+    fn execute(&self, stream: F) {
+        self.queue().push(Box::pin(stream));
+    }
+}
+
+/// The streams and the writes of one connection.
+pub(crate) struct ConnectionTask<S> {
+    executor: StreamExecutor,
+    streams: FuturesUnordered<BoxFuture<'static, ()>>,
+    writes: WriteFlusher<S>,
+    /// Tells who waits for answers to be written that some wait in `writes`.
+    unsent: Option<Arc<Unsent>>,
+    blocked: Option<UnsentMark>,
+}
+
+impl<S: AsyncWrite + Unpin> ConnectionTask<S> {
+    /// For the connection whose hyper builder got `executor`, and whose stream belongs to `writes`.
+    pub(crate) fn new(executor: StreamExecutor, writes: WriteFlusher<S>) -> Self {
+        ConnectionTask { executor, streams: FuturesUnordered::new(), writes, unsent: None, blocked: None }
+    }
+
+    /// Counts answers that the peer does not take as `unsent`.
+    pub(crate) fn with_unsent(self, unsent: Arc<Unsent>) -> Self {
+        ConnectionTask { unsent: Some(unsent), ..self }
+    }
+
+    /// Polls the connection and its streams until `connection` ends. It may be dropped and called again.
+    pub(crate) async fn run<C: Future>(&mut self, mut connection: Pin<&mut C>) -> C::Output {
+        std::future::poll_fn(|cx| {
+            let ended = self.poll_turn(connection.as_mut(), cx);
+            self.flush(cx);
+            ended
+        })
+        .await
+    }
+
+    /// Polls the streams that are left when `run` has ended, until they end too.
+    pub(crate) async fn finish(mut self) {
+        std::future::poll_fn(|cx| {
+            while self.poll_streams(cx) {}
+            self.flush(cx);
+            if self.streams.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn poll_turn<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        for _ in 0..MAX_ROUNDS {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            if !self.poll_streams(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Polls the streams that are ready. Whether any of them started or ended, and so may have given the connection
+    /// something to write.
+    fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut queue = self.executor.queue();
+        let mut any = !queue.is_empty();
+        self.streams.extend(queue.drain(..));
+        drop(queue);
+        while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(cx) {
+            any = true;
+        }
+        any
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        match self.writes.poll_flush(cx) {
+            Poll::Ready(()) => self.blocked = None,
+            Poll::Pending if self.blocked.is_none() => {
+                self.blocked = self.unsent.as_ref().map(|unsent| unsent.mark());
+            }
+            Poll::Pending => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        io,
+        pin::pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use axum::body::Body;
+    use http::{Request, Response};
+    use hyper::{client::conn::http2, service::service_fn};
+    use hyper_util::{rt::TokioIo, server::conn::auto};
+    use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
+
+    use super::*;
+    use crate::net::write_buffer::WriteBuffer;
+
+    /// Counts the writes that reach the stream.
+    struct CountedStream(DuplexStream, Arc<AtomicUsize>);
+
+    impl AsyncRead for CountedStream {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for CountedStream {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.0).poll_write(cx, buf)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    /// A task whose writes are counted.
+    fn task(
+        stream: DuplexStream,
+    ) -> (TokioIo<WriteBuffer<CountedStream>>, ConnectionTask<CountedStream>, Arc<AtomicUsize>) {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let (stream, flusher) = WriteBuffer::new(CountedStream(stream, Arc::clone(&writes)));
+        (TokioIo::new(stream), ConnectionTask::new(StreamExecutor::default(), flusher), writes)
+    }
+
+    #[tokio::test]
+    async fn calls_that_arrive_together_are_sent_and_answered_in_one_write_each() {
+        const CALLS: usize = 20;
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (stream, mut server, answered) = task(far);
+        tokio::spawn(async move {
+            let echo = service_fn(|request: Request<hyper::body::Incoming>| async {
+                Ok::<_, Infallible>(Response::new(request.into_body()))
+            });
+            let builder = auto::Builder::new(server.executor.clone());
+            let connection = pin!(builder.serve_connection(stream, echo));
+            server.run(connection).await
+        });
+        let (stream, mut client, sent) = task(near);
+        let handshake = http2::handshake(client.executor.clone(), stream);
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(async move { client.run(pin!(connection)).await });
+        sender.ready().await.unwrap();
+        let call = |sender: &mut http2::SendRequest<Body>| {
+            let body = Body::from("a".repeat(100));
+            sender.send_request(Request::post("http://x/").body(body).unwrap())
+        };
+        // The first call comes with the settings of both sides.
+        call(&mut sender).await.unwrap();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let before = [&sent, &answered].map(|writes| writes.load(Ordering::Relaxed));
+        let calls: Vec<_> = (0..CALLS).map(|_| call(&mut sender)).collect();
+        for answer in futures::future::join_all(calls).await {
+            assert_eq!(answer.unwrap().status(), 200);
+        }
+        let after = [&sent, &answered].map(|writes| writes.load(Ordering::Relaxed));
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 1]);
+    }
+}
