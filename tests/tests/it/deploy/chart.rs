@@ -226,7 +226,7 @@ fn the_chart_is_of_the_version_that_is_built() {
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
 }
 
-/// docs/protocol.md, section 6: the drain, 4 s more, and 250 ms for the forced exit.
+/// docs/protocol.md, section 6: the drain, 4 s more, and 750 ms for the forced exit.
 #[test]
 fn a_pod_has_longer_to_end_than_the_gateway_ever_takes() {
     for values in variants() {
