@@ -9,12 +9,13 @@
 //! ([`WriteBuffer`]).
 
 use std::{
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
-use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use hyper::rt::Executor;
 use tokio::io::AsyncWrite;
 
@@ -37,9 +38,10 @@ impl StreamExecutor {
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
-    /// hyper calls this only while the connection is polled, or before its first poll.
+    /// hyper calls this only while the connection is polled, or before its first poll. A stream that panics
+    /// ends alone, as it would as a task of its own.
     fn execute(&self, stream: F) {
-        self.queue().push(Box::pin(stream));
+        self.queue().push(Box::pin(AssertUnwindSafe(stream).catch_unwind().map(drop)));
     }
 }
 
@@ -176,13 +178,13 @@ mod tests {
         (TokioIo::new(stream), ConnectionTask::new(StreamExecutor::default(), flusher), writes)
     }
 
-    #[tokio::test]
-    async fn calls_that_arrive_together_are_sent_and_answered_in_one_write_each() {
-        const CALLS: usize = 20;
+    /// A client of a server that echoes bodies, and the counts of both sides' writes.
+    async fn connected() -> (http2::SendRequest<Body>, [Arc<AtomicUsize>; 2]) {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (stream, mut server, answered) = task(far);
         tokio::spawn(async move {
             let echo = service_fn(|request: Request<hyper::body::Incoming>| async {
+                assert!(request.uri().path() != "/panic", "a mistake of ours");
                 Ok::<_, Infallible>(Response::new(request.into_body()))
             });
             let builder = auto::Builder::new(server.executor.clone());
@@ -194,21 +196,42 @@ mod tests {
         let (mut sender, connection) = handshake.await.unwrap();
         tokio::spawn(async move { client.run(pin!(connection)).await });
         sender.ready().await.unwrap();
-        let call = |sender: &mut http2::SendRequest<Body>| {
-            let body = Body::from("a".repeat(100));
-            sender.send_request(Request::post("http://x/").body(body).unwrap())
-        };
         // The first call comes with the settings of both sides.
-        call(&mut sender).await.unwrap();
+        call(&mut sender, "/").await.unwrap();
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        let before = [&sent, &answered].map(|writes| writes.load(Ordering::Relaxed));
-        let calls: Vec<_> = (0..CALLS).map(|_| call(&mut sender)).collect();
+        (sender, [sent, answered])
+    }
+
+    fn call(
+        sender: &mut http2::SendRequest<Body>,
+        path: &str,
+    ) -> impl Future<Output = hyper::Result<Response<hyper::body::Incoming>>> + use<> {
+        let request = Request::post(format!("http://x{path}"));
+        sender.send_request(request.body(Body::from("a".repeat(100))).unwrap())
+    }
+
+    #[tokio::test]
+    async fn calls_that_arrive_together_are_sent_and_answered_in_one_write_each() {
+        let (mut sender, writes) = connected().await;
+        let counts = || writes.each_ref().map(|writes| writes.load(Ordering::Relaxed));
+        let before = counts();
+        let calls: Vec<_> = (0..20).map(|_| call(&mut sender, "/")).collect();
         for answer in futures::future::join_all(calls).await {
             assert_eq!(answer.unwrap().status(), 200);
         }
-        let after = [&sent, &answered].map(|writes| writes.load(Ordering::Relaxed));
+        let after = counts();
         assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_panics_ends_alone() {
+        let (mut sender, _) = connected().await;
+        let [panics, other] = ["/panic", "/"].map(|path| call(&mut sender, path));
+        let (panics, other) = tokio::join!(panics, other);
+        assert!(panics.is_err(), "its stream is reset");
+        assert_eq!(other.unwrap().status(), 200);
+        assert_eq!(call(&mut sender, "/").await.unwrap().status(), 200, "the connection serves on");
     }
 }

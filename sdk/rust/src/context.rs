@@ -113,7 +113,7 @@ impl ForwardedMetadata {
 fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 {
+    if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let amount: u64 = digits.parse().ok()?;
@@ -145,6 +145,7 @@ mod tests {
             ("", None),
             ("S", None),
             ("-1S", None),
+            ("+1S", None),
             ("2s", None),
         ] {
             let mut metadata = MetadataMap::new();
