@@ -29,6 +29,7 @@ fn report(plugin: &str, outcome: StepOutcome) -> StepReport {
         outcome,
         reason: None,
         duration: Duration::from_millis(3),
+        added: Duration::from_millis(3),
         queue: Duration::from_millis(1),
         sanitised: 0,
         would_block: None,

@@ -1,212 +1,25 @@
 //! Tests chains of plugins that are closures, under a paused clock.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use hookgate_proto::{
-    plugin::v1::{
-        self as wire, BeforeToolCallResponse, Cancel, Continue,
-        before_tool_call_response::Verdict as WireVerdict,
-    },
-    types::v1::{BeforeToolCallPatch, BeforeToolCallPayload, Decision, Notice, NoticeKind},
+    plugin::v1::BeforeToolCallResponse,
+    types::v1::{Decision, Notice, NoticeKind},
 };
 use proptest::prelude::*;
-use prost::Message;
 use tokio::time::Instant;
 
-use super::*;
-use crate::{
-    core::{
-        context::{CallContext, Identity},
-        error::Code,
-        failure::Failure,
-        manifest::{Access, PointAccess, SideEffects},
-        step::{Mode, OnError, Reason, StepOutcome},
+use super::{
+    scripted::{
+        FAIL, LIMITS, SKIP, Script, Setup, cancels, context, continues, outcomes, patches, payload, rename,
     },
-    routing::{Conditions, Plan, Step, StepTemplate},
-    upstream::{PluginReply, ServingEndpoint},
+    *,
 };
-const LIMITS: ReplyLimits =
-    ReplyLimits { request: 4096, notices: 16, notice_bytes: 8192, details_bytes: 4096 };
-
-#[derive(Clone)]
-enum Script {
-    Say(BeforeToolCallResponse),
-    Fail(Reason),
-    Hang(Reason),
-}
-
-#[derive(Default)]
-struct Scripted {
-    scripts: HashMap<usize, Script>,
-    called: Mutex<Vec<(usize, BeforeToolCallPayload, Duration)>>,
-    observed: Mutex<Vec<(usize, BeforeToolCallPayload, wire::ChainResult)>>,
-    given_up: bool,
-}
-
-fn tool_call<P: ExtensionPoint>(payload: &P::Payload) -> BeforeToolCallPayload {
-    BeforeToolCallPayload::decode(payload.encode_to_vec().as_slice()).expect("the tests use one point")
-}
-
-impl Plugins for Scripted {
-    async fn call<P: ExtensionPoint>(
-        &self,
-        step: &Step,
-        _call: wire::Call,
-        payload: Arc<P::Payload>,
-        _ctx: &CallContext,
-        limit: Duration,
-    ) -> Result<PluginReply, Failure> {
-        self.called.lock().expect("no panic").push((step.plugin, tool_call::<P>(&payload), limit));
-        match self.scripts[&step.plugin].clone() {
-            Script::Say(reply) => Ok(PluginReply {
-                bytes: reply.encode_to_vec().into(),
-                queue: Duration::ZERO,
-                served: ServingEndpoint::default(),
-            }),
-            Script::Fail(reason) => Err(Failure::new(reason, "it was told to")),
-            Script::Hang(reason) => {
-                tokio::time::sleep(limit).await;
-                Err(Failure::ran_out(reason, "it did not answer in time"))
-            }
-        }
-    }
-
-    fn observe<P: ExtensionPoint>(
-        &self,
-        step: &Step,
-        call: wire::Call,
-        payload: Arc<P::Payload>,
-        _ctx: &CallContext,
-    ) {
-        let seen = (step.plugin, tool_call::<P>(&payload), call.chain_result.expect("observers are told"));
-        self.observed.lock().expect("no panic").push(seen);
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.given_up
-    }
-}
-
-#[derive(Default)]
-struct Setup {
-    plugins: Scripted,
-    steps: Vec<Step>,
-}
-
-impl Setup {
-    fn step(mut self, mode: Mode, on_error: OnError, script: Script) -> Self {
-        let plugin = self.steps.len();
-        self.plugins.scripts.insert(plugin, script);
-        let fixed = StepTemplate {
-            plugin,
-            plugin_name: format!("p{plugin}").into(),
-            binding: format!("b{plugin}").into(),
-            mode,
-            on_error,
-            timeout: Duration::from_secs(5),
-            tenant_config: Bytes::from_static(b"{}"),
-            tenant_config_digest: "d".into(),
-            config_refused: None,
-            writable: None,
-            conditions: Conditions::default(),
-            written: Arc::default(),
-        };
-        self.steps.push(Step {
-            template: Arc::new(fixed),
-            offer: Some(PointAccess { access: Access::Modify, side_effects: SideEffects::Some }),
-            not_offered: false,
-            reserve: Duration::ZERO,
-        });
-        self
-    }
-
-    /// Sets the steps' timeouts in order, and the reserves that follow from them.
-    fn timeouts(mut self, timeouts: &[Duration]) -> Self {
-        for (step, timeout) in self.steps.iter_mut().zip(timeouts) {
-            Arc::make_mut(&mut step.template).timeout = *timeout;
-        }
-        let mut reserve = Duration::ZERO;
-        for step in self.steps.iter_mut().rev() {
-            step.reserve = reserve;
-            if step.on_error == OnError::Fail && step.mode != Mode::Observe {
-                reserve += step.timeout;
-            }
-        }
-        self
-    }
-
-    async fn run(self) -> (ChainOutcome<BeforeToolCall>, Scripted) {
-        let plan = Plan { steps: self.steps, digest: "digest".into() };
-        let ctx = context();
-        let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
-        let mut broken_off = Vec::new();
-        let (plugins, limits) = (&self.plugins, &LIMITS);
-        let chain =
-            Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, limits, budget, payload(), &mut broken_off);
-        let ended = chain.run(1).await;
-        (ended, self.plugins)
-    }
-}
-
-fn context() -> CallContext {
-    CallContext {
-        identity: Arc::new(Identity {
-            tenant: "acme".into(),
-            operator: "ops".into(),
-            user_id: None,
-            claims: Default::default(),
-        }),
-        request_id: uuid::Uuid::now_v7(),
-        correlation_id: None,
-        request: Default::default(),
-        received: Instant::now(),
-        deadline: None,
-        depth: 0,
-        trace: false,
-    }
-}
-
-fn payload() -> BeforeToolCallPayload {
-    BeforeToolCallPayload {
-        tool_name: "fs.read".into(),
-        args: Bytes::from_static(br#"{"n":9007199254740993,"x":null}"#),
-        ..Default::default()
-    }
-}
-
-fn continues() -> Script {
-    Script::Say(BeforeToolCallResponse {
-        verdict: Some(WireVerdict::Continue(Continue {})),
-        ..Default::default()
-    })
-}
-
-fn rename(tool: &str) -> Option<BeforeToolCallPatch> {
-    Some(BeforeToolCallPatch { tool_name: Some(tool.into()), ..Default::default() })
-}
-
-fn patches(tool: &str) -> Script {
-    let verdict = Some(WireVerdict::Continue(Continue {}));
-    Script::Say(BeforeToolCallResponse { verdict, modify: rename(tool), notices: vec![] })
-}
-
-fn cancels(code: &str) -> BeforeToolCallResponse {
-    let cancel = Cancel { code: code.into(), message: "no".into(), ..Default::default() };
-    BeforeToolCallResponse { verdict: Some(WireVerdict::Cancel(cancel)), ..Default::default() }
-}
-
-fn outcomes(ended: &ChainOutcome<BeforeToolCall>) -> Vec<StepOutcome> {
-    ended.steps.iter().map(|step| step.outcome).collect()
-}
-
-const FAIL: OnError = OnError::Fail;
-const SKIP: OnError = OnError::Skip;
+use crate::core::{
+    error::Code,
+    step::{Mode, Reason, StepOutcome},
+};
 
 #[tokio::test(start_paused = true)]
 async fn each_plugin_sees_what_the_one_before_it_left() {
@@ -334,7 +147,7 @@ async fn observers_are_told_when_the_caller_goes_away() {
         .step(Mode::Enforce, FAIL, patches("a"))
         .step(Mode::Enforce, FAIL, Script::Hang(Reason::Timeout))
         .step(Mode::Observe, SKIP, continues());
-    let plan = Plan { steps: setup.steps, digest: "digest".into() };
+    let plan = setup.plan();
     let ctx = context();
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
     let (plugins, mut broken_off) = (&setup.plugins, Vec::new());
@@ -363,7 +176,7 @@ async fn observers_are_told_when_it_is_the_gateway_that_breaks_off() {
         if panics {
             setup.plugins.scripts.clear();
         }
-        let plan = Plan { steps: setup.steps, digest: "digest".into() };
+        let plan = setup.plan();
         let ctx = context();
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
         let (plugins, mut broken_off) = (&setup.plugins, Vec::new());

@@ -27,12 +27,18 @@ mod chain_tests;
 pub mod decide;
 pub mod explain;
 mod extension;
+#[cfg(test)]
+mod group_tests;
 mod observe;
 mod outcome;
 mod precheck;
+mod progress;
 pub mod reply;
 #[cfg(test)]
 mod reply_tests;
+#[cfg(test)]
+mod scripted;
+mod step_runner;
 
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};

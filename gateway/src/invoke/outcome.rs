@@ -97,6 +97,9 @@ pub struct StepReport {
     pub reason: Option<Reason>,
     /// The time spent in the step; zero if its plugin was not called.
     pub duration: Duration,
+    /// The part of `duration` in which no earlier step was running too. All of them together are the time that
+    /// the chain waited for plugins.
+    pub added: Duration,
     /// The part of `duration` that was spent waiting for a permit of the plugin.
     pub queue: Duration,
     /// The names of the payload's fields that its reply changes, whether applied or not.

@@ -241,7 +241,7 @@ impl InvocationMetrics<'_> {
         let attributes = self.attributes([point.clone(), decision].into_iter().chain(error));
         instruments.invocation.record(end.took.as_secs_f64(), &attributes);
         if chain_ran {
-            let plugins: Duration = end.steps.iter().map(|step| step.duration).sum();
+            let plugins: Duration = end.steps.iter().map(|step| step.added).sum();
             let own = end.took.saturating_sub(plugins);
             instruments.overhead.record(own.as_secs_f64(), &self.attributes([point.clone()]));
         }

@@ -10,6 +10,7 @@ mod applicability;
 mod binding;
 mod bypass_index;
 mod conditions;
+mod groups;
 mod plan;
 mod rebuild;
 mod table;
@@ -22,5 +23,8 @@ mod tests;
 pub use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 pub use crate::routing::applicability::{AbsenceReason, absent, stands};
 pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
+#[cfg(test)]
+pub(crate) use groups::form_groups;
+pub use groups::groups;
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use table::{RouteTable, TenantPlans, TenantRoute};

@@ -13,7 +13,7 @@ use crate::{
         point::Point,
         step::{Mode, OnError, Reason},
     },
-    routing::{Conditions, applicability::PluginOffers, binding::CompiledBinding},
+    routing::{Conditions, applicability::PluginOffers, binding::CompiledBinding, groups::form_groups},
 };
 
 /// The steps of one tenant at one point, in the order in which they run.
@@ -50,6 +50,9 @@ pub struct Step {
     /// How much of the budget a step that may be skipped must leave: the timeouts of the later enforce and
     /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped.
     pub reserve: Duration,
+    /// How many steps, from this one on, form a group whose plugins are called at the same time. It is 1 for a
+    /// step that runs alone, and within a group.
+    pub group_len: u16,
 }
 
 impl Step {
@@ -154,7 +157,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
         for (_, offers, element) in stands {
             let offer = offers.manifest().and_then(|manifest| manifest.offers(point));
             let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(point));
-            steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO });
+            steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO, group_len: 1 });
             elements.push(element);
         }
         let mut reserve = Duration::ZERO;
@@ -164,6 +167,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
                 reserve = reserve.saturating_add(step.timeout);
             }
         }
+        form_groups(&mut steps);
         steps.shrink_to_fit();
         // The same elements at another point have the same digest.
         let same = |(others, _): &&(Vec<&Arc<ChainElement>>, Arc<str>)| {

@@ -236,8 +236,8 @@ pub const INVOCATION: Metric =
         "the share of `error`; the 99th percentile compared with your agents' timeouts",
     );
 pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT]).by_tenant().says(
-    "The gateway's own time: the duration of an invocation less its steps, including receiving the request. Only for \
-     invocations whose chain ran and whose caller stayed connected.",
+    "The gateway's own time: the duration of an invocation less the time in which plugins were called, including \
+     receiving the request. Only for invocations whose chain ran and whose caller stayed connected.",
     "the 99th percentile over 5 ms: the machine is too small, or callers send slowly",
 );
 pub const PLUGIN_CALL: Metric =

@@ -64,7 +64,7 @@ pub fn explain(
     said.plan_digest = Some(plan.digest.to_string());
     said.steps = steps(config, plan, manifests_known, total, question);
     said.absent = absent(config, table, question);
-    said.warnings = warnings::warnings(&said.steps, &said.budget);
+    said.warnings = warnings::warnings(plan, &said.steps, &said.budget);
     said
 }
 

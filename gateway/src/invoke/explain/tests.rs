@@ -41,8 +41,8 @@ const LIMITS: ReplyLimits =
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) members: Value,
-    /// Each plugin's offered points; `None` if it has no manifest yet.
-    offers: Vec<Option<[bool; 4]>>,
+    /// Whether each plugin only reads, and its offered points; `None` if it has no manifest yet.
+    offers: Vec<Option<(bool, [bool; 4])>>,
     pub(crate) question: ExplainQuery,
 }
 
@@ -54,10 +54,10 @@ impl Case {
     pub(crate) fn manifests(&self) -> Vec<Option<Arc<Manifest>>> {
         let schema = jsonschema::validator_for(&json!({ "properties": { "bad": false } })).expect("a schema");
         let schema = Arc::new(schema);
-        let offer = |offered: bool| {
-            offered.then_some(PointAccess { access: Access::Modify, side_effects: SideEffects::None })
-        };
-        let manifest = |offers: [bool; 4]| {
+        let manifest = |(reads, offers): (bool, [bool; 4])| {
+            let access = if reads { Access::Read } else { Access::Modify };
+            let offer =
+                |offered: bool| offered.then_some(PointAccess { access, side_effects: SideEffects::None });
             Arc::new(Manifest {
                 name: "p".into(),
                 version: semver::Version::new(1, 0, 0),
@@ -344,7 +344,8 @@ fn question() -> impl Strategy<Value = ExplainQuery> {
 }
 
 pub(crate) fn cases() -> impl Strategy<Value = Case> {
-    let offers = prop::option::weighted(0.85, prop::array::uniform4(prop::bool::weighted(0.85)));
+    let offers = (any::<bool>(), prop::array::uniform4(prop::bool::weighted(0.85)));
+    let offers = prop::option::weighted(0.85, offers);
     let offers = prop::collection::vec(offers, PLUGINS);
     (members(), offers, question()).prop_map(|(members, offers, question)| Case { members, offers, question })
 }

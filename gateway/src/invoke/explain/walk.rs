@@ -13,7 +13,7 @@ use crate::{
         decide::{ChainAction, StepEvent, decide},
         precheck::{Before, before, grant, observe_event},
     },
-    routing::Step,
+    routing::{Step, groups},
 };
 
 /// How long plugins take before they continue.
@@ -35,8 +35,9 @@ pub(super) struct TimedForecast {
 
 /// Walks `steps` with `total` time. `met` says for each step whether its conditions hold.
 pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<TimedForecast> {
-    let (mut left, mut ended) = (total, false);
-    let mut one = |(step, met): (&Step, &bool)| {
+    let mut ended = false;
+    // The steps of a group start together, with the time that is left `at_start`.
+    let mut one = |step: &Step, met: bool, at_start: Duration, left: &mut Duration| {
         if ended && step.mode != Mode::Observe {
             let comes = StepForecast { outcome: ExpectedOutcome::NotReached, reason: None, detail: None };
             return TimedForecast { comes, limit: None, cut: false };
@@ -44,17 +45,17 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
         let mut limit = None;
         let (event, failure, cut) = match step.mode {
             // An observer's reply or failure comes after the answer, so the step stays `observed`.
-            Mode::Observe => (observe_event(*met), grant(step).err().filter(|_| *met), false),
+            Mode::Observe => (observe_event(met), grant(step).err().filter(|_| met), false),
             Mode::Enforce | Mode::Advise => {
                 let allowance = || {
                     limit = Some(Duration::ZERO);
-                    allowance(total, left, step)
+                    allowance(total, at_start, step)
                 };
-                match before(step, *met, allowance) {
+                match before(step, met, allowance) {
                     Before::Ask { limit: gets, cut, .. } => {
                         limit = Some(gets);
                         if takes == Takes::AllItGets {
-                            left = left.saturating_sub(gets);
+                            *left = (*left).min(at_start.saturating_sub(gets));
                         }
                         (StepEvent::Continued { patched: false }, None, cut)
                     }
@@ -66,7 +67,15 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
         ended |= ruling.next == ChainAction::Stop;
         TimedForecast { comes: comes(ruling.outcome, event, failure), limit, cut }
     };
-    steps.iter().zip(met).map(&mut one).collect()
+    let (mut left, mut walked) = (total, Vec::with_capacity(steps.len()));
+    for group in groups(steps) {
+        let at_start = left;
+        for step in group {
+            let met = met[walked.len()];
+            walked.push(one(step, met, at_start, &mut left));
+        }
+    }
+    walked
 }
 
 fn comes(outcome: StepOutcome, event: StepEvent, failure: Option<Failure>) -> StepForecast {

@@ -1,11 +1,16 @@
 //! Warnings about surprising consequences of a plan.
 
-use super::{BudgetReport, ExpectedOutcome, Millis, StepExplanation};
-use crate::core::step::{Mode, OnError};
+use std::collections::HashMap;
 
-pub(super) fn warnings(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
+use super::{BudgetReport, ExpectedOutcome, Millis, StepExplanation};
+use crate::{
+    core::step::{Mode, OnError},
+    routing::{Plan, Step, groups},
+};
+
+pub(super) fn warnings(plan: &Plan, steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
-    warnings.extend(add_up(steps, budget));
+    warnings.extend(add_up(plan, steps, budget));
     warnings.extend(steps.iter().filter_map(in_the_worst_case));
     warnings
 }
@@ -38,14 +43,18 @@ fn at_once(step: &StepExplanation) -> Option<String> {
     }
 }
 
-/// Warns if mandatory steps can take longer than the invocation.
-fn add_up(steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
-    let must = |step: &&StepExplanation| {
-        step.mode != Mode::Observe
-            && step.on_error == OnError::Fail
-            && step.comes.outcome == ExpectedOutcome::Called
-    };
-    let sum = Millis(steps.iter().filter(must).map(|step| step.timeout_ms.0).sum());
+/// Warns if mandatory steps can take longer than the invocation. Of the steps of a group, which are called at
+/// the same time, the longest counts.
+fn add_up(plan: &Plan, steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
+    let mandatory: HashMap<_, _> = steps
+        .iter()
+        .filter(|step| step.mode != Mode::Observe && step.on_error == OnError::Fail)
+        .filter(|step| step.comes.outcome == ExpectedOutcome::Called)
+        .map(|step| (step.binding.as_str(), step.timeout_ms.0))
+        .collect();
+    let longest =
+        |group: &[Step]| group.iter().filter_map(|step| mandatory.get(&*step.binding)).max().copied();
+    let sum = Millis(groups(&plan.steps).filter_map(longest).sum());
     (sum > budget.total_ms).then(|| {
         format!(
             "the timeouts of the steps with `on_error: fail` add up to {}, the budget is {}: if they take that long, \

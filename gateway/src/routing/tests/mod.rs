@@ -13,6 +13,7 @@ use crate::{
 mod change;
 mod conditions;
 mod facts;
+mod groups;
 mod order;
 mod properties;
 mod refused;

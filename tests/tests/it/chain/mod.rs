@@ -2,6 +2,7 @@
 
 mod caller;
 mod flow;
+mod groups;
 mod observers;
 mod poison;
 mod start;

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::failure_matrix::{
     cells::{Case, Cell, FAILURES, KINDS, Kind, NEVER, Payload, Seen, tenant},
+    groups::{self, GroupRow},
     rig::{EXTRA, RAW, Rig, SHORT_MS, TRANSPORTS, Transport, on_the_wire, payload},
 };
 
@@ -34,17 +35,17 @@ use crate::failure_matrix::{
 /// that skip.
 const CELLS: usize = 4 * (5 * 20 + 2);
 /// Concurrent calls; each plugin has 64 permits.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_outcome_has_the_promised_answer_at_every_point_over_every_transport() {
     let runs = TRANSPORTS.map(run);
-    let cells = future::join_all(runs).await;
+    let (cells, groups) = future::join(future::join_all(runs), groups::run()).await;
     for (transport, cells) in TRANSPORTS.iter().zip(&cells) {
         println!("failure matrix: {} cells over {transport:?}", cells.len());
         assert_eq!(cells.len(), CELLS, "{transport:?}");
     }
-    compare_with_the_document(&document(cells.iter().flatten()));
+    compare_with_the_document(&document(cells.iter().flatten(), &groups));
 }
 
 #[test]
@@ -102,7 +103,7 @@ async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
 }
 
 /// Calls the failing plugin until its breakers are open.
-async fn trip(agent: &HttpAgent) {
+pub(super) async fn trip(agent: &HttpAgent) {
     for _ in 0..20 {
         let answer = call(agent.clone(), Point::BeforeToolCall, "tripper".into(), None).await;
         let steps = answer.body["steps"].as_array().expect("the chain continues");
@@ -113,7 +114,12 @@ async fn trip(agent: &HttpAgent) {
     panic!("the breaker stays closed");
 }
 
-async fn call(agent: HttpAgent, point: Point, tenant: String, deadline: Option<&str>) -> HttpAnswer {
+pub(super) async fn call(
+    agent: HttpAgent,
+    point: Point,
+    tenant: String,
+    deadline: Option<&str>,
+) -> HttpAnswer {
     let body = json!({ "context": { "labels": { "lane": "slow" } }, "payload": payload(point) });
     let mut request = agent
         .request(Method::POST, agent::path(on_the_wire(point)))
@@ -127,16 +133,16 @@ async fn call(agent: HttpAgent, point: Point, tenant: String, deadline: Option<&
 }
 
 /// The text of the payload in an answer.
-fn payload_text(answer: &HttpAnswer) -> Option<&str> {
+pub(super) fn payload_text(answer: &HttpAnswer) -> Option<&str> {
     let (_, behind) = answer.text.split_once(r#""payload":"#)?;
     behind.split_once(r#","modified":"#).map(|(payload, _)| payload)
 }
 
 /// The calls that reached the plugin after the step.
-struct Later(BTreeMap<(String, Point), fake::Payload>);
+pub(super) struct Later(BTreeMap<(String, Point), fake::Payload>);
 
 impl Later {
-    fn of(seen: &[fake::Seen]) -> Self {
+    pub(super) fn of(seen: &[fake::Seen]) -> Self {
         let entry = |seen: &fake::Seen| {
             let tenant = seen.call.context.as_ref().map(|context| context.tenant.clone());
             let point = Point::ALL.into_iter().find(|point| on_the_wire(*point) == seen.point);
@@ -145,9 +151,14 @@ impl Later {
         Later(seen.iter().map(entry).collect())
     }
 
+    /// What it was sent for the tenant.
+    pub(super) fn payload(&self, tenant: &str, point: Point) -> Option<&fake::Payload> {
+        self.0.get(&(tenant.to_owned(), point))
+    }
+
     /// Whether it was called; if so, checks that it got the payload of the answer.
     fn called(&self, cell: &Cell, answered: Option<Payload>) -> bool {
-        let Some(payload) = self.0.get(&(cell.tenant(), cell.point)) else { return false };
+        let Some(payload) = self.payload(&cell.tenant(), cell.point) else { return false };
         let mut expected = self.0[&("baseline".to_owned(), cell.point)].clone();
         if answered == Some(Payload::Patched) {
             *extra_of(&mut expected) = EXTRA.into();
@@ -293,7 +304,7 @@ is the status of [errors.md](errors.md). The column `step` has the step's outcom
 ";
 
 /// The observed cells as tables. Points and transports share a row because they agree.
-fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>) -> String {
+fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>, groups: &[GroupRow]) -> String {
     let mut rows: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for (cell, seen) in cells {
         rows.entry((cell.kind.name, cell.case.what())).or_default().insert(seen.to_string());
@@ -309,6 +320,7 @@ fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>) -> String {
             writeln!(text, "| {} | {only} |", case.what()).expect("a string takes everything");
         }
     }
+    text.push_str(&groups::tables(groups));
     text.push_str("\n## What can't arise\n\n| reason | where | why |\n|---|---|---|\n");
     for (reason, kinds, why) in NEVER {
         let kinds = if kinds.is_empty() { "anywhere".into() } else { kinds.join(", ") };

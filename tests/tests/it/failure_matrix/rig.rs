@@ -11,7 +11,7 @@ use hookgate_proto::{
     plugin::v1::Access,
     types::v1::{
         AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch,
-        ExtensionPoint, NoticeKind,
+        ExtensionPoint, Notice, NoticeKind,
     },
 };
 use hookgate_tests::{
@@ -22,7 +22,10 @@ use hookgate_tests::{
 use serde_json::{Value, json};
 use tonic::Code as Grpc;
 
-use crate::failure_matrix::cells::{Case, FAILURES, KINDS, Kind, tenant};
+use crate::failure_matrix::{
+    cells::{Case, FAILURES, KINDS, Kind, tenant},
+    groups::{GroupCell, Place},
+};
 
 /// Contains a number above 2^53, a null, spaces and escapes: parsing and serializing it would change it.
 pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
@@ -164,6 +167,10 @@ fn cancel() -> Act {
     Act::cancel("TOOL_NOT_ALLOWED", "No.").with_notice(remark)
 }
 
+fn neighbours_remark() -> Notice {
+    notice(NoticeKind::Info, "NEIGHBOUR", "I was asked too", &Value::Null)
+}
+
 /// A plugin that acts the same way at every point.
 fn plugin(name: &str, act: impl Fn(ExtensionPoint) -> Act) -> Builder {
     POINTS.iter().fold(FakePlugin::named(name), |plugin, &point| plugin.at(point, act(point)))
@@ -189,9 +196,18 @@ fn behaving(name: &str) -> Builder {
         "grower" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit)))),
         // Offers one point, so that it can be bound at the others; the second binding covers that one.
         "elsewhere" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeLlmRequest]),
+        "neighbour" => plugin(name, |_| Act::pass().with_notice(neighbours_remark())),
+        "refusing-neighbour" => {
+            plugin(name, |_| Act::cancel("FORBIDDEN", "No.").with_notice(neighbours_remark()))
+        }
         "elsewhere-too" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeToolCall]),
         other => panic!("no plugin behaves like {other}"),
     }
+}
+
+/// The plugin with this access, if that is less than its own.
+fn with_access(plugin: Builder, access: Access) -> Builder {
+    if access == Access::Read { plugin.access(access) } else { plugin }
 }
 
 fn members(case: Case) -> Value {
@@ -204,8 +220,8 @@ fn members(case: Case) -> Value {
     }
 }
 
-fn of(kind: Kind, case: Case) -> Value {
-    let mut binding = json!({ "tenant": tenant(kind, case) });
+fn of(kind: Kind, case: Case, tenant: &str) -> Value {
+    let mut binding = json!({ "tenant": tenant });
     binding["mode"] = match kind.mode {
         Mode::Enforce => "enforce".into(),
         Mode::Advise => "advise".into(),
@@ -230,7 +246,7 @@ fn of(kind: Kind, case: Case) -> Value {
 
 fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
     let tenant = tenant(kind, case);
-    let binding = of(kind, case);
+    let binding = of(kind, case, &tenant);
     let mut setup = setup.tenant(&tenant).binding_with(case.plugin(), 10, &binding);
     if case.plugin() == "elsewhere" {
         let mut other = binding;
@@ -245,6 +261,19 @@ fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
     setup
 }
 
+/// Binds the step under test and its neighbour, which the group's place puts before or behind it.
+fn bind_group(setup: Setup, group: &GroupCell) -> Setup {
+    let tenant = group.tenant();
+    let neighbour = match group.place {
+        Place::First => 15,
+        Place::Second => 5,
+    };
+    setup
+        .tenant(&tenant)
+        .binding_with(group.case.plugin(), 10, &of(group.kind, group.case, &tenant))
+        .binding_with(group.neighbour.plugin(), neighbour, &json!({ "tenant": tenant }))
+}
+
 /// The gateway with all plugins, of which some are then stopped, busy or tripped.
 pub(crate) struct Rig {
     pub(crate) gateway: Gateway,
@@ -252,7 +281,26 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// The plugins of the matrix, each alone in its tenant's chains.
     pub(crate) async fn start(transport: Transport) -> Self {
+        let bind_all = |mut setup: Setup| {
+            for kind in KINDS {
+                for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
+                    setup = bind(setup, kind, case);
+                }
+            }
+            setup
+        };
+        Rig::start_with(transport, Access::Modify, bind_all).await
+    }
+
+    /// The same plugins, but with access READ, each beside a neighbour.
+    pub(crate) async fn start_groups(transport: Transport) -> Self {
+        let bind_all = |setup| GroupCell::tenants().iter().fold(setup, bind_group);
+        Rig::start_with(transport, Access::Read, bind_all).await
+    }
+
+    async fn start_with(transport: Transport, access: Access, bind: impl FnOnce(Setup) -> Setup) -> Self {
         let mut setup = Gateway::with()
             .set("/limits/request", format!("{}KiB", REQUEST_LIMIT >> 10))
             .set("/limits/notice_bytes", format!("{}KiB", NOTICES_LIMIT >> 10))
@@ -269,19 +317,17 @@ impl Rig {
             (plugin("first", |point| Act::patch(first_patch(point))), json!({})),
             (FakePlugin::named("witness"), json!({})),
             (behaving("elsewhere-too"), json!({})),
+            (behaving("neighbour").access(Access::Read), json!({})),
+            (behaving("refusing-neighbour").access(Access::Read), json!({})),
         ]
         .into_iter()
-        .chain(cases.map(|case| (behaving(case.plugin()), members(case))))
+        .chain(cases.map(|case| (with_access(behaving(case.plugin()), access), members(case))))
         {
             let plugin = transport.start_all(plugin).await;
             setup = plugin.registered(setup, &members);
             plugins.push(plugin);
         }
-        for kind in KINDS {
-            for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
-                setup = bind(setup, kind, case);
-            }
-        }
+        let setup = bind(setup);
         let holder = json!({ "tenant": "holder" });
         let tripper = json!({ "tenant": "tripper", "blocking": false });
         let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
