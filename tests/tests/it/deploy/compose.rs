@@ -116,7 +116,7 @@ fn mebibytes(size: &Value, unit: &str) -> u64 {
 fn the_gateways_payloads_fit_its_memory() {
     let (under_way, memory) =
         (&yaml(CONFIG)["limits"]["bytes_in_flight"], &compose()["services"]["gateway"]["mem_limit"]);
-    assert!(text("docs/performance.md").contains("resident memory <= 40 MiB + 5 x payload bytes under way"));
+    assert!(text("docs/performance.md").contains("resident memory <= 40 MiB + 5 x payload bytes in flight"));
     let most = 40 + 5 * mebibytes(under_way, "MiB");
     assert!(most <= mebibytes(memory, "m"), "{most} MiB of {memory}");
 }
