@@ -56,7 +56,7 @@ slowest:
 regenerate:
     HOOKGATE_REGENERATE=1 cargo test -p hookgate-proto --locked --test regenerate
 
-# What a call costs: a table of ratios, also in target/bench.json. Takes six minutes once it is built.
+# What a call costs: a table of ratios, also in target/bench.json. Takes about five minutes once it is built.
 bench *ARGUMENTS:
     cargo build --release --locked -p hookgate-cli -p hookgate-bench
     target/release/hookgate-bench --json target/bench.json {{ARGUMENTS}}
