@@ -55,3 +55,8 @@ slowest:
 # Generate the Rust code of the contract again from the .proto files.
 regenerate:
     HOOKGATE_REGENERATE=1 cargo test -p hookgate-proto --locked --test regenerate
+
+# What a call costs: a table of ratios, also in target/bench.json. Takes about five minutes once it is built.
+bench *ARGUMENTS:
+    cargo build --release --locked -p hookgate-cli -p hookgate-bench
+    target/release/hookgate-bench --json target/bench.json {{ARGUMENTS}}

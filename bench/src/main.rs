@@ -1,8 +1,10 @@
-//! Measures what a call through the gateway costs: closed-loop load over gRPC with 0, 1 and 3 no-op
-//! plugins, over Unix sockets and TCP, compared with a raw tonic call in the same run.
+//! Measures what a call through the gateway costs: CPU time and latency beside a floor and a bare path of the
+//! same run, memory, and starts. Every figure is a ratio to something that was measured in the same round,
+//! because absolute figures mean nothing on a shared machine.
 //!
-//! This process generates the load. Everything that is called runs in its own process of this binary
-//! ([`role`]), so that its CPU time can be measured separately. It measures and prints; it doesn't judge.
+//! This process generates the load. Everything that is called runs in its own process, so that its CPU time
+//! can be measured separately: the gateway as `hookgate serve`, everything else as this binary ([`role`]). It
+//! measures and prints; the only thing that it judges is a row's target.
 // The layers of a call are one future: rustc computes its layout deeper than the default limit.
 #![recursion_limit = "256"]
 
@@ -11,12 +13,31 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
-mod load;
+use crate::{closed_loop::RunDurations, rounds::RunSize};
+
+mod bare;
+mod caller;
+mod certificates;
+mod closed_loop;
+mod footprint;
+mod formula;
+mod gateway_config;
+mod gateway_process;
+mod json_scan;
+mod machine;
 mod memory;
+mod open_loop;
+mod payload;
+mod plugins;
+mod proc_fs;
 mod process;
 mod published;
+mod raw;
 mod report;
+mod rig;
 mod role;
+mod rounds;
+mod rows;
 mod scale;
 mod scenario;
 mod whole;
@@ -25,15 +46,21 @@ mod whole;
 #[derive(Debug, Parser)]
 #[command(about, max_term_width = 100)]
 struct Arguments {
-    /// A few seconds in place of about a minute: shows that it works, not what it costs.
+    /// A few seconds in place of minutes: shows that it works, not what it costs.
     #[arg(long)]
     quick: bool,
-    /// Writes the numbers as JSON, too.
+    /// Writes the figures as JSON, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measures only what has this in its name.
+    /// Measures only the rows with this in their names.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// How many rounds; the table shows the medians.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+    /// The gateway's binary. Absent: `hookgate` beside this binary.
+    #[arg(long, value_name = "FILE")]
+    gateway: Option<PathBuf>,
     /// Measures memory under the largest payloads instead.
     #[arg(long)]
     memory: bool,
@@ -52,17 +79,12 @@ enum Command {
     Role(role::Role),
 }
 
-/// How long each measurement runs.
-#[derive(Debug, Clone, Copy)]
-struct RunDurations {
-    warm_up: Duration,
-    measured: Duration,
-}
-
 const FULL_DURATIONS: RunDurations =
-    RunDurations { warm_up: Duration::from_millis(500), measured: Duration::from_millis(3500) };
+    RunDurations { warm_up: Duration::from_millis(250), measured: Duration::from_millis(850) };
 const QUICK_DURATIONS: RunDurations =
-    RunDurations { warm_up: Duration::from_millis(20), measured: Duration::from_millis(100) };
+    RunDurations { warm_up: Duration::from_millis(10), measured: Duration::from_millis(50) };
+/// Tenants of the setup with many, full and quick.
+const TENANT_COUNTS: [usize; 2] = [1_000, 10];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -100,7 +122,8 @@ async fn bench(arguments: &Arguments) -> Result<(), BenchError> {
 }
 
 async fn memory(arguments: &Arguments) -> Result<String, BenchError> {
-    let soaks = memory::run_all(arguments.quick).await?;
+    let binary = gateway_process::binary(arguments.gateway.as_deref())?;
+    let soaks = memory::run_all(&binary, arguments.quick).await?;
     memory::print(&soaks);
     Ok(serde_json::to_string_pretty(&soaks)? + "\n")
 }
@@ -114,9 +137,19 @@ fn scale(arguments: &Arguments) -> Result<String, BenchError> {
 }
 
 async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
-    let pace = if arguments.quick { QUICK_DURATIONS } else { FULL_DURATIONS };
-    let rows = scenario::run_all(pace, &arguments.only).await?;
-    let report = report::Report::new(rows, arguments.quick);
+    let rows = rows::all(&arguments.only);
+    if rows.is_empty() {
+        return Err(format!("no row has `{}` in its name", arguments.only).into());
+    }
+    let [tenants, few_tenants] = TENANT_COUNTS;
+    let size = if arguments.quick {
+        RunSize { rounds: 1, durations: QUICK_DURATIONS, tenants: few_tenants }
+    } else {
+        RunSize { rounds: arguments.rounds.into(), durations: FULL_DURATIONS, tenants }
+    };
+    let binary = gateway_process::binary(arguments.gateway.as_deref())?;
+    let results = rounds::run(&rows, size, binary).await?;
+    let report = report::Report::new(&rows, results, arguments.quick)?;
     report.print();
     report.to_json()
 }

@@ -23,7 +23,10 @@ use tonic::{
     transport::Endpoint,
 };
 
-use crate::{BenchError, process::RoleProcess, scenario};
+use crate::{
+    BenchError, gateway_config, gateway_process::GatewayProcess, payload::TENANT, plugins::ECHO_NAMES,
+    process::RoleProcess,
+};
 
 const MIB: u64 = 1 << 20;
 /// The maximum payload, less the overhead around it.
@@ -54,40 +57,37 @@ struct CallTally {
 }
 
 /// Runs one soak for each cap, each with its own gateway.
-pub(crate) async fn run_all(quick: bool) -> Result<Vec<SoakResult>, BenchError> {
-    let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
+pub(crate) async fn run_all(binary: &Path, quick: bool) -> Result<Vec<SoakResult>, BenchError> {
     let (caps, time): (&[u64], _) =
         if quick { (&[64], Duration::from_secs(2)) } else { (&[64, 128, 256], Duration::from_secs(20)) };
     let mut soaks = Vec::with_capacity(caps.len());
     for cap in caps {
-        soaks.push(soak(*cap, time, directory.path()).await?);
+        soaks.push(soak(binary, *cap, time).await?);
     }
     Ok(soaks)
 }
 
-async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<SoakResult, BenchError> {
-    let plugin = RoleProcess::start(&["plugin", "0", "http://127.0.0.1:0"]).await?;
-    let mut config = scenario::config(std::slice::from_ref(&plugin));
+async fn soak(binary: &Path, cap_mib: u64, time: Duration) -> Result<SoakResult, BenchError> {
+    let plugin = RoleProcess::start(&["plugin", ECHO_NAMES[0], "http://127.0.0.1:0"])?;
+    let mut config = gateway_config::chain(&[(ECHO_NAMES[0], &plugin.address)]);
     config["limits"] =
         json!({ "request": "16MiB", "bytes_in_flight": format!("{cap_mib}MiB"), "budget": "60s" });
-    config["log"] = json!({ "level": "error" });
     config["bindings"][0]["timeout"] = json!("60s");
-    let file = directory.join("memory.yaml");
-    std::fs::write(&file, config.to_string())?;
-    let gateway = RoleProcess::start(&["gateway", &file.display().to_string()]).await?;
-    let bearer: MetadataValue<Ascii> = format!("Bearer {}", scenario::token()?).parse()?;
+    let gateway = GatewayProcess::start(binary, &config)?;
+    let host = &*gateway.data_addr;
+    let bearer: MetadataValue<Ascii> = format!("Bearer {}", gateway_config::token(TENANT)?).parse()?;
 
-    call(&gateway.address, &bearer, "{}".into(), Instant::now(), &CallTally::default()).await?;
+    call(host, &bearer, "{}".into(), Instant::now(), &CallTally::default()).await?;
     let base = gateway.memory("VmRSS:")?;
     let (until, tally) = (Instant::now() + time, CallTally::default());
     let workers = cap_mib * MIB / (16 * MIB) + EXCESS_CALLS;
     let args = bytes::Bytes::from(format!("\"{}\"", "a".repeat(MAX_PAYLOAD_BYTES - 2)));
-    let (address, args, bearer, tally_of_all) = (&*gateway.address, &args, &bearer, &tally);
+    let (args, bearer, tally_of_all) = (&args, &bearer, &tally);
     let calls = (0..workers).map(|worker| async move {
         if worker % 2 == 0 {
-            call(address, bearer, args.clone(), until, tally_of_all).await
+            call(host, bearer, args.clone(), until, tally_of_all).await
         } else {
-            call_over_http(address, bearer, args, until, tally_of_all).await
+            call_over_http(host, bearer, args, until, tally_of_all).await
         }
     });
     futures::future::try_join_all(calls).await?;
@@ -101,13 +101,13 @@ async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<SoakResu
 
 /// Makes calls one after another, at least one, over one connection.
 async fn call(
-    address: &str,
+    host: &str,
     bearer: &MetadataValue<Ascii>,
     args: bytes::Bytes,
     until: Instant,
     tally: &CallTally,
 ) -> Result<(), BenchError> {
-    let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
+    let channel = Endpoint::from_shared(format!("http://{host}"))?.connect().await?;
     let mut client = ExtensionPointServiceClient::new(channel).max_decoding_message_size(17 << 20);
     loop {
         let payload =
@@ -130,14 +130,14 @@ async fn call(
 
 /// The same over HTTP/1.1, with a new connection for each call.
 async fn call_over_http(
-    address: &str,
+    host: &str,
     bearer: &MetadataValue<Ascii>,
     args: &[u8],
     until: Instant,
     tally: &CallTally,
 ) -> Result<(), BenchError> {
     let body = [br#"{"payload":{"tool_name":"t","args":"#, args, b"}}"].concat();
-    let (host, bearer, length) = (address.trim_start_matches("http://"), bearer.to_str()?, body.len());
+    let (bearer, length) = (bearer.to_str()?, body.len());
     let head = format!(
         "POST /v1/before-tool-call HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n\r\n"

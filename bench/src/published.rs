@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::{BenchError, scale::Registry, scenario};
+use crate::{BenchError, closed_loop::histogram, gateway_config, payload::TENANT, scale::Registry};
 
 /// The time between two tables: 20 a second.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
@@ -90,7 +90,7 @@ pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Latenc
     let snapshot = parts.snapshot(&registry.config, registry.table.clone());
     let snapshots = Arc::new(SnapshotCell::new(snapshot));
     let gateway = Arc::new(Gateway::new(snapshots, telemetry, CancellationToken::new()));
-    let token = scenario::token()?;
+    let token = gateway_config::token(TENANT)?;
     let (mut alone, mut beside) = (histogram()?, histogram()?);
     let (mut tables, mut number) = (0, 0);
     let (begun, turn) = (Instant::now(), PHASE_DURATION.min(time / 2));
@@ -191,9 +191,4 @@ async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Hi
         Ok(micros)
     });
     calling.await?
-}
-
-/// A histogram from one microsecond to one minute with three digits.
-pub(crate) fn histogram() -> Result<Histogram<u64>, BenchError> {
-    Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }

@@ -1,99 +1,148 @@
-//! Reports the results as a table and as JSON.
+//! The results as a table and as JSON.
 
-use std::time::Duration;
-
+use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::{BenchError, load::Measurement};
+use crate::{
+    BenchError,
+    machine::MachineInfo,
+    rounds::{RawFigure, RunResults},
+    rows::{Row, RowTarget, Unit, Verdict},
+};
 
-/// The measurement that others are compared with.
-const BASELINE_NAME: &str = "raw tonic call, tcp";
+/// The columns with figures, which are aligned to the right.
+const FIGURE_COLUMNS: [usize; 4] = [1, 4, 5, 6];
 
+/// One row with its figures.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    name: String,
-    workers: usize,
-    calls: u64,
-    seconds: f64,
-    calls_per_second: f64,
-    p50_us: u64,
-    p99_us: u64,
-    max_us: u64,
-    /// The called process's CPU time per call, in microseconds.
-    cpu_us_per_call: f64,
-    /// Relative to the raw call with the same number of workers; absent if that was not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p50_ratio: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_ratio: Option<f64>,
+struct RowResult {
+    row: &'static str,
+    concurrency: Option<usize>,
+    measured: &'static str,
+    compared_with: &'static str,
+    unit: Unit,
+    median: f64,
+    min: f64,
+    max: f64,
+    /// The figure of each round.
+    rounds: Vec<f64>,
+    #[serde(flatten)]
+    target: Option<RowTarget>,
+    verdict: Option<Verdict>,
 }
 
-impl Row {
-    pub(crate) fn new(name: &str, workers: usize, measured: &Measurement, cpu: Duration) -> Self {
-        let (calls, seconds) = (measured.micros.len(), measured.took.as_secs_f64());
-        Row {
-            name: name.to_owned(),
-            workers,
-            calls,
-            seconds,
-            calls_per_second: calls as f64 / seconds,
-            p50_us: measured.micros.value_at_quantile(0.5),
-            p99_us: measured.micros.value_at_quantile(0.99),
-            max_us: measured.micros.max(),
-            cpu_us_per_call: cpu.as_secs_f64() * 1e6 / calls.max(1) as f64,
-            p50_ratio: None,
-            cpu_ratio: None,
-        }
+impl RowResult {
+    fn new(row: &Row, results: &RunResults) -> Result<Self, BenchError> {
+        let rounds: Option<Vec<_>> = results.rounds.iter().map(|round| row.formula.value(round)).collect();
+        let rounds = rounds.ok_or_else(|| format!("{}: a round has no figure", row.name))?;
+        let mut sorted = rounds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (sorted.first().copied(), sorted.last().copied()) else {
+            return Err("there is no round".into());
+        };
+        let median = median(&sorted);
+        Ok(RowResult {
+            row: row.name,
+            concurrency: row.concurrency,
+            measured: row.measured,
+            compared_with: row.compared_with,
+            unit: row.unit,
+            median,
+            min,
+            max,
+            rounds,
+            target: row.target,
+            verdict: row.target.map(|target| target.verdict(row.unit, median)),
+        })
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let dash = || "-".to_owned();
+        let show = |figure| self.unit.show(figure);
+        let bound = |bound: fn(&RowTarget) -> f64| self.target.as_ref().map_or_else(dash, |t| show(bound(t)));
+        let verdict = match self.verdict {
+            None => "-",
+            Some(Verdict::Aim) => "aim",
+            Some(Verdict::Must) => "must",
+            Some(Verdict::Missed) => "missed",
+        };
+        [
+            self.row.to_owned(),
+            self.concurrency.map_or_else(dash, |concurrency| concurrency.to_string()),
+            self.measured.to_owned(),
+            self.compared_with.to_owned(),
+            format!("{} ({:.2}..{:.2})", show(self.median), self.min, self.max),
+            bound(|target| target.must),
+            bound(|target| target.aim),
+            verdict.to_owned(),
+        ]
     }
 }
 
+/// The median of figures in ascending order: of an even number, the mean of the two in the middle.
+fn median(sorted: &[f64]) -> f64 {
+    f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
+}
+
+/// A whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Whether the code was optimised. Results without optimisation mean little.
-    optimised: bool,
+    machine: MachineInfo,
+    /// Too short to be trusted.
     quick: bool,
-    cores: usize,
-    rows: Vec<Row>,
+    rows: Vec<RowResult>,
+    raw: Vec<RawFigure>,
 }
 
 impl Report {
-    pub(crate) fn new(mut rows: Vec<Row>, quick: bool) -> Self {
-        let bases: Vec<_> = rows
-            .iter()
-            .filter(|row| row.name == BASELINE_NAME)
-            .map(|row| (row.workers, row.p50_us, row.cpu_us_per_call))
-            .collect();
-        for row in &mut rows {
-            if let Some((_, p50, cpu)) = bases.iter().find(|(workers, ..)| *workers == row.workers) {
-                row.p50_ratio = Some(row.p50_us as f64 / (*p50).max(1) as f64);
-                row.cpu_ratio = (*cpu > 0.0).then(|| row.cpu_us_per_call / cpu);
-            }
-        }
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        Report { optimised: !cfg!(debug_assertions), quick, cores, rows }
+    pub(crate) fn new(rows: &[Row], results: RunResults, quick: bool) -> Result<Self, BenchError> {
+        let machine = MachineInfo::collect()?;
+        let rows = rows.iter().map(|row| RowResult::new(row, &results)).collect::<Result<_, _>>()?;
+        Ok(Report { machine, quick, rows, raw: results.figures })
     }
 
     #[allow(clippy::print_stdout)] // standard output is where a command shows what it found
     pub(crate) fn print(&self) {
-        let kind = if self.optimised { "release" } else { "debug build: says little about cost" };
-        let quick = if self.quick { ", quick: too short to trust" } else { "" };
-        println!("{} cores, {kind}{quick}\n", self.cores);
-        println!(
-            "{:<26}{:>7}{:>10}{:>9}{:>9}{:>12}{:>10}{:>10}",
-            "", "workers", "calls/s", "p50 us", "p99 us", "CPU us/call", "p50/raw", "CPU/raw"
-        );
-        let ratio = |ratio: Option<f64>| ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        let quick =
+            if self.quick { ", quick: too short, and with too few tenants, to be trusted" } else { "" };
+        println!("{}{quick}\n", self.machine.describe());
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header([
+            "row",
+            "c",
+            "measured",
+            "compared with",
+            "median (min..max)",
+            "must",
+            "aim",
+            "verdict",
+        ]);
         for row in &self.rows {
-            let Row { name, workers, calls_per_second, p50_us, p99_us, cpu_us_per_call, .. } = row;
-            println!(
-                "{name:<26}{workers:>7}{calls_per_second:>10.0}{p50_us:>9}{p99_us:>9}{cpu_us_per_call:>12.1}{:>10}{:>10}",
-                ratio(row.p50_ratio),
-                ratio(row.cpu_ratio)
-            );
+            table.add_row(row.cells().into_iter().enumerate().map(|(column, text)| {
+                let is_figure = FIGURE_COLUMNS.contains(&column);
+                Cell::new(text).set_alignment(if is_figure {
+                    CellAlignment::Right
+                } else {
+                    CellAlignment::Left
+                })
+            }));
         }
+        table.lines().for_each(|line| println!("{}", line.trim_end()));
     }
 
     pub(crate) fn to_json(&self) -> Result<String, BenchError> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
     }
 }

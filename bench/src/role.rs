@@ -1,25 +1,12 @@
-//! The processes that are called: the gateway, no-op plugins, and a raw tonic service with the gateway's
-//! messages.
-//!
-//! Each prints its address to standard output and serves until it is killed.
-
-use std::path::{Path, PathBuf};
+//! What this binary is as a child process: a plugin, the floor, the bare path, or something that measures
+//! itself. Those that are called print their address to standard output and serve until they are killed.
 
 use clap::Subcommand;
-use hookgate::{app::App, config, telemetry::Telemetry};
-use hookgate_proto::gateway::v1::{
-    self as wire,
-    extension_point_service_server::{ExtensionPointService, ExtensionPointServiceServer},
-};
-use hookgate_sdk::{Host, InitError, NoConfig, Offer, Plugin, Point, Server};
-use schemars::JsonSchema;
-use serde::Deserialize;
-use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use crate::{
-    BenchError,
+    BenchError, bare,
+    payload::Payload,
+    plugins, raw,
     scale::{self, Kind},
     whole,
 };
@@ -27,12 +14,16 @@ use crate::{
 /// What can be started.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
-    /// A gateway.
-    Gateway { config: PathBuf },
     /// One of the plugins.
-    Plugin { number: usize, address: String },
-    /// A raw service.
-    Raw { address: String },
+    Plugin { name: String, address: String },
+    /// A plugin with TLS.
+    TlsPlugin { certificate: String, key: String },
+    /// The raw server.
+    RawServer,
+    /// The raw client.
+    RawClient { address: String, payload: Payload, concurrency: usize },
+    /// The gateway's job without its features.
+    Bare { plugins: Vec<String> },
     /// One that measures itself with a routing table.
     Scale {
         kind: Kind,
@@ -46,10 +37,15 @@ pub(crate) enum Role {
 
 impl Role {
     pub(crate) async fn run(&self) -> Result<(), BenchError> {
+        let ready = |address: &str| say(address);
         match self {
-            Role::Gateway { config } => gateway(config).await,
-            Role::Plugin { number, address } => plugin(*number, address, |address| say(address)).await,
-            Role::Raw { address } => raw(address).await,
+            Role::Plugin { name, address } => plugins::serve(name, address, ready).await,
+            Role::TlsPlugin { certificate, key } => plugins::serve_with_tls(certificate, key, ready).await,
+            Role::RawServer => raw::serve(ready).await,
+            Role::RawClient { address, payload, concurrency } => {
+                raw::call(address, *payload, *concurrency, ready, say).await
+            }
+            Role::Bare { plugins } => bare::serve(plugins, ready).await,
             Role::Scale { kind, tenants, calls } => {
                 say(scale::measure(*kind, *tenants, *calls).await?);
                 Ok(())
@@ -63,112 +59,6 @@ impl Role {
 }
 
 #[allow(clippy::print_stdout)] // this is how the process that measures finds it
-fn say(address: impl std::fmt::Display) {
-    println!("{address}");
-}
-
-async fn gateway(config: &Path) -> Result<(), BenchError> {
-    let loaded = config::load(config, []).map_err(|problems| problems.to_string())?;
-    // With metrics and traces, as in production.
-    let telemetry = Telemetry::start(&loaded.config)?;
-    let app = App::build(loaded, telemetry).map_err(|problems| problems.to_string())?;
-    let running = app.bind().await?.start().await?;
-    say(format_args!("http://{}", running.data_addr()));
-    running.until(std::future::pending).await;
-    Ok(())
-}
-
-pub(crate) const PLUGIN_NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-3", "noop-4"];
-
-/// A tenant-level configuration, which the plugin ignores.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-struct TenantSettings {
-    limit: u64,
-    owner: String,
-}
-
-/// Answers "continue" to every tool call.
-struct NoopPlugin<const N: usize>;
-
-impl<const N: usize> Plugin for NoopPlugin<N> {
-    const NAME: &'static str = PLUGIN_NAMES[N];
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    type Config = NoConfig;
-    type TenantConfig = TenantSettings;
-
-    fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read()]
-    }
-
-    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(NoopPlugin)
-    }
-}
-
-/// Serves the plugin at this index of [`PLUGIN_NAMES`]. `ready` is called with its address.
-pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
-    match number {
-        0 => serve::<0>(address, ready).await,
-        1 => serve::<1>(address, ready).await,
-        2 => serve::<2>(address, ready).await,
-        3 => serve::<3>(address, ready).await,
-        _ => serve::<4>(address, ready).await,
-    }
-}
-
-async fn serve<const N: usize>(address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
-    let server = Server::<NoopPlugin<N>>::bind(address).await?;
-    ready(&server.address().to_string());
-    Ok(server.run(std::future::pending()).await?)
-}
-
-/// A minimal service with the gateway's messages, which returns the payload unchanged.
-struct Raw;
-
-#[tonic::async_trait]
-impl ExtensionPointService for Raw {
-    async fn before_llm_request(
-        &self,
-        _: Request<wire::BeforeLlmRequestRequest>,
-    ) -> Result<Response<wire::BeforeLlmRequestResponse>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
-
-    async fn before_tool_call(
-        &self,
-        request: Request<wire::BeforeToolCallRequest>,
-    ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
-        let payload = request.into_inner().payload;
-        let decision = hookgate_proto::types::v1::Decision::Continue.into();
-        Ok(Response::new(wire::BeforeToolCallResponse { decision, payload, ..Default::default() }))
-    }
-
-    async fn after_tool_result(
-        &self,
-        _: Request<wire::AfterToolResultRequest>,
-    ) -> Result<Response<wire::AfterToolResultResponse>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
-
-    async fn before_response(
-        &self,
-        _: Request<wire::BeforeResponseRequest>,
-    ) -> Result<Response<wire::BeforeResponseResponse>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
-}
-
-async fn raw(address: &str) -> Result<(), BenchError> {
-    let router = tonic::transport::Server::builder().add_service(ExtensionPointServiceServer::new(Raw));
-    if let Some(path) = address.strip_prefix("unix://") {
-        let listener = UnixListener::bind(path)?;
-        say(address);
-        router.serve_with_incoming(UnixListenerStream::new(listener)).await?;
-    } else {
-        let listener = TcpListener::bind(address.trim_start_matches("http://")).await?;
-        say(format_args!("http://{}", listener.local_addr()?));
-        router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))).await?;
-    }
-    Ok(())
+fn say(what: impl std::fmt::Display) {
+    println!("{what}");
 }

@@ -21,7 +21,7 @@ use hookgate::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{BenchError, process, published, published::LatencyComparison, scenario};
+use crate::{BenchError, gateway_config, proc_fs, process, published, published::LatencyComparison};
 
 pub(crate) const TENANT_COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Bindings in each tenant's chain.
@@ -88,14 +88,14 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, BenchError> {
 
 /// Measures one size in this process and returns the results as JSON.
 pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> Result<String, BenchError> {
-    let before = process::own_memory()?;
+    let before = proc_fs::own_memory()?;
     let config = config(kind, tenants)?;
-    let of_config = process::own_memory()?;
+    let of_config = proc_fs::own_memory()?;
     let manifests = manifests();
-    let (begun, cpu) = (Instant::now(), process::thread_cpu()?);
+    let (begun, cpu) = (Instant::now(), proc_fs::thread_cpu()?);
     let table = RouteTable::build(&config, &manifests, 1).map_err(|problems| format!("{problems:?}"))?;
-    let (built, built_cpu) = (begun.elapsed(), process::thread_cpu()? - cpu);
-    let after = process::own_memory()?;
+    let (built, built_cpu) = (begun.elapsed(), proc_fs::thread_cpu()? - cpu);
+    let after = proc_fs::own_memory()?;
     let look_up_ns = look_up(&table, tenants, tenants)?;
     let same_look_up_ns = look_up(&table, tenants, 1)?;
     let bindings = config.bindings.len();
@@ -199,7 +199,7 @@ fn id(tenant: usize) -> String {
 
 /// Sorted by name, as a database returns them.
 fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
-    let mut file = scenario::config(&[]);
+    let mut file = gateway_config::empty();
     let plugins =
         (0..STEPS_PER_TENANT).map(|n| json!({ "name": format!("p{n}"), "builtin": "content-policy" }));
     file["plugins"] = plugins.collect();

@@ -1,139 +1,165 @@
-//! The scenarios: processes, configurations and load.
+//! What is measured: which process, called how, with how many calls in flight.
 
-use std::{cell::Cell, path::Path, time::Duration};
+use std::fmt;
 
-use hookgate_sdk::agent::{Claims, Signer};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
-use crate::{BenchError, RunDurations, load::Target, process::RoleProcess, report::Row, role::PLUGIN_NAMES};
+use crate::{caller::Protocol, closed_loop::Measurement, payload::Payload};
 
-const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
-/// One worker measures the latency, several measure the throughput.
-const WORKER_COUNTS: [usize; 2] = [1, 16];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SocketKind {
-    Unix,
-    Tcp,
+/// The process whose CPU time and latency are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    RawServer,
+    /// It is measured without callers: it calls the raw server itself.
+    RawClient,
+    /// The bare path with this many plugins.
+    Bare(usize),
+    Gateway(GatewaySetup),
 }
 
-impl SocketKind {
-    const fn name(self) -> &'static str {
-        match self {
-            SocketKind::Unix => "unix",
-            SocketKind::Tcp => "tcp",
+/// What a gateway is configured with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum GatewaySetup {
+    /// This many echo plugins.
+    Echo(usize),
+    Patch,
+    /// This many waiting plugins.
+    Wait(usize),
+    OneTenant,
+    ManyTenants,
+    /// One echo plugin on a Unix socket.
+    UnixPlugin,
+    /// TLS on the data port and to one echo plugin.
+    Tls,
+}
+
+/// When callers make their calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Pacing {
+    /// Each makes its next call when it has an answer.
+    Closed,
+    /// At half of the rate that [`Scenario::CAPACITY`] had.
+    HalfOfCapacity,
+}
+
+/// One thing that is measured once in each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Scenario {
+    pub(crate) subject: Subject,
+    pub(crate) protocol: Protocol,
+    pub(crate) payload: Payload,
+    pub(crate) pacing: Pacing,
+    /// Calls in flight; in an open loop, connections.
+    pub(crate) concurrency: usize,
+}
+
+impl Scenario {
+    /// The scenario that says how many calls a second the gateway can take.
+    pub(crate) const CAPACITY: Scenario = Scenario::new(Subject::Gateway(GatewaySetup::Echo(1)), 16);
+
+    /// Tool calls over gRPC in a closed loop.
+    pub(crate) const fn new(subject: Subject, concurrency: usize) -> Self {
+        Scenario {
+            subject,
+            protocol: Protocol::Grpc,
+            payload: Payload::ToolCall,
+            pacing: Pacing::Closed,
+            concurrency,
         }
     }
 
-    /// A free address for `name`.
-    fn address(self, name: &str, directory: &Path) -> String {
-        match self {
-            SocketKind::Unix => format!("unix://{}/{name}.sock", directory.display()),
-            SocketKind::Tcp => "http://127.0.0.1:0".to_owned(),
+    pub(crate) const fn gateway(setup: GatewaySetup, concurrency: usize) -> Self {
+        Scenario::new(Subject::Gateway(setup), concurrency)
+    }
+
+    pub(crate) const fn with_payload(self, payload: Payload) -> Self {
+        Scenario { payload, ..self }
+    }
+
+    pub(crate) const fn over_http(self) -> Self {
+        Scenario { protocol: Protocol::Http, ..self }
+    }
+
+    pub(crate) const fn at_half_of_capacity(self) -> Self {
+        Scenario { pacing: Pacing::HalfOfCapacity, ..self }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject {
+            Subject::RawServer => write!(f, "raw server")?,
+            Subject::RawClient => write!(f, "raw client")?,
+            Subject::Bare(plugins) => write!(f, "bare path, plugins: {plugins}")?,
+            Subject::Gateway(GatewaySetup::Echo(plugins)) => write!(f, "gateway, plugins: {plugins}")?,
+            Subject::Gateway(GatewaySetup::Patch) => write!(f, "gateway, patching plugin")?,
+            Subject::Gateway(GatewaySetup::Wait(plugins)) => {
+                write!(f, "gateway, waiting plugins: {plugins}")?
+            }
+            Subject::Gateway(GatewaySetup::OneTenant) => write!(f, "gateway, one tenant")?,
+            Subject::Gateway(GatewaySetup::ManyTenants) => write!(f, "gateway, many tenants")?,
+            Subject::Gateway(GatewaySetup::UnixPlugin) => write!(f, "gateway, plugin on a Unix socket")?,
+            Subject::Gateway(GatewaySetup::Tls) => write!(f, "gateway, TLS")?,
+        }
+        match self.protocol {
+            Protocol::Grpc => write!(f, ", gRPC")?,
+            Protocol::Http => write!(f, ", HTTP")?,
+        }
+        match self.payload {
+            Payload::ToolCall => write!(f, ", tool call")?,
+            Payload::SmallContent => write!(f, ", content of 1 KiB")?,
+            Payload::LargeContent => write!(f, ", content of 256 KiB")?,
+            Payload::EveryPoint => write!(f, ", every point")?,
+        }
+        match self.pacing {
+            Pacing::Closed => Ok(()),
+            Pacing::HalfOfCapacity => write!(f, ", open loop"),
         }
     }
 }
 
-/// Runs the scenarios with `only` in their names, one after another.
-pub(crate) async fn run_all(pace: RunDurations, only: &str) -> Result<Vec<Row>, BenchError> {
-    let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
-    let token = token()?;
-    let mut rows = Vec::new();
-    for socket in [SocketKind::Tcp, SocketKind::Unix] {
-        let name = format!("raw tonic call, {}", socket.name());
-        if name.contains(only) {
-            let address = socket.address("raw", directory.path());
-            let raw = RoleProcess::start(&["raw", &address]).await?;
-            rows.extend(measure(&name, &raw, &token, pace).await?);
-        }
+impl Serialize for Scenario {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
-    for (plugins, socket) in [
-        (0, SocketKind::Unix),
-        (1, SocketKind::Unix),
-        (3, SocketKind::Unix),
-        (1, SocketKind::Tcp),
-        (3, SocketKind::Tcp),
-    ] {
-        let name = match plugins {
-            0 => "gateway, no plugin".to_owned(),
-            1 => format!("gateway, 1 plugin, {}", socket.name()),
-            many => format!("gateway, {many} plugins, {}", socket.name()),
+}
+
+/// What one round found of a scenario.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) calls: u64,
+    pub(crate) refused: u64,
+    pub(crate) seconds: f64,
+    pub(crate) calls_per_second: f64,
+    /// The measured process's CPU time per call, user and system.
+    pub(crate) cpu_us_per_call: f64,
+    /// Absent for the raw client, which doesn't look at a clock.
+    #[serde(flatten)]
+    pub(crate) latency: Option<Latency>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50_us: u64,
+    pub(crate) p99_us: u64,
+    pub(crate) max_us: u64,
+}
+
+impl Sample {
+    pub(crate) fn new(measured: &Measurement) -> Self {
+        let (calls, seconds) = (measured.micros.len(), measured.took.as_secs_f64());
+        let latency = Latency {
+            p50_us: measured.micros.value_at_quantile(0.5),
+            p99_us: measured.micros.value_at_quantile(0.99),
+            max_us: measured.micros.max(),
         };
-        if name.contains(only) {
-            rows.extend(through_gateway(&name, plugins, socket, directory.path(), &token, pace).await?);
+        Sample {
+            calls,
+            refused: measured.refused,
+            seconds,
+            calls_per_second: calls as f64 / seconds,
+            cpu_us_per_call: measured.cpu.as_secs_f64() * 1e6 / calls.max(1) as f64,
+            latency: Some(latency),
         }
     }
-    Ok(rows)
-}
-
-async fn through_gateway(
-    name: &str,
-    plugins: usize,
-    socket: SocketKind,
-    directory: &Path,
-    token: &str,
-    pace: RunDurations,
-) -> Result<Vec<Row>, BenchError> {
-    let mut running = Vec::with_capacity(plugins);
-    for (number, plugin) in PLUGIN_NAMES.iter().enumerate().take(plugins) {
-        let address = socket.address(plugin, directory);
-        running.push(RoleProcess::start(&["plugin", &number.to_string(), &address]).await?);
-    }
-    let file = directory.join("hookgate.yaml");
-    std::fs::write(&file, config(&running).to_string())?; // JSON is YAML
-    let gateway = RoleProcess::start(&["gateway", &file.display().to_string()]).await?;
-    measure(name, &gateway, token, pace).await
-}
-
-/// The configuration of a gateway with these plugins.
-pub(crate) fn config(plugins: &[RoleProcess]) -> Value {
-    let entries = plugins.iter().zip(PLUGIN_NAMES);
-    let listed: Vec<_> =
-        entries.map(|(plugin, name)| json!({ "name": name, "endpoint": plugin.address })).collect();
-    let bindings = PLUGIN_NAMES.iter().take(plugins.len()).enumerate();
-    let bindings: Vec<_> = bindings
-        .map(|(number, name)| json!({ "plugin": name, "tenant": "*", "priority": 10 * (number + 1) }))
-        .collect();
-    let issuer = json!({
-        "issuer": "https://id.example.com",
-        "audience": "hookgate",
-        "keys": [{ "alg": "HS256", "secret": SIGNING_SECRET }],
-        "tenants": ["acme"],
-    });
-    json!({
-        "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0" },
-        "auth": { "issuers": [issuer] },
-        "tenants": { "list": [{ "id": "acme" }] },
-        "plugins": listed,
-        "bindings": bindings,
-    })
-}
-
-pub(crate) fn token() -> Result<String, BenchError> {
-    let claims = Claims {
-        issuer: "https://id.example.com".into(),
-        audience: "hookgate".into(),
-        tenant: "acme".into(),
-        operator: "bench".into(),
-    };
-    Ok(Signer::hs256(SIGNING_SECRET.as_bytes(), claims)?.with_ttl(Duration::from_secs(3600)).token())
-}
-
-/// Measures with each number of workers, one row each.
-async fn measure(
-    name: &str,
-    called: &RoleProcess,
-    token: &str,
-    pace: RunDurations,
-) -> Result<Vec<Row>, BenchError> {
-    let mut rows = Vec::with_capacity(WORKER_COUNTS.len());
-    for workers in WORKER_COUNTS {
-        let target = Target { address: &called.address, token, workers };
-        let before = Cell::new(Duration::ZERO);
-        let started = || called.cpu().map(|cpu| before.set(cpu));
-        let measured = target.measure(pace, started).await?;
-        let cpu = called.cpu()? - before.get();
-        rows.push(Row::new(name, workers, &measured, cpu));
-    }
-    Ok(rows)
 }

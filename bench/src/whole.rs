@@ -34,17 +34,19 @@ use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
 
 use crate::{
-    BenchError, RunDurations,
-    load::Target,
-    process,
-    published::{LatencyComparison, histogram},
-    role,
+    BenchError,
+    caller::{Protocol, Target},
+    closed_loop::{self, histogram},
+    gateway_config::{self, token},
+    payload::{Payload, TENANT},
+    plugins::{self, ECHO_NAMES},
+    proc_fs, process,
+    published::LatencyComparison,
     scale::{TENANT_COUNTS, mib, ms},
-    scenario,
 };
 
 /// For each tenant, each with a config and a condition.
-const STEPS_PER_TENANT: usize = role::PLUGIN_NAMES.len();
+const STEPS_PER_TENANT: usize = 5;
 /// Writes one after another, without calls.
 const SEQUENTIAL_WRITES: usize = 40;
 /// The time between two writes while there are calls: at most 20 a second.
@@ -95,10 +97,10 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, BenchError> {
 pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let mut plugins = Vec::new();
-    for (number, name) in role::PLUGIN_NAMES.iter().enumerate() {
+    for name in &ECHO_NAMES[..STEPS_PER_TENANT] {
         let address = format!("unix://{}/{name}.sock", directory.path().display());
         plugins.push(json!({ "name": name, "endpoint": address }));
-        tokio::spawn(async move { role::plugin(number, &address, |_| ()).await });
+        tokio::spawn(async move { plugins::serve(name, &address, |_| ()).await });
     }
     fill(directory.path(), tenants, plugins).await?;
     let file = directory.path().join("hookgate.yaml");
@@ -127,7 +129,7 @@ pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchE
     // On the initial thread, where the gateway's task runs in production.
     tokio::select! {
         found = operator => Ok(serde_json::to_string(&found??)?),
-        ended = app.run(|running| drop(serves.send(format!("http://{}", running.data_addr())))) => {
+        ended = app.run(|running| drop(serves.send(running.data_addr().to_string()))) => {
             ended?;
             Err("the gateway ended".into())
         }
@@ -136,7 +138,7 @@ pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchE
 
 /// The process's own part of the configuration.
 fn own(directory: &Path) -> Value {
-    let mut file = scenario::config(&[]);
+    let mut file = gateway_config::empty();
     for list in ["plugins", "bindings", "tenants"] {
         file.as_object_mut().map(|file| file.remove(list));
     }
@@ -164,21 +166,18 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
             spec: spec.into(),
         }),
     };
-    let mut changes: Vec<_> = plugins
-        .into_iter()
-        .zip(role::PLUGIN_NAMES)
-        .map(|(spec, name)| named(Of::Plugin, name, spec))
-        .collect();
+    let mut changes: Vec<_> =
+        plugins.into_iter().zip(ECHO_NAMES).map(|(spec, name)| named(Of::Plugin, name, spec)).collect();
     // The calling tenant's chain is empty.
-    changes.push(named(Of::Tenant, "acme", json!({ "id": "acme" })));
+    changes.push(named(Of::Tenant, TENANT, json!({ "id": TENANT })));
     for n in 0..tenants {
         let id = id(n);
         changes.push(named(Of::Tenant, &id, tenant(&id, n)));
-        for step in 0..STEPS_PER_TENANT {
+        for (step, plugin) in ECHO_NAMES.iter().take(STEPS_PER_TENANT).enumerate() {
             let name = format!("{id}-{step}");
             let spec = json!({
-                "name": name, "plugin": role::PLUGIN_NAMES[step], "tenant": id, "priority": 10 + step,
-                "match": { "tools": ["fs.*"] }, "config": { "limit": step, "owner": id },
+                "name": name, "plugin": plugin, "tenant": id, "priority": 10 + step,
+                "points": ["before_tool_call"], "match": { "tools": ["fs.*"] }, "config": { "limit": step, "owner": id },
             });
             changes.push(named(Of::Binding, &name, spec));
         }
@@ -196,7 +195,7 @@ fn id(tenant: usize) -> String {
 }
 
 fn tenant(id: &str, limit: usize) -> Value {
-    json!({ "id": id, "labels": { "plan": "pro" }, "config": { role::PLUGIN_NAMES[0]: { "limit": limit } } })
+    json!({ "id": id, "labels": { "plan": "pro" }, "config": { ECHO_NAMES[0]: { "limit": limit } } })
 }
 
 /// The operator that writes.
@@ -220,10 +219,10 @@ impl BenchOperator {
     async fn measure(&mut self, started_ms: f64, address: String, calls: f64) -> Result<Whole, BenchError> {
         // Wait for the plugins' manifests and for the last good table.
         sleep(Duration::from_secs(3)).await;
-        let started_mib = mib(process::own_memory()?);
+        let started_mib = mib(proc_fs::own_memory()?);
         let first = self.put().await?;
         let (mut written, mut snapshot) = (Vec::new(), Vec::new());
-        let before = process::own_cpu()?;
+        let before = proc_fs::own_cpu()?;
         for _ in 0..SEQUENTIAL_WRITES {
             let put = self.put().await?;
             written.push(put.written);
@@ -231,10 +230,10 @@ impl BenchOperator {
         }
         // The previous snapshot is freed by then.
         sleep(Duration::from_millis(300)).await;
-        let cpu = process::own_cpu()? - before;
+        let cpu = proc_fs::own_cpu()? - before;
         written.sort();
         snapshot.sort();
-        let calls = self.calls(&address, Duration::from_secs_f64(calls)).await?;
+        let calls = self.calls(address, Duration::from_secs_f64(calls)).await?;
         let last = SEQUENTIAL_WRITES - 1;
         Ok(Whole {
             tenants: self.tenants,
@@ -247,8 +246,8 @@ impl BenchOperator {
             active_max_ms: ms(snapshot[last]),
             cpu_ms: ms(cpu) / SEQUENTIAL_WRITES as f64,
             started_mib,
-            resident_mib: mib(process::own_memory()?),
-            peak_mib: mib(process::own_peak()?),
+            resident_mib: mib(proc_fs::own_memory()?),
+            peak_mib: mib(proc_fs::own_peak()?),
             calls,
         })
     }
@@ -295,24 +294,34 @@ impl BenchOperator {
         }
     }
 
-    async fn calls(&mut self, address: &str, time: Duration) -> Result<LatencyComparison, BenchError> {
-        let token = scenario::token()?;
-        let target = Target { address, token: &token, workers: 1 };
+    async fn calls(&mut self, address: String, time: Duration) -> Result<LatencyComparison, BenchError> {
+        let target = Target {
+            address,
+            protocol: Protocol::Grpc,
+            payload: Payload::ToolCall,
+            tokens: vec![token(TENANT)?],
+            ca: None,
+        };
+        let mut callers = target.callers(1).await?;
         let turn = PHASE_DURATION.min(time / 2);
-        let pace = RunDurations { warm_up: turn / 10, measured: turn };
+        (callers, _) = closed_loop::run(callers, turn / 10).await?;
         let (mut alone, mut beside) = (histogram()?, histogram()?);
         let (first, begun) = (self.number, Instant::now());
         while begun.elapsed() < time {
-            alone.add(target.measure(pace, || Ok(())).await?.micros)?;
+            let micros;
+            (callers, micros) = closed_loop::run(callers, turn).await?;
+            alone.add(micros)?;
             let stop = AtomicBool::new(false);
             let called = async {
-                let called = target.measure(pace, || Ok(())).await;
+                let called = closed_loop::run(callers, turn).await;
                 stop.store(true, Ordering::Relaxed);
                 called
             };
             let (called, written) = tokio::join!(called, self.write(&stop));
             written?;
-            beside.add(called?.micros)?;
+            let micros;
+            (callers, micros) = called?;
+            beside.add(micros)?;
         }
         Ok(LatencyComparison::new(self.number - first, &beside, &alone))
     }

@@ -4,24 +4,77 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[test]
-fn a_quick_run_measures_every_scenario_and_writes_the_numbers() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("bench.json");
-    let bench =
-        Command::new(env!("CARGO_BIN_EXE_hookgate-bench")).args(["--quick", "--json"]).arg(&file).output();
-    let bench = bench.expect("it can be run");
-    let table = String::from_utf8_lossy(&bench.stdout);
-    assert!(bench.status.success(), "{table}{}", String::from_utf8_lossy(&bench.stderr));
+/// Each row's name, with the calls in flight of its lines in the table.
+const ROWS: [(&str, &[Option<u64>]); 19] = [
+    ("cpu-1-plugin", &[Some(16), Some(64)]),
+    ("cpu-3-plugins", &[Some(16), Some(64)]),
+    ("bare-1-plugin", &[Some(16), Some(64)]),
+    ("bare-3-plugins", &[Some(16), Some(64)]),
+    ("latency-per-plugin", &[Some(1)]),
+    ("http-over-grpc", &[Some(16), Some(64)]),
+    ("grpc-over-http", &[Some(16), Some(64)]),
+    ("patch", &[Some(16), Some(64)]),
+    ("read-plugins", &[Some(1), Some(4)]),
+    ("many-tenants", &[Some(16), Some(64)]),
+    ("large-content", &[Some(16), Some(64)]),
+    ("json-scan", &[None]),
+    ("memory-idle", &[None]),
+    ("memory-in-flight", &[Some(64)]),
+    ("start", &[None]),
+    ("open-loop-p50", &[Some(16)]),
+    ("open-loop-p99", &[Some(16)]),
+    ("unix", &[Some(16), Some(16)]),
+    ("tls", &[Some(16), Some(16)]),
+];
 
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let rows = report["rows"].as_array().expect("there are rows");
-    assert_eq!(rows.len(), 14, "7 scenarios, each with one worker and with several: {table}");
-    for row in rows {
-        let calls = row["calls"].as_u64();
-        assert!(calls.is_some_and(|calls| calls > 0) && row["p50_ratio"].is_number(), "{row}");
-        assert!(table.contains(row["name"].as_str().expect("a row has a name")), "{table}");
+/// The benchmark with these arguments: what it printed, and its JSON.
+fn run(arguments: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("bench.json");
+    let bench = Command::new(env!("CARGO_BIN_EXE_hookgate-bench"))
+        .args(["--quick", "--json"])
+        .arg(&file)
+        .arg("--gateway")
+        .arg(hookgate_tests::gateway::binary())
+        .args(arguments)
+        .output()
+        .expect("it can be run");
+    let printed = String::from_utf8_lossy(&bench.stdout).into_owned();
+    assert!(bench.status.success(), "{printed}{}", String::from_utf8_lossy(&bench.stderr));
+    let json = std::fs::read_to_string(&file).expect("the figures are written");
+    (printed, serde_json::from_str(&json).expect("the figures are JSON"))
+}
+
+#[test]
+fn a_quick_run_prints_a_figure_for_every_row_and_writes_the_raw_figures() {
+    let (table, report) = run(&[]);
+    let mut rows = report["rows"].as_array().expect("there are rows").iter();
+    for (name, concurrencies) in ROWS {
+        for concurrency in concurrencies {
+            let row = rows.next().unwrap_or_else(|| panic!("{name} is missing: {table}"));
+            let row_name = row["row"].as_str().expect("a row has a name");
+            assert!(row_name.starts_with(name) && row["concurrency"].as_u64() == *concurrency, "{row}");
+            assert!(["median", "min", "max"].iter().all(|figure| row[figure].is_number()), "{row}");
+            let has_target = row["must"].is_number() && row["aim"].is_number();
+            assert_eq!(row["verdict"].is_string(), has_target, "{row}");
+            let line = table.lines().find(|line| line.trim_start().starts_with(row_name));
+            assert!(line.is_some_and(|line| line.contains("..")), "{row_name}: {table}");
+        }
     }
+    assert!(rows.next().is_none(), "{table}");
+    let raw = report["raw"].as_array().expect("there are raw figures");
+    for sample in raw {
+        let is_positive = |name: &str| sample[name].as_f64().is_some_and(|figure| figure > 0.0);
+        assert!(is_positive("calls") && is_positive("cpu_us_per_call"), "{sample}");
+    }
+    assert!(report["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{}", report["machine"]);
+}
+
+#[test]
+fn only_the_rows_with_a_text_in_their_names_are_measured() {
+    let (_, report) = run(&["--only", "json"]);
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(1));
+    assert_eq!(report["raw"].as_array().map(Vec::len), Some(0));
 }
 
 /// Of docs/performance.md.
@@ -29,15 +82,7 @@ const STATED_FACTOR: f64 = 5.0;
 
 #[test]
 fn memory_under_the_largest_payloads_stays_within_ten_times_what_is_stated() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("memory.json");
-    let bench = Command::new(env!("CARGO_BIN_EXE_hookgate-bench"))
-        .args(["--memory", "--quick", "--json"])
-        .arg(&file)
-        .output()
-        .expect("it can be run");
-    assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
-    let soaks: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let (_, soaks) = run(&["--memory"]);
     let soak = &soaks[0];
     assert!(soak["answered"].as_u64().is_some_and(|answered| answered > 1), "{soak}");
     assert!(soak["refused"].as_u64().is_some_and(|refused| refused > 0), "the limit was reached: {soak}");
@@ -46,15 +91,7 @@ fn memory_under_the_largest_payloads_stays_within_ten_times_what_is_stated() {
 
 #[test]
 fn tables_of_many_tenants_are_built_changed_and_published() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("scale.json");
-    let bench = Command::new(env!("CARGO_BIN_EXE_hookgate-bench"))
-        .args(["--scale", "--quick", "--json"])
-        .arg(&file)
-        .output()
-        .expect("it can be run");
-    assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
-    let found: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let (_, found) = run(&["--scale"]);
     let whole = found["whole"].as_array().expect("there are sizes");
     assert_eq!(whole.len(), 2);
     let found = found["tables"].as_array().expect("there are sizes");

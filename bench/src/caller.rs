@@ -1,0 +1,203 @@
+//! A caller: one connection to the gateway, or to what stands in its place, over gRPC or HTTP/1.1.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hookgate_proto::{
+    gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::Decision,
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tonic::{
+    Code, Request, Status,
+    metadata::{Ascii, MetadataValue},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+};
+
+use crate::{
+    BenchError,
+    payload::{GatewayRequest, Payload},
+};
+
+/// The deadline of a call, which no call comes near.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+const CONTINUE_MEMBER: &[u8] = br#""decision":"continue""#;
+
+/// How callers reach what they call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    Grpc,
+    /// JSON over HTTP/1.1, with the connection kept open.
+    Http,
+}
+
+/// What to call, and with what.
+pub(crate) struct Target {
+    /// `host:port`.
+    pub(crate) address: String,
+    pub(crate) protocol: Protocol,
+    pub(crate) payload: Payload,
+    /// The callers take turns with these.
+    pub(crate) tokens: Vec<String>,
+    /// The CA of the called process in PEM, if it serves TLS.
+    pub(crate) ca: Option<Vec<u8>>,
+}
+
+/// Whether a call was answered with "continue" or refused for lack of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    Continued,
+    Refused,
+}
+
+impl Target {
+    /// Opens `count` connections, each of a caller of its own.
+    pub(crate) async fn callers(&self, count: usize) -> Result<Vec<Caller>, BenchError> {
+        let mut callers = Vec::with_capacity(count);
+        for number in 0..count {
+            callers.push(match self.protocol {
+                Protocol::Grpc => Caller::Grpc(self.grpc_caller(number).await?),
+                Protocol::Http => Caller::Http(self.http_caller(number).await?),
+            });
+        }
+        Ok(callers)
+    }
+
+    async fn grpc_caller(&self, number: usize) -> Result<GrpcCaller, BenchError> {
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.address))?.tcp_nodelay(true);
+        if let Some(ca) = &self.ca {
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+            endpoint = endpoint.tls_config(tls)?;
+        }
+        let client = ExtensionPointServiceClient::new(endpoint.connect().await?);
+        let parse = |token: &String| format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
+        let tokens = self.tokens.iter().map(parse).collect::<Result<_, _>>()?;
+        // Each caller begins with another request and another tenant.
+        Ok(GrpcCaller { client, tokens, requests: self.payload.requests(), next: number * 7919 })
+    }
+
+    async fn http_caller(&self, number: usize) -> Result<HttpCaller, BenchError> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // The calls that it interrupts report how it ended.
+        tokio::spawn(async move { drop(connection.await) });
+        let token = &self.tokens[number % self.tokens.len()];
+        let host = self.address.clone();
+        Ok(HttpCaller { sender, host, bearer: format!("Bearer {token}"), body: Payload::tool_call_body() })
+    }
+}
+
+/// Makes calls over its own connection.
+pub(crate) enum Caller {
+    Grpc(GrpcCaller),
+    Http(HttpCaller),
+}
+
+impl Caller {
+    /// Makes the next call. Any answer other than "continue" is an error.
+    pub(crate) async fn call(&mut self) -> Result<(), BenchError> {
+        match self {
+            Caller::Grpc(grpc) => match grpc.next_call().await? {
+                CallOutcome::Continued => Ok(()),
+                CallOutcome::Refused => Err("a call was refused".into()),
+            },
+            Caller::Http(http) => http.call().await,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct GrpcCaller {
+    client: ExtensionPointServiceClient<Channel>,
+    tokens: Vec<MetadataValue<Ascii>>,
+    requests: Vec<GatewayRequest>,
+    next: usize,
+}
+
+impl GrpcCaller {
+    /// Makes the next call without waiting for earlier ones: clones of it share the connection.
+    pub(crate) fn next_call(
+        &mut self,
+    ) -> impl Future<Output = Result<CallOutcome, BenchError>> + Send + 'static {
+        let token = self.tokens[self.next % self.tokens.len()].clone();
+        let message = self.requests[self.next % self.requests.len()].clone();
+        self.next += 1;
+        let client = self.client.clone();
+        async move { CallOutcome::of(send(client, message, token).await) }
+    }
+}
+
+impl CallOutcome {
+    fn of(answer: Result<Decision, Status>) -> Result<Self, BenchError> {
+        match answer {
+            Ok(Decision::Continue) => Ok(CallOutcome::Continued),
+            Ok(decision) => Err(format!("an answer that is not to be measured: {decision:?}").into()),
+            Err(status) if matches!(status.code(), Code::ResourceExhausted | Code::Unavailable) => {
+                Ok(CallOutcome::Refused)
+            }
+            Err(status) => Err(status.into()),
+        }
+    }
+}
+
+async fn send(
+    mut client: ExtensionPointServiceClient<Channel>,
+    message: GatewayRequest,
+    token: MetadataValue<Ascii>,
+) -> Result<Decision, Status> {
+    match message {
+        GatewayRequest::BeforeLlmRequest(message) => {
+            let answer = client.before_llm_request(authorized(message, token)).await?;
+            Ok(answer.into_inner().decision())
+        }
+        GatewayRequest::BeforeToolCall(message) => {
+            let answer = client.before_tool_call(authorized(message, token)).await?;
+            Ok(answer.into_inner().decision())
+        }
+        GatewayRequest::AfterToolResult(message) => {
+            let answer = client.after_tool_result(authorized(message, token)).await?;
+            Ok(answer.into_inner().decision())
+        }
+        GatewayRequest::BeforeResponse(message) => {
+            let answer = client.before_response(authorized(message, token)).await?;
+            Ok(answer.into_inner().decision())
+        }
+    }
+}
+
+fn authorized<T>(message: T, token: MetadataValue<Ascii>) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", token);
+    request.set_timeout(CALL_DEADLINE);
+    request
+}
+
+pub(crate) struct HttpCaller {
+    sender: http1::SendRequest<Full<Bytes>>,
+    host: String,
+    bearer: String,
+    body: Bytes,
+}
+
+impl HttpCaller {
+    async fn call(&mut self) -> Result<(), BenchError> {
+        let request = http::Request::post("/v1/before-tool-call")
+            .header("host", &self.host)
+            .header("authorization", &self.bearer)
+            .header("content-type", "application/json")
+            .body(Full::new(self.body.clone()))?;
+        self.sender.ready().await?;
+        let answer = self.sender.send_request(request).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        if !status.is_success() || !body.windows(CONTINUE_MEMBER.len()).any(|part| part == CONTINUE_MEMBER) {
+            let body = String::from_utf8_lossy(&body);
+            return Err(format!("an answer that is not to be measured: {status} {body}").into());
+        }
+        Ok(())
+    }
+}

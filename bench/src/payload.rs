@@ -1,0 +1,141 @@
+//! The payloads of calls: which one a call carries, and the requests that carry it.
+
+use bytes::Bytes;
+use hookgate_proto::{
+    gateway::v1 as gateway,
+    plugin::v1 as plugin,
+    types::v1::{
+        AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
+    },
+};
+use serde_json::json;
+
+/// The size of an ordinary payload.
+pub(crate) const SMALL_BYTES: usize = 1 << 10;
+/// The size of a large `content`.
+pub(crate) const LARGE_BYTES: usize = 256 << 10;
+/// The tenant that calls, unless a scenario has several.
+pub(crate) const TENANT: &str = "acme";
+
+/// What the calls of a scenario carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Payload {
+    /// A tool call with arguments of 1 KiB.
+    ToolCall,
+    /// A response with 1 KiB of `content`.
+    SmallContent,
+    /// A response with 256 KiB of `content`.
+    LargeContent,
+    /// 1 KiB at each of the four points in turn.
+    EveryPoint,
+}
+
+impl Payload {
+    /// The requests to the gateway, in the order in which a caller sends them.
+    pub(crate) fn requests(self) -> Vec<GatewayRequest> {
+        match self {
+            Payload::ToolCall => vec![tool_call()],
+            Payload::SmallContent => vec![response(SMALL_BYTES)],
+            Payload::LargeContent => vec![response(LARGE_BYTES)],
+            Payload::EveryPoint => {
+                let llm_request = gateway::BeforeLlmRequestRequest {
+                    payload: Some(BeforeLlmRequestPayload { text: text(SMALL_BYTES), ..Default::default() }),
+                    ..Default::default()
+                };
+                let result = gateway::AfterToolResultRequest {
+                    payload: Some(AfterToolResultPayload {
+                        tool_name: "fs.read".into(),
+                        result: arguments(SMALL_BYTES),
+                        success: Some(true),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                };
+                vec![
+                    GatewayRequest::BeforeLlmRequest(llm_request),
+                    tool_call(),
+                    GatewayRequest::AfterToolResult(result),
+                    response(SMALL_BYTES),
+                ]
+            }
+        }
+    }
+
+    /// The body of a tool call over HTTP.
+    pub(crate) fn tool_call_body() -> Bytes {
+        let arguments = arguments(SMALL_BYTES);
+        [br#"{"payload":{"tool_name":"fs.read","args":"#, &arguments[..], b"}}"].concat().into()
+    }
+}
+
+/// A request to the gateway.
+#[derive(Debug, Clone)]
+pub(crate) enum GatewayRequest {
+    BeforeLlmRequest(gateway::BeforeLlmRequestRequest),
+    BeforeToolCall(gateway::BeforeToolCallRequest),
+    AfterToolResult(gateway::AfterToolResultRequest),
+    BeforeResponse(gateway::BeforeResponseRequest),
+}
+
+fn tool_call() -> GatewayRequest {
+    let payload = BeforeToolCallPayload {
+        tool_name: "fs.read".into(),
+        args: arguments(SMALL_BYTES),
+        ..Default::default()
+    };
+    GatewayRequest::BeforeToolCall(gateway::BeforeToolCallRequest {
+        payload: Some(payload),
+        ..Default::default()
+    })
+}
+
+fn response(bytes: usize) -> GatewayRequest {
+    let payload = BeforeResponsePayload { content: text(bytes), ..Default::default() };
+    GatewayRequest::BeforeResponse(gateway::BeforeResponseRequest {
+        payload: Some(payload),
+        ..Default::default()
+    })
+}
+
+/// The context that a plugin gets with a call, as short as it can be.
+pub(crate) fn plugin_call(config_digest: &str) -> plugin::Call {
+    let context = plugin::CallContext {
+        tenant: TENANT.into(),
+        operator: "bench".into(),
+        request_id: "00000000-0000-7000-8000-000000000000".into(),
+        ..Default::default()
+    };
+    plugin::Call { context: Some(context), config_digest: config_digest.into(), ..Default::default() }
+}
+
+/// A tool's typical arguments, with a note that fills them up to `bytes`.
+pub(crate) fn arguments(bytes: usize) -> Bytes {
+    let with_note = |note: String| {
+        json!({
+            "path": "/srv/reports/2026/november/sales.csv", "offset": 9_007_199_254_740_993_u64, "limit": 500,
+            "columns": ["date", "region", "product", "amount", "currency"],
+            "filter": { "region": "EMEA", "amount": { "gte": 1000, "lt": 12.5e3 }, "note": null },
+            "sort": "date", "descending": false, "note": note,
+        })
+        .to_string()
+    };
+    let rest = with_note(String::new()).len();
+    with_note(text(bytes.saturating_sub(rest))).into()
+}
+
+/// Plain English text of this many bytes.
+pub(crate) fn text(bytes: usize) -> String {
+    "The quarterly report lists revenue by region and product. ".chars().cycle().take(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_have_exactly_the_stated_size() {
+        assert_eq!(arguments(SMALL_BYTES).len(), SMALL_BYTES);
+        assert_eq!(text(LARGE_BYTES).len(), LARGE_BYTES);
+    }
+}

@@ -1,0 +1,190 @@
+//! The processes of a run: the gateways, the plugins, the floor and the bare path, each in its own process.
+//! All are started before the first round and stay until the end, so that rounds can alternate between them.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    BenchError,
+    caller::Target,
+    certificates::CertificateFiles,
+    gateway_config::{self, PluginAddress},
+    gateway_process::GatewayProcess,
+    payload::{Payload, TENANT},
+    plugins::{ECHO_NAMES, PATCH_NAME, WAIT_NAMES},
+    process::RoleProcess,
+    scenario::{GatewaySetup, Scenario, Subject},
+};
+
+/// Every process that the scenarios need.
+pub(crate) struct Rig {
+    binary: PathBuf,
+    directory: TempDir,
+    tenants: usize,
+    certificates: CertificateFiles,
+    /// By name, those over TCP.
+    plugins: HashMap<&'static str, RoleProcess>,
+    tls_plugin: Option<RoleProcess>,
+    unix_plugin: Option<RoleProcess>,
+    raw: Option<RoleProcess>,
+    bare: HashMap<usize, RoleProcess>,
+    gateways: HashMap<GatewaySetup, GatewayProcess>,
+}
+
+impl Rig {
+    /// Starts what `scenarios` need. `tenants` is how many tenants the setup with many of them has.
+    pub(crate) fn start(binary: PathBuf, tenants: usize, scenarios: &[Scenario]) -> Result<Self, BenchError> {
+        let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
+        let certificates = CertificateFiles::create(directory.path())?;
+        let mut rig = Rig {
+            binary,
+            directory,
+            tenants,
+            certificates,
+            plugins: HashMap::new(),
+            tls_plugin: None,
+            unix_plugin: None,
+            raw: None,
+            bare: HashMap::new(),
+            gateways: HashMap::new(),
+        };
+        for scenario in scenarios {
+            match scenario.subject {
+                Subject::RawServer | Subject::RawClient => rig.start_raw()?,
+                Subject::Bare(plugins) => rig.start_bare(plugins)?,
+                Subject::Gateway(setup) => rig.start_setup(setup)?,
+            }
+        }
+        Ok(rig)
+    }
+
+    fn start_raw(&mut self) -> Result<(), BenchError> {
+        if self.raw.is_none() {
+            self.raw = Some(RoleProcess::start(&["raw-server"])?);
+        }
+        Ok(())
+    }
+
+    fn start_bare(&mut self, plugins: usize) -> Result<(), BenchError> {
+        if !self.bare.contains_key(&plugins) {
+            let addresses = self.tcp_plugins(&ECHO_NAMES[..plugins])?;
+            let addresses = addresses.iter().map(|(_, address)| &**address);
+            let arguments: Vec<_> = std::iter::once("bare").chain(addresses).collect();
+            self.bare.insert(plugins, RoleProcess::start(&arguments)?);
+        }
+        Ok(())
+    }
+
+    fn start_setup(&mut self, setup: GatewaySetup) -> Result<(), BenchError> {
+        if self.gateways.contains_key(&setup) {
+            return Ok(());
+        }
+        let config = match setup {
+            GatewaySetup::Echo(plugins) => {
+                gateway_config::chain(&borrowed(&self.tcp_plugins(&ECHO_NAMES[..plugins])?))
+            }
+            GatewaySetup::Patch => gateway_config::chain(&borrowed(&self.tcp_plugins(&[PATCH_NAME])?)),
+            GatewaySetup::Wait(plugins) => {
+                gateway_config::chain(&borrowed(&self.tcp_plugins(&WAIT_NAMES[..plugins])?))
+            }
+            GatewaySetup::OneTenant => {
+                let plugins = self.tcp_plugins(&ECHO_NAMES[..1])?;
+                gateway_config::one_step_for_each_tenant(1, &borrowed(&plugins))
+            }
+            GatewaySetup::ManyTenants => {
+                let plugins = self.tcp_plugins(&ECHO_NAMES)?;
+                gateway_config::one_step_for_each_tenant(self.tenants, &borrowed(&plugins))
+            }
+            GatewaySetup::UnixPlugin => {
+                let address = format!("unix://{}/{}.sock", self.directory.path().display(), ECHO_NAMES[0]);
+                let plugin = RoleProcess::start(&["plugin", ECHO_NAMES[0], &address])?;
+                let plugin = self.unix_plugin.insert(plugin);
+                gateway_config::chain(&[(ECHO_NAMES[0], &plugin.address)])
+            }
+            GatewaySetup::Tls => {
+                let [certificate, key] = [&self.certificates.certificate, &self.certificates.key]
+                    .map(|path| path.display().to_string());
+                let plugin = RoleProcess::start(&["tls-plugin", &certificate, &key])?;
+                let plugin = self.tls_plugin.insert(plugin);
+                gateway_config::tls_chain(&[(ECHO_NAMES[0], &plugin.address)], &self.certificates)
+            }
+        };
+        let gateway = self.start_gateway(&config)?;
+        self.gateways.insert(setup, gateway);
+        Ok(())
+    }
+
+    /// Starts a gateway that doesn't stay.
+    pub(crate) fn start_gateway(&self, config: &Value) -> Result<GatewayProcess, BenchError> {
+        GatewayProcess::start(&self.binary, config)
+    }
+
+    /// The names and addresses of plugins over TCP. Starts those that don't run.
+    pub(crate) fn tcp_plugins(
+        &mut self,
+        names: &[&'static str],
+    ) -> Result<Vec<(&'static str, String)>, BenchError> {
+        let mut addresses = Vec::with_capacity(names.len());
+        for name in names {
+            if !self.plugins.contains_key(name) {
+                self.plugins.insert(name, RoleProcess::start(&["plugin", name, "http://127.0.0.1:0"])?);
+            }
+            addresses.push((*name, self.plugins[name].address.clone()));
+        }
+        Ok(addresses)
+    }
+
+    /// The address of the raw server.
+    pub(crate) fn raw_address(&self) -> Result<&str, BenchError> {
+        Ok(&self.raw.as_ref().ok_or("the raw server was not started")?.address)
+    }
+
+    /// The process that `scenario` measures.
+    pub(crate) fn pid(&self, scenario: &Scenario) -> Result<u32, BenchError> {
+        let pid = match scenario.subject {
+            Subject::RawServer => self.raw.as_ref().map(RoleProcess::id),
+            // It is started for each measurement.
+            Subject::RawClient => None,
+            Subject::Bare(plugins) => self.bare.get(&plugins).map(RoleProcess::id),
+            Subject::Gateway(setup) => self.gateways.get(&setup).map(GatewayProcess::id),
+        };
+        pid.ok_or_else(|| format!("{scenario}: the process was not started").into())
+    }
+
+    /// What the callers of `scenario` call.
+    pub(crate) fn target(&self, scenario: &Scenario) -> Result<Target, BenchError> {
+        let address = match scenario.subject {
+            Subject::RawServer | Subject::RawClient => self.raw.as_ref().map(|raw| &raw.address),
+            Subject::Bare(plugins) => self.bare.get(&plugins).map(|bare| &bare.address),
+            Subject::Gateway(setup) => self.gateways.get(&setup).map(|gateway| &gateway.data_addr),
+        };
+        let address = address.ok_or_else(|| format!("{scenario}: the process was not started"))?;
+        let has_tls = scenario.subject == Subject::Gateway(GatewaySetup::Tls);
+        let ca = has_tls.then(|| std::fs::read(&self.certificates.ca)).transpose()?;
+        Ok(Target {
+            address: address.trim_start_matches("http://").to_owned(),
+            protocol: scenario.protocol,
+            payload: scenario.payload,
+            tokens: self.tokens(scenario)?,
+            ca,
+        })
+    }
+
+    fn tokens(&self, scenario: &Scenario) -> Result<Vec<String>, BenchError> {
+        let token = |number| gateway_config::token(&gateway_config::tenant_id(number));
+        match (scenario.payload, scenario.subject) {
+            (Payload::EveryPoint, Subject::Gateway(GatewaySetup::ManyTenants)) => {
+                (0..self.tenants).map(token).collect()
+            }
+            (Payload::EveryPoint, _) => Ok(vec![token(0)?]),
+            _ => Ok(vec![gateway_config::token(TENANT)?]),
+        }
+    }
+}
+
+/// Plugins as a configuration takes them.
+pub(crate) fn borrowed<'a>(plugins: &'a [(&'static str, String)]) -> Vec<PluginAddress<'a>> {
+    plugins.iter().map(|(name, address)| (*name, &**address)).collect()
+}
