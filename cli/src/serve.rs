@@ -33,7 +33,7 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     match ended {
         Ok(()) => Exit::ok(),
         Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
-        Err(error @ RunError::Socket { .. }) => Exit::failure(error.to_string()),
+        Err(error @ (RunError::Socket { .. } | RunError::Workers(_))) => Exit::failure(error.to_string()),
         Err(error @ RunError::Listen { key, .. }) => Exit::failure(format!("{error}; {}", elsewhere(key))),
     }
 }

@@ -38,6 +38,7 @@ use crate::{
     net::{
         server,
         unix_listener::{self, SocketFile},
+        worker::Workers,
     },
     ops::status::StatusSource,
     registry::operations::Operations,
@@ -85,6 +86,9 @@ pub enum RunError {
         /// The cause and the remedy.
         why: String,
     },
+    /// The system refuses a thread or its event queue.
+    #[error("the workers can't be started: {0}")]
+    Workers(io::Error),
     /// A required plugin is missing.
     #[error(transparent)]
     Missing(#[from] MissingPlugin),
@@ -193,6 +197,7 @@ impl App {
             None => None,
         };
         let local = self.listen_locally().await?;
+        let workers = Workers::start(server.workers()).map(Arc::new).map_err(RunError::Workers)?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = ShutdownPhases::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway.snapshots), lifecycle.draining.clone());
@@ -204,8 +209,8 @@ impl App {
         let connections = lifecycle.connections.clone();
         // Track the listener like a connection: the tracker can't finish while connections are still
         // accepted.
-        let serving =
-            server::serve(data, self.tls.clone(), edge, lifecycle.data_drain(), connections.clone());
+        let (drain, tls) = (lifecycle.data_drain(), self.tls.clone());
+        let serving = server::serve_on(Arc::clone(&workers), data, tls, edge, drain, connections.clone());
         connections.spawn(serving);
         let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
         let overview = StatusSource::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
@@ -232,7 +237,16 @@ impl App {
         self.first.start(&[], &lifecycle.ended);
         let (certificates, ended) = (self.workshop.certificates.clone(), lifecycle.ended.clone());
         tokio::spawn(async move { certificates.follow(ended).await });
-        Ok(BoundGateway { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
+        Ok(BoundGateway {
+            app: self,
+            data_addr,
+            ops_addr,
+            admin_socket,
+            workers,
+            lifecycle,
+            readiness,
+            health,
+        })
     }
 
     /// The operations on the registry, or on the file if there is none.
@@ -270,6 +284,7 @@ pub struct BoundGateway {
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     admin_socket: Option<SocketFile>,
+    workers: Arc<Workers>,
     lifecycle: ShutdownPhases,
     readiness: Arc<Readiness>,
     health: HealthReporter,
@@ -283,7 +298,8 @@ impl BoundGateway {
     /// If a required plugin of the file is missing.
     pub async fn start(self) -> Result<RunningGateway, RunError> {
         crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
-        let BoundGateway { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
+        let BoundGateway { app, data_addr, ops_addr, admin_socket, workers, lifecycle, readiness, health } =
+            self;
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
@@ -306,6 +322,7 @@ impl BoundGateway {
             data_addr,
             ops_addr,
             admin_socket,
+            workers,
             lifecycle,
             health,
             reload,
@@ -324,6 +341,7 @@ pub struct RunningGateway {
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     admin_socket: Option<SocketFile>,
+    workers: Arc<Workers>,
     lifecycle: ShutdownPhases,
     health: HealthReporter,
     reload: Reconciler,
@@ -355,8 +373,17 @@ impl RunningGateway {
     /// Runs until a first `stop` resolves, then drains. A second `stop` after the first cuts the drain
     /// short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let RunningGateway { changes, gateway, started, admin_socket, lifecycle, health, mut reload, .. } =
-            self;
+        let RunningGateway {
+            changes,
+            gateway,
+            started,
+            admin_socket,
+            workers,
+            lifecycle,
+            health,
+            mut reload,
+            ..
+        } = self;
         tokio::select! {
             () = reload.run(changes) => {}
             () = stop() => {}
@@ -372,6 +399,8 @@ impl RunningGateway {
         drain::take_leave(&lifecycle.operators).await;
         drop(admin_socket);
         reload.close().await;
+        // Last: the connections to plugins are theirs.
+        drop(workers);
     }
 }
 

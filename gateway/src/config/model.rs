@@ -6,8 +6,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::SocketAddr,
+    num::NonZeroUsize,
     path::PathBuf,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -150,6 +152,18 @@ pub struct Server {
     pub admin_socket: Option<PathBuf>,
     /// TLS on the data and the admin port; absent: plaintext.
     pub tls: Option<ServerTls>,
+    /// Threads that serve the data port. Each makes its own connections to plugins. Absent: one for each core that the
+    /// process may use.
+    #[schemars(range(min = 1, max = 1024))]
+    pub workers: Option<NonZeroUsize>,
+}
+
+impl Server {
+    /// The number of workers.
+    pub fn workers(&self) -> NonZeroUsize {
+        let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        self.workers.unwrap_or_else(cores)
+    }
 }
 
 /// Certificate of a listener, and whom it lets in. Changed files are taken into use within 10 s.
@@ -172,6 +186,7 @@ impl Default for Server {
             admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
             admin_socket: None,
             tls: None,
+            workers: None,
         }
     }
 }

@@ -14,6 +14,7 @@ const RESTART_KEYS: &[(&str, KeyComparison)] = &[
     ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
     ("server.admin_socket", |a, b| a.server.admin_socket == b.server.admin_socket),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
+    ("server.workers", |a, b| a.server.workers == b.server.workers),
     ("drain", |a, b| a.drain == b.drain),
     ("store", |a, b| a.store == b.store),
     ("log", |a, b| a.log == b.log),

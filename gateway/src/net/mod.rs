@@ -9,4 +9,5 @@ pub mod read_after_write_error;
 pub mod server;
 pub mod tracked_body;
 pub mod unix_listener;
+pub(crate) mod worker;
 pub(crate) mod write_buffer;

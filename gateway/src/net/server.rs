@@ -26,6 +26,7 @@ use crate::{
         prefixed_io::PrefixedIo,
         tracked_body::Unsent,
         unix_listener::{LocalUser, WithPeerCred},
+        worker::Workers,
         write_buffer::WriteBuffer,
     },
     tls,
@@ -87,8 +88,33 @@ pub async fn serve(
     drain: DrainSignals,
     connections: TaskTracker,
 ) {
-    let begin = |stream| connection(stream, tls.clone(), edge.clone(), drain.clone(), TIMEOUTS);
-    accept(|| async { Ok(listener.accept().await?.0) }, begin, &drain, connections).await;
+    let begin = |stream| {
+        connections.spawn(connection(stream, tls.clone(), edge.clone(), drain.clone(), TIMEOUTS));
+    };
+    accept(|| async { Ok(listener.accept().await?.0) }, begin, &drain).await;
+}
+
+/// The same, and the connections run on `workers`.
+pub(crate) async fn serve_on(
+    workers: Arc<Workers>,
+    listener: TcpListener,
+    tls: Option<tls::Server>,
+    edge: impl RequestHandler,
+    drain: DrainSignals,
+    connections: TaskTracker,
+) {
+    // A stream belongs to the runtime that made it, so each worker makes its own of the accepted one.
+    let accepted = || async { listener.accept().await?.0.into_std() };
+    let begin = |stream| {
+        let (tls, edge, drain) = (tls.clone(), edge.clone(), drain.clone());
+        workers.spawn(&connections, async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection(stream, tls, edge, drain, TIMEOUTS).await,
+                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+            }
+        });
+    };
+    accept(accepted, begin, &drain).await;
 }
 
 /// The same for a Unix socket, without TLS. Each request carries the [`LocalUser`] who sent it.
@@ -106,20 +132,15 @@ pub async fn serve_local(
     let begin = |(stream, user)| {
         let edge = WithPeerCred { edge: edge.clone(), user };
         let drain = drain.clone();
-        async move { converse(begin_local(stream), edge, drain, TIMEOUTS).await }
+        connections.spawn(async move { converse(begin_local(stream), edge, drain, TIMEOUTS).await });
     };
-    accept(accepted, begin, &drain, connections).await;
+    accept(accepted, begin, &drain).await;
 }
 
-/// Accepts connections, and starts each one as a task of `connections`, until `drain`.
-async fn accept<S, A, C>(
-    accepted: impl Fn() -> A,
-    begin: impl Fn(S) -> C,
-    drain: &DrainSignals,
-    connections: TaskTracker,
-) where
+/// Accepts connections, and begins each one, until `drain`.
+async fn accept<S, A>(accepted: impl Fn() -> A, begin: impl Fn(S), drain: &DrainSignals)
+where
     A: Future<Output = io::Result<S>>,
-    C: Future<Output = ()> + Send + 'static,
 {
     let last = async {
         drain.goaway.cancelled().await;
@@ -143,9 +164,7 @@ async fn accept<S, A, C>(
             }
         }
         match accepted {
-            Ok(stream) => {
-                connections.spawn(begin(stream));
-            }
+            Ok(stream) => begin(stream),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;

@@ -28,6 +28,7 @@ use crate::{
     net::{
         connection_task::{ConnectionTask, StreamExecutor},
         read_after_write_error::IgnoreWriteErrors,
+        worker::WorkerId,
         write_buffer::WriteBuffer,
     },
     upstream::{
@@ -81,6 +82,8 @@ pub(super) struct Connection {
     scheme: Scheme,
     authority: Authority,
     closed: CancellationToken,
+    /// The worker that serves the connection; `None` if no worker does.
+    worker: Option<WorkerId>,
     /// Whether the connection can't be intercepted: TLS, a Unix socket, loopback, or in process.
     pub(super) private: bool,
 }
@@ -132,7 +135,8 @@ impl Connection {
             }
             task.finish().await;
         });
-        Ok(Connection { sender: RequestSender::Http2(sender), scheme, authority, closed, private })
+        let (sender, worker) = (RequestSender::Http2(sender), WorkerId::current());
+        Ok(Connection { sender, scheme, authority, closed, worker, private })
     }
 
     /// A connection to `service` in this process.
@@ -142,6 +146,7 @@ impl Connection {
             scheme: Scheme::HTTP,
             authority: Authority::from_static("in-process"),
             closed: CancellationToken::new(),
+            worker: None,
             private: true,
         }
     }
@@ -153,6 +158,11 @@ impl Connection {
             }
             RequestSender::InProcess(_) => false,
         }
+    }
+
+    /// Whether calls over it stay on the caller's thread, or the caller is not on a worker.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_in_process() || self.worker == WorkerId::current()
     }
 
     /// Whether the plugin is built in.

@@ -38,15 +38,6 @@ use crate::{
     },
 };
 
-/// Most connections to one address.
-const MAX_CONNECTIONS: usize = 4;
-/// Another connection is made when each existing one carries this many calls: on either side, one task serves
-/// a connection.
-const CALLS_PER_CONNECTION: usize = 16;
-
-/// Minimum delay after an additional connection failed.
-const SCALE_UP_RETRY_DELAY: Duration = Duration::from_secs(5);
-
 const SHUTTING_DOWN_MESSAGE: &str = "the gateway is closing this endpoint";
 
 pub(super) struct Endpoint {
@@ -61,7 +52,7 @@ pub(super) struct Endpoint {
     /// The count of answered calls at the last health check.
     answered_before: AtomicU64,
     /// An additional connection is being made, or failed a moment ago.
-    growing: AtomicBool,
+    pub(super) growing: AtomicBool,
     pub(super) lives: ArcSwap<Vec<Arc<ReadyConnection>>>,
     dials: SingleFlight<Result<Arc<ReadyConnection>, ConnectError>>,
     /// Serialises Initialize across all connections.
@@ -114,10 +105,13 @@ impl Endpoint {
         self.transport.address()
     }
 
-    /// The least busy of the connections that are not known to have ended.
+    /// The least busy of the connections that are not known to have ended, of this thread's worker if it has one.
     pub(super) fn live(&self) -> Option<Arc<ReadyConnection>> {
         let lives = self.lives.load();
-        usable_of(&lives).min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
+        let order = |live: &&Arc<ReadyConnection>| {
+            (!live.is_initialised(), !live.connection.is_local(), live.in_flight())
+        };
+        usable_of(&lives).min_by_key(order).map(Arc::clone)
     }
 
     /// `Some(true)` if a connection is initialised, `Some(false)` if there are only uninitialised ones,
@@ -156,27 +150,7 @@ impl Endpoint {
 
     /// A connection in use, or a new one that was described and accepted.
     pub(super) async fn dial(self: &Arc<Self>) -> Result<Arc<ReadyConnection>, ConnectError> {
-        self.connect_unless(|endpoint| endpoint.live().map(Ok)).await
-    }
-
-    /// Makes another connection in the background if every existing one carries many calls.
-    pub(super) fn grow(self: &Arc<Self>, live: &ReadyConnection) {
-        let is_enough = live.in_flight() < CALLS_PER_CONNECTION || live.connection.is_in_process();
-        if is_enough || self.usable().len() >= MAX_CONNECTIONS || self.growing.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let endpoint = Arc::clone(self);
-        tokio::spawn(async move {
-            // Calls already have a connection, so a failure here only shows in the status.
-            let grown = match endpoint.connect_unless(|_| None).await {
-                Ok(live) if !live.is_initialised() => endpoint.initialise(&live, 0).await.is_ok(),
-                grown => grown.is_ok(),
-            };
-            if !grown {
-                tokio::time::sleep(SCALE_UP_RETRY_DELAY).await;
-            }
-            endpoint.growing.store(false, Ordering::Release);
-        });
+        self.connect_unless(|endpoint| endpoint.live().map(Ok), None).await
     }
 
     /// Replaces connections that are too old. The new one serves before the old one is withdrawn.
@@ -192,29 +166,31 @@ impl Endpoint {
         if aged.is_empty() {
             return;
         }
-        let Ok(live) = self.connect_unless(fresh).await else { return };
+        let Ok(live) = self.connect_unless(fresh, None).await else { return };
         if live.is_initialised() || self.initialise(&live, 0).await.is_ok() {
             aged.iter().for_each(|live| live.withdraw());
             self.forget_ended();
         }
     }
 
+    /// `beside` is the connection that another one is made for.
     pub(super) async fn connect_unless(
         self: &Arc<Self>,
         enough: impl FnOnce(&Self) -> Option<Result<Arc<ReadyConnection>, ConnectError>>,
+        beside: Option<Arc<ReadyConnection>>,
     ) -> Result<Arc<ReadyConnection>, ConnectError> {
         let dialled = self.dials.join(
             || enough(self),
             || {
                 let endpoint = Arc::clone(self);
                 let span = control_call::handshake_span(&self.registration, self.address());
-                async move { endpoint.connect().await }.instrument(span)
+                async move { endpoint.connect(beside.as_deref()).await }.instrument(span)
             },
         );
         dialled.await.unwrap_or_else(|| Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())))
     }
 
-    async fn connect(&self) -> Result<Arc<ReadyConnection>, ConnectError> {
+    async fn connect(&self, beside: Option<&ReadyConnection>) -> Result<Arc<ReadyConnection>, ConnectError> {
         if self.status.why() == Why::ShuttingDown {
             return Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into()));
         }
@@ -225,7 +201,7 @@ impl Endpoint {
             ConnectError::Away(error.detail)
         })?;
         let connection = Arc::new(connection);
-        match self.handshake(&connection).await {
+        match self.handshake(&connection, beside).await {
             Ok(live) => Ok(live),
             Err(DescribeError::Away(why, detail)) => {
                 self.trouble(why, &detail);
@@ -263,14 +239,25 @@ impl Endpoint {
         }
     }
 
-    async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<ReadyConnection>, DescribeError> {
+    async fn handshake(
+        &self,
+        connection: &Arc<Connection>,
+        beside: Option<&ReadyConnection>,
+    ) -> Result<Arc<ReadyConnection>, DescribeError> {
         let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
         let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
         let accepted = manifest_validation::judge(plugin, described, before.as_deref())?;
-        let config = Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?);
+        // One process keeps one configuration, even if a secret has changed since.
+        let same = |live: &&ReadyConnection| {
+            live.accepted.version() == accepted.version() && self.is_delivered(&live.config)
+        };
+        let config = match beside.filter(same) {
+            Some(live) => Arc::clone(&live.config),
+            None => Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?),
+        };
         prepared.store(Some(Arc::clone(&config)));
-        let known = self.lock_delivered_digest().as_ref() == Some(&config.digest);
+        let known = self.is_delivered(&config);
         let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
         let admitted = manifests.admit(&live);
         let admission = admitted.map_err(|accepted| mismatch(&accepted, &live))?;
@@ -287,6 +274,10 @@ impl Endpoint {
             self.breakers.note_reached(Instant::now());
         }
         Ok(live)
+    }
+
+    fn is_delivered(&self, config: &PreparedConfig) -> bool {
+        self.lock_delivered_digest().as_ref() == Some(&config.digest)
     }
 
     fn lock_delivered_digest(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
@@ -478,6 +469,6 @@ fn mismatch(accepted: &AcceptedManifest, live: &ReadyConnection) -> DescribeErro
     DescribeError::Out { why: Why::ManifestMismatch, detail, wants: Some(wants) }
 }
 
-fn usable_of(lives: &[Arc<ReadyConnection>]) -> impl Iterator<Item = &Arc<ReadyConnection>> {
+pub(super) fn usable_of(lives: &[Arc<ReadyConnection>]) -> impl Iterator<Item = &Arc<ReadyConnection>> {
     lives.iter().filter(|live| live.is_usable())
 }

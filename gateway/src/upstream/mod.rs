@@ -40,6 +40,7 @@ mod registration;
 mod release;
 mod request;
 mod resolve;
+mod scale_up;
 mod state;
 mod supervisor;
 mod transport;

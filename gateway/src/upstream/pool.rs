@@ -239,7 +239,7 @@ impl Pool {
         let endpoint = Arc::clone(ticket.endpoint());
         match reach(&endpoint, point, deadline).await {
             Ok(live) => {
-                endpoint.grow(&live);
+                endpoint.scale_up(&live);
                 Ok(Route { live, ticket })
             }
             Err(failure) => {

@@ -27,6 +27,13 @@ pub(super) enum ConnectError {
     Out(Why, String, Arc<Connection>),
 }
 
+/// Another connection is made when each existing one carries this many calls: on either side, one task serves
+/// a connection.
+const CALLS_PER_CONNECTION: usize = 16;
+/// A worker makes its own connection after this many calls over another thread's, so that plugins with few calls
+/// have few connections.
+const CALLS_OVER_ANOTHERS: usize = 32;
+
 pub(super) struct ReadyConnection {
     pub(super) connection: Arc<Connection>,
     pub(super) accepted: Arc<AcceptedManifest>,
@@ -41,6 +48,8 @@ pub(super) struct ReadyConnection {
     pub(super) initializes: SingleFlight<Result<(), ConnectError>>,
     withdrawn: CancellationToken,
     in_flight: AtomicUsize,
+    /// Calls of workers that don't serve the connection.
+    visits: AtomicUsize,
     /// Whether the plugin has no health service: asked once per connection.
     lacks_health: AtomicBool,
     pub(super) since: Instant,
@@ -66,6 +75,7 @@ impl ReadyConnection {
             initializes: SingleFlight::new(),
             withdrawn: CancellationToken::new(),
             in_flight: AtomicUsize::new(0),
+            visits: AtomicUsize::new(0),
             lacks_health: AtomicBool::new(false),
             since: Instant::now(),
             handshake: Mutex::new((!known).then(Span::current)),
@@ -137,6 +147,14 @@ impl ReadyConnection {
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next call of this thread needs no other connection. Counts a call over another thread's.
+    pub(super) fn is_enough(&self) -> bool {
+        if self.connection.is_local() {
+            return self.in_flight() < CALLS_PER_CONNECTION || self.connection.is_in_process();
+        }
+        (self.visits.fetch_add(1, Ordering::Relaxed) + 1) % CALLS_OVER_ANOTHERS != 0
     }
 
     /// Counts a call for as long as the guard lives.

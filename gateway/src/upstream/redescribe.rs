@@ -75,8 +75,9 @@ pub(super) async fn describe(endpoint: &Arc<Endpoint>) -> Option<String> {
 /// Makes an initialised connection that is not one of `old`.
 async fn fresh(endpoint: &Arc<Endpoint>, old: &[Arc<ReadyConnection>]) -> Result<(), ConnectError> {
     let is_fresh = |live: &Arc<ReadyConnection>| !old.iter().any(|old| Arc::ptr_eq(old, live));
-    let live =
-        endpoint.connect_unless(|endpoint| endpoint.usable().into_iter().find(is_fresh).map(Ok)).await?;
+    let live = endpoint
+        .connect_unless(|endpoint| endpoint.usable().into_iter().find(is_fresh).map(Ok), None)
+        .await?;
     endpoint.initialise(&live, 0).await
 }
 

@@ -238,7 +238,7 @@ pub struct EndpointStatus {
     pub tenant_breakers_open: usize,
     /// Calls in flight.
     pub in_flight: usize,
-    /// Connections in use, 0 to 4.
+    /// Connections in use.
     pub connections: usize,
     /// What an operator would have to consent to. `None` if no consent is needed, or the endpoint is not
     /// connected.

@@ -20,6 +20,9 @@ admin_addr: {{ printf "%s:9091" .Values.listenAddress | quote }}
 {{- if .Values.adminSocket }}
 admin_socket: /run/hookgate/admin.sock
 {{- end }}
+{{- with .Values.workers }}
+workers: {{ . }}
+{{- end }}
 {{- if .Values.tls.enabled }}
 tls:
   cert_file: /tls/server/tls.crt

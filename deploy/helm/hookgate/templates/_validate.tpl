@@ -1,7 +1,7 @@
 {{/* Rejects invalid values before anything is installed. */}}
 {{- define "hookgate.validate" -}}
 {{- $config := .Values.config | default dict -}}
-{{- range $key, $values := dict "server" "listenAddress, tls and adminSocket" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
+{{- range $key, $values := dict "server" "listenAddress, tls, adminSocket and workers" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
 {{- if hasKey $config $key -}}
 {{- fail (printf "config.%s is written by the chart: set %s instead" $key $values) -}}
 {{- end -}}

@@ -274,6 +274,7 @@ fn pods_are_replaced_for_what_waits_for_a_restart() {
     let cases = [
         (&["server.data_addr", "server.ops_addr", "server.admin_addr"][..], "/listenAddress", json!("[::]")),
         (&["server.admin_socket"], "/adminSocket", json!(false)),
+        (&["server.workers"], "/workers", json!(2)),
         (&["server.tls", "server.tls.cert_file", "server.tls.key_file"], "/tls", tls.clone()),
         (&["server.tls.client_ca_file"], "/tls", clients),
         (&["drain.grace"], "/drain", json!({ "graceSeconds": 6 })),

@@ -263,6 +263,7 @@ fn at_restart(tls: Value) -> Vec<(&'static str, Value, &'static str)> {
         ("server.data_addr", json!("127.0.0.1:1"), "server.data_addr"),
         ("server.ops_addr", json!("127.0.0.1:1"), "server.ops_addr"),
         ("server.tls", tls, "server.tls"),
+        ("server.workers", json!(3), "server.workers"),
         ("store.apply_file", json!(false), "store"),
         ("store.last_good", json!("/nowhere/last-good.json"), "store"),
         ("store.url", json!("sqlite:/nowhere/hookgate.db"), "store"),
