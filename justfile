@@ -60,3 +60,8 @@ regenerate:
 bench *ARGUMENTS:
     cargo build --release --locked -p hookgate-cli -p hookgate-bench
     target/release/hookgate-bench --json target/bench.json {{ARGUMENTS}}
+
+# Instructions and allocations per call, compared with bench/costs.json. Needs valgrind.
+bench-check:
+    cargo build --release --locked -p hookgate-cli -p hookgate-bench
+    target/release/hookgate-bench --check-costs bench/costs.json

@@ -33,10 +33,14 @@ pub(crate) struct GatewayProcess {
 impl GatewayProcess {
     /// Starts `binary` with `config` and waits until it is ready.
     pub(crate) fn start(binary: &Path, config: &Value) -> Result<Self, BenchError> {
+        GatewayProcess::start_as(Command::new(binary), config)
+    }
+
+    /// The same for a `command` that takes the gateway's arguments.
+    pub(crate) fn start_as(mut command: Command, config: &Value) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
         let file = directory.path().join("hookgate.yaml");
         std::fs::write(&file, config.to_string())?; // JSON is YAML
-        let mut command = Command::new(binary);
         command.args(["serve", "--config"]).arg(&file).current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // The measured configuration is the file's.
@@ -45,7 +49,9 @@ impl GatewayProcess {
             command.env_remove(name);
         });
         let begun = Instant::now();
-        let mut child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
         let stderr = child.stderr.take().ok_or("standard error is not piped")?;
         let (data_addr, start_time) = (String::new(), Duration::ZERO);
         let mut gateway = GatewayProcess { child, _directory: directory, data_addr, start_time };

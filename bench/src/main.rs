@@ -17,8 +17,10 @@ use crate::{closed_loop::RunDurations, rounds::RunSize};
 
 mod bare;
 mod caller;
+mod callgrind;
 mod certificates;
 mod closed_loop;
+mod cost_check;
 mod footprint;
 mod formula;
 mod gateway_config;
@@ -67,6 +69,12 @@ struct Arguments {
     /// Measures the routing tables and the registry of 10 to 10,000 tenants instead.
     #[arg(long, conflicts_with = "memory")]
     scale: bool,
+    /// Compares instructions and allocations per call with FILE instead. Needs valgrind.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "scale"])]
+    check_costs: Option<PathBuf>,
+    /// Writes them to FILE instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "scale", "check_costs"])]
+    record_costs: Option<PathBuf>,
     #[command(subcommand)]
     role: Option<Command>,
 }
@@ -109,6 +117,10 @@ async fn main() -> ExitCode {
 type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn bench(arguments: &Arguments) -> Result<(), BenchError> {
+    if let Some(file) = arguments.check_costs.as_ref().or(arguments.record_costs.as_ref()) {
+        let binary = gateway_process::binary(arguments.gateway.as_deref())?;
+        return cost_check::run(&binary, file, arguments.record_costs.is_some()).await;
+    }
     let json = match arguments {
         Arguments { memory: true, .. } => memory(arguments).await?,
         Arguments { scale: true, .. } => scale(arguments)?,

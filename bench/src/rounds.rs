@@ -13,7 +13,7 @@ use crate::{
     process::RoleProcess,
     rig::Rig,
     rows::Row,
-    scenario::{Pacing, Sample, Scenario, Subject},
+    scenario::{LoadModel, Sample, Scenario, Subject},
 };
 
 /// How much is measured.
@@ -96,7 +96,7 @@ impl MeasurementPlan {
             }
             for scenario in row.formula.scenarios() {
                 // The rate of an open loop follows from what was measured before it.
-                let is_open = scenario.pacing == Pacing::HalfOfCapacity;
+                let is_open = scenario.load == LoadModel::HalfOfCapacity;
                 for needed in is_open.then_some(Scenario::CAPACITY).into_iter().chain([scenario]) {
                     if !scenarios.contains(&needed) {
                         scenarios.push(needed);
@@ -122,9 +122,9 @@ async fn measure(
         return raw_client(rig, scenario, durations).await;
     }
     let (target, pid) = (rig.target(scenario)?, rig.pid(scenario)?);
-    let measured = match scenario.pacing {
-        Pacing::Closed => closed_loop::measure(&target, scenario.concurrency, durations, pid).await?,
-        Pacing::HalfOfCapacity => {
+    let measured = match scenario.load {
+        LoadModel::Closed => closed_loop::measure(&target, scenario.concurrency, durations, pid).await?,
+        LoadModel::HalfOfCapacity => {
             let capacity = round.samples.get(&Scenario::CAPACITY).ok_or("the capacity is unknown")?;
             let rate = capacity.calls_per_second / 2.0;
             open_loop::measure(&target, scenario.concurrency, rate, durations, pid).await?

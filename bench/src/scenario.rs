@@ -35,7 +35,7 @@ pub(crate) enum GatewaySetup {
 
 /// When callers make their calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pacing {
+pub(crate) enum LoadModel {
     /// Each makes its next call when it has an answer.
     Closed,
     /// At half of the rate that [`Scenario::CAPACITY`] had.
@@ -48,7 +48,7 @@ pub(crate) struct Scenario {
     pub(crate) subject: Subject,
     pub(crate) protocol: Protocol,
     pub(crate) payload: Payload,
-    pub(crate) pacing: Pacing,
+    pub(crate) load: LoadModel,
     /// Calls in flight; in an open loop, connections.
     pub(crate) concurrency: usize,
 }
@@ -63,7 +63,7 @@ impl Scenario {
             subject,
             protocol: Protocol::Grpc,
             payload: Payload::ToolCall,
-            pacing: Pacing::Closed,
+            load: LoadModel::Closed,
             concurrency,
         }
     }
@@ -81,7 +81,7 @@ impl Scenario {
     }
 
     pub(crate) const fn at_half_of_capacity(self) -> Self {
-        Scenario { pacing: Pacing::HalfOfCapacity, ..self }
+        Scenario { load: LoadModel::HalfOfCapacity, ..self }
     }
 }
 
@@ -111,9 +111,9 @@ impl fmt::Display for Scenario {
             Payload::LargeContent => write!(f, ", content of 256 KiB")?,
             Payload::EveryPoint => write!(f, ", every point")?,
         }
-        match self.pacing {
-            Pacing::Closed => Ok(()),
-            Pacing::HalfOfCapacity => write!(f, ", open loop"),
+        match self.load {
+            LoadModel::Closed => Ok(()),
+            LoadModel::HalfOfCapacity => write!(f, ", open loop"),
         }
     }
 }

@@ -116,6 +116,8 @@ mod tests {
         invoke::BeforeToolCall,
     };
 
+    const MAX_FUTURE_BYTES: usize = 9 << 10;
+
     fn size_of_service<S>(_: impl Fn(&Arc<Gateway>) -> S) -> usize {
         size_of::<S>()
     }
@@ -125,5 +127,17 @@ mod tests {
         let json = size_of_service(call::<BeforeToolCall, JsonProtocol>);
         let grpc = size_of_service(call::<BeforeToolCall, GrpcProtocol>);
         assert_eq!([json, grpc], [size_of::<Arc<Gateway>>(); 2]);
+    }
+
+    fn size_of_future<S: HttpService>(_: impl Fn(&Arc<Gateway>) -> S) -> usize {
+        size_of::<S::Future>()
+    }
+
+    /// It is moved into a box once, and each poll goes through it.
+    #[test]
+    fn the_future_of_a_call_stays_small() {
+        let json = size_of_future(call::<BeforeToolCall, JsonProtocol>);
+        let grpc = size_of_future(call::<BeforeToolCall, GrpcProtocol>);
+        assert!(json.max(grpc) <= MAX_FUTURE_BYTES, "{json} bytes over HTTP, {grpc} over gRPC");
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     scripted::{
-        FAIL, LIMITS, SKIP, Script, Scripted, Setup, cancels, context, continues, outcomes, payload, rename,
+        FAIL, LIMITS, SKIP, Script, ScriptedPlugins, Setup, cancels, context, continues, outcomes, payload,
+        rename,
     },
     *,
 };
@@ -29,7 +30,7 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// The plugins that were called, in order.
-fn called(plugins: &Scripted) -> Vec<usize> {
+fn called(plugins: &ScriptedPlugins) -> Vec<usize> {
     plugins.called.lock().expect("no panic").iter().map(|call| call.0).collect()
 }
 

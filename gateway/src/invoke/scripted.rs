@@ -42,7 +42,7 @@ pub(super) enum Script {
 }
 
 #[derive(Default)]
-pub(super) struct Scripted {
+pub(super) struct ScriptedPlugins {
     pub(super) scripts: HashMap<usize, Script>,
     /// How long each plugin takes; nothing without an entry.
     pub(super) delays: HashMap<usize, Duration>,
@@ -58,10 +58,10 @@ pub(super) fn tool_call<P: ExtensionPoint>(payload: &P::Payload) -> BeforeToolCa
 }
 
 /// A call of a plugin that takes one at a time.
-struct BusyPlugin<'s>(&'s Scripted, usize);
+struct BusyPlugin<'s>(&'s ScriptedPlugins, usize);
 
 impl<'s> BusyPlugin<'s> {
-    fn enter(plugins: &'s Scripted, plugin: usize) -> Option<Self> {
+    fn enter(plugins: &'s ScriptedPlugins, plugin: usize) -> Option<Self> {
         let is_free = plugins.busy.lock().expect("no panic").insert(plugin);
         is_free.then(|| BusyPlugin(plugins, plugin))
     }
@@ -73,7 +73,7 @@ impl Drop for BusyPlugin<'_> {
     }
 }
 
-impl Plugins for Scripted {
+impl Plugins for ScriptedPlugins {
     async fn call<P: ExtensionPoint>(
         &self,
         step: &Step,
@@ -122,7 +122,7 @@ impl Plugins for Scripted {
 
 #[derive(Default)]
 pub(super) struct Setup {
-    pub(super) plugins: Scripted,
+    pub(super) plugins: ScriptedPlugins,
     pub(super) steps: Vec<Step>,
 }
 
@@ -184,7 +184,7 @@ impl Setup {
         Plan { steps, digest: "digest".into() }
     }
 
-    pub(super) async fn run(self) -> (ChainOutcome<BeforeToolCall>, Scripted) {
+    pub(super) async fn run(self) -> (ChainOutcome<BeforeToolCall>, ScriptedPlugins) {
         let (plan, ctx) = (self.plan(), context());
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
         let mut broken_off = Vec::new();

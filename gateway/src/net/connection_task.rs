@@ -6,7 +6,7 @@
 //! Envoy or linkerd does. Other connections use the other threads.
 //!
 //! A turn of the task polls all that is ready. Its writes are collected and leave together at its end
-//! ([`WriteBuffer`]).
+//! ([`WriteFlusher`]).
 
 use std::{
     panic::AssertUnwindSafe,
@@ -127,7 +127,6 @@ impl<S: AsyncWrite + Unpin> ConnectionTask<S> {
 mod tests {
     use std::{
         convert::Infallible,
-        io,
         pin::pin,
         sync::atomic::{AtomicUsize, Ordering},
     };
@@ -136,45 +135,17 @@ mod tests {
     use http::{Request, Response};
     use hyper::{client::conn::http2, service::service_fn};
     use hyper_util::{rt::TokioIo, server::conn::auto};
-    use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
+    use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::net::write_buffer::WriteBuffer;
-
-    /// Counts the writes that reach the stream.
-    struct CountedStream(DuplexStream, Arc<AtomicUsize>);
-
-    impl AsyncRead for CountedStream {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            buf: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_read(cx, buf)
-        }
-    }
-
-    impl AsyncWrite for CountedStream {
-        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            Pin::new(&mut self.0).poll_write(cx, buf)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_flush(cx)
-        }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_shutdown(cx)
-        }
-    }
+    use crate::net::write_buffer::{WriteBuffer, tests::CountedStream};
 
     /// A task whose writes are counted.
     fn task(
         stream: DuplexStream,
     ) -> (TokioIo<WriteBuffer<CountedStream>>, ConnectionTask<CountedStream>, Arc<AtomicUsize>) {
         let writes = Arc::new(AtomicUsize::new(0));
-        let (stream, flusher) = WriteBuffer::new(CountedStream(stream, Arc::clone(&writes)));
+        let (stream, flusher) = WriteBuffer::new(CountedStream { stream, writes: Arc::clone(&writes) });
         (TokioIo::new(stream), ConnectionTask::new(StreamExecutor::default(), flusher), writes)
     }
 

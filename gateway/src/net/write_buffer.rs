@@ -20,12 +20,12 @@ const MAX_COPIED_BYTES: usize = 4 << 10;
 const CAPACITY: usize = 32 << 10;
 
 /// Reads like the inner stream, and collects writes.
-pub(crate) struct WriteBuffer<S>(Arc<Mutex<Collected<S>>>);
+pub(crate) struct WriteBuffer<S>(Arc<Mutex<PendingWrites<S>>>);
 
 /// Writes what a [`WriteBuffer`] collected.
-pub(crate) struct WriteFlusher<S>(Arc<Mutex<Collected<S>>>);
+pub(crate) struct WriteFlusher<S>(Arc<Mutex<PendingWrites<S>>>);
 
-struct Collected<S> {
+struct PendingWrites<S> {
     stream: S,
     bytes: BytesMut,
     /// The stream didn't take all bytes of an earlier turn.
@@ -37,18 +37,18 @@ struct Collected<S> {
 impl<S> WriteBuffer<S> {
     /// A buffer in front of `stream`, and what empties it.
     pub(crate) fn new(stream: S) -> (Self, WriteFlusher<S>) {
-        let collected = Collected { stream, bytes: BytesMut::new(), is_blocked: false, error: None };
-        let collected = Arc::new(Mutex::new(collected));
-        (WriteBuffer(Arc::clone(&collected)), WriteFlusher(collected))
+        let pending = PendingWrites { stream, bytes: BytesMut::new(), is_blocked: false, error: None };
+        let pending = Arc::new(Mutex::new(pending));
+        (WriteBuffer(Arc::clone(&pending)), WriteFlusher(pending))
     }
 }
 
 /// Only the connection's task locks it, so nobody waits.
-fn lock<S>(collected: &Mutex<Collected<S>>) -> MutexGuard<'_, Collected<S>> {
-    collected.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<S>(pending: &Mutex<PendingWrites<S>>) -> MutexGuard<'_, PendingWrites<S>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: AsyncWrite + Unpin> Collected<S> {
+impl<S: AsyncWrite + Unpin> PendingWrites<S> {
     /// Writes everything collected so far.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.error.take() {
@@ -89,17 +89,17 @@ impl<S: AsyncWrite + Unpin> Collected<S> {
 impl<S: AsyncWrite + Unpin> WriteFlusher<S> {
     /// Writes everything collected so far. An error is kept for the next write.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let collected = &mut *lock(&self.0);
-        if collected.error.is_some() {
+        let pending = &mut *lock(&self.0);
+        if pending.error.is_some() {
             return Poll::Ready(());
         }
-        let flushed = match ready!(collected.poll_empty(cx)) {
-            Ok(()) => ready!(Pin::new(&mut collected.stream).poll_flush(cx)),
+        let flushed = match ready!(pending.poll_empty(cx)) {
+            Ok(()) => ready!(Pin::new(&mut pending.stream).poll_flush(cx)),
             Err(error) => Err(error),
         };
         if let Err(error) = flushed {
-            collected.bytes.clear();
-            collected.error = Some(error);
+            pending.bytes.clear();
+            pending.error = Some(error);
             // The connection learns of it by its next write or flush.
             cx.waker().wake_by_ref();
         }
@@ -139,15 +139,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteBuffer<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let collected = &mut *lock(&self.0);
-        ready!(collected.poll_empty(cx))?;
-        Pin::new(&mut collected.stream).poll_shutdown(cx)
+        let pending = &mut *lock(&self.0);
+        ready!(pending.poll_empty(cx))?;
+        Pin::new(&mut pending.stream).poll_shutdown(cx)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
+pub(in crate::net) mod tests {
+    use std::{
+        future::poll_fn,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -155,14 +158,24 @@ mod tests {
     use super::*;
 
     /// Counts the writes that reach the stream.
-    struct CountedStream {
-        stream: DuplexStream,
-        writes: usize,
+    pub(in crate::net) struct CountedStream {
+        pub(in crate::net) stream: DuplexStream,
+        pub(in crate::net) writes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for CountedStream {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(cx, buf)
+        }
     }
 
     impl AsyncWrite for CountedStream {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            self.writes += 1;
+            self.writes.fetch_add(1, Ordering::Relaxed);
             Pin::new(&mut self.stream).poll_write(cx, buf)
         }
 
@@ -177,7 +190,7 @@ mod tests {
 
     fn buffered(capacity: usize) -> (WriteBuffer<CountedStream>, WriteFlusher<CountedStream>, DuplexStream) {
         let (stream, peer) = tokio::io::duplex(capacity);
-        let (buffer, flusher) = WriteBuffer::new(CountedStream { stream, writes: 0 });
+        let (buffer, flusher) = WriteBuffer::new(CountedStream { stream, writes: Arc::default() });
         (buffer, flusher, peer)
     }
 
@@ -260,9 +273,9 @@ mod tests {
         }
     }
 
-    impl Collected<CountedStream> {
+    impl PendingWrites<CountedStream> {
         fn writes(&self) -> usize {
-            self.stream.writes
+            self.stream.writes.load(Ordering::Relaxed)
         }
     }
 }

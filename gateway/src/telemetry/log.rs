@@ -20,7 +20,7 @@ use hookgate_sdk::{
 };
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
-use tracing::Metadata;
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::{FilterExt, FilterFn, LevelFilter},
@@ -162,6 +162,19 @@ pub(super) fn start(
     collector: Option<&SdkLoggerProvider>,
     events: &Arc<Events>,
 ) {
+    let started = subscriber(log, spans, collector, events).try_init();
+    // A second start keeps the settings of the first.
+    if started.is_ok() {
+        panic::set_hook(Box::new(log_panic));
+    }
+}
+
+fn subscriber(
+    log: &Log,
+    spans: Option<BoxedLayer<Registry>>,
+    collector: Option<&SdkLoggerProvider>,
+    events: &Arc<Events>,
+) -> Box<dyn Subscriber + Send + Sync> {
     let level = match log.level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -181,19 +194,15 @@ pub(super) fn start(
             .with_filter(filter().and(of_any_level(FilterFn::new(is_ours))))
     });
     let registry = tracing_subscriber::registry().with(spans).with(collector).with(events::layer(events));
-    let started = match log.format.unwrap_or(automatic) {
-        LogFormat::Pretty => registry.with(pretty(filter())).try_init(),
-        LogFormat::Json => registry.with(json(filter())).try_init(),
-    };
-    // A second start keeps the settings of the first.
-    if started.is_ok() {
-        panic::set_hook(Box::new(log_panic));
+    match log.format.unwrap_or(automatic) {
+        LogFormat::Pretty => Box::new(registry.with(pretty(filter()))),
+        LogFormat::Json => Box::new(registry.with(json(filter()))),
     }
 }
 
 fn pretty<S>(filter: EnvFilter) -> impl Layer<S>
 where
-    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let queue = queue();
     let layer = fmt::layer().with_target(false).with_ansi(terminal::has_colours(&io::stderr()));
@@ -203,7 +212,7 @@ where
 
 fn json<S>(filter: EnvFilter) -> impl Layer<S>
 where
-    S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let queue = queue();
     let layer = fmt::layer().event_format(JsonLine).log_internal_errors(false);
@@ -242,17 +251,24 @@ fn to_stderr<S>() -> impl tracing_subscriber::layer::Filter<S> {
 mod tests {
     use std::panic::catch_unwind;
 
-    use tracing_subscriber::{fmt as layer, layer::Filter as FilterLayer};
+    use opentelemetry::trace::TracerProvider as _;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+    use tracing_subscriber::fmt as layer;
 
     use super::*;
-    use crate::telemetry::log_queue::tests::Written;
+    use crate::telemetry::{control_spans, log_queue::tests::Written};
 
+    /// A callsite that any layer may want is evaluated each time that it is passed: those of h2 and hyper are
+    /// many times in each call.
     #[test]
-    fn the_filters_name_the_most_verbose_level_that_they_let_through() {
-        let filter = || EnvFilter::new("warn,hookgate=info");
-        let collector: &dyn FilterLayer<Registry> = &filter().and(of_any_level(FilterFn::new(is_ours)));
-        let stderr: &dyn FilterLayer<Registry> = &filter().and(to_stderr());
-        assert_eq!([collector, stderr].map(FilterLayer::max_level_hint), [Some(LevelFilter::INFO); 2]);
+    fn no_layer_wants_debug_lines_of_libraries() {
+        let mut spans = Some(control_spans::layer(SdkTracerProvider::default().tracer("test")));
+        let collector = SdkLoggerProvider::builder().build();
+        for format in [LogFormat::Pretty, LogFormat::Json] {
+            let log = Log { format: Some(format), ..Log::default() };
+            let subscriber = subscriber(&log, spans.take(), Some(&collector), &Arc::default());
+            assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl ReadyConnection {
         if self.connection.is_local() {
             return self.in_flight() < CALLS_PER_CONNECTION || self.connection.is_in_process();
         }
-        (self.visits.fetch_add(1, Ordering::Relaxed) + 1) % CALLS_OVER_ANOTHERS != 0
+        !(self.visits.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CALLS_OVER_ANOTHERS)
     }
 
     /// Counts a call for as long as the guard lives.

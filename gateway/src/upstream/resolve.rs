@@ -117,12 +117,12 @@ mod tests {
 
     /// Returns the scripted answer, and records when it was asked.
     #[derive(Default)]
-    struct Scripted {
+    struct ScriptedResolver {
         answer: Mutex<Option<Vec<SocketAddr>>>,
         asked: Mutex<Vec<Instant>>,
     }
 
-    impl Resolver for Scripted {
+    impl Resolver for ScriptedResolver {
         fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
             self.asked.lock().expect("unpoisoned").push(Instant::now());
             let answer = self.answer.lock().expect("unpoisoned").clone();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     /// Follows a name until the test ends.
-    fn following(resolver: &Arc<Scripted>) -> (Arc<Notify>, Arc<Mutex<Vec<LookupResult>>>) {
+    fn following(resolver: &Arc<ScriptedResolver>) -> (Arc<Notify>, Arc<Mutex<Vec<LookupResult>>>) {
         let (failed, all) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Vec::new())));
         let (resolver, told, into) = (Arc::clone(resolver), Arc::clone(&failed), Arc::clone(&all));
         tokio::spawn(async move {
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn name_is_looked_up_every_ten_seconds_a_tenth_more_or_less() {
-        let resolver = Arc::new(Scripted::default());
+        let resolver = Arc::new(ScriptedResolver::default());
         let _following = following(&resolver);
         tokio::time::sleep(Duration::from_secs(1_000)).await;
         let asked = resolver.asked.lock().expect("unpoisoned").clone();
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn address_that_cannot_be_reached_has_the_name_looked_up_once_a_second_at_most() {
-        let resolver = Arc::new(Scripted::default());
+        let resolver = Arc::new(ScriptedResolver::default());
         let (failed, _) = following(&resolver);
         for _ in 0..500 {
             failed.notify_one();
@@ -167,7 +167,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_found_is_handed_on_in_order_and_each_once() {
-        let resolver = Arc::new(Scripted::default());
+        let resolver = Arc::new(ScriptedResolver::default());
         let (failed, all) = following(&resolver);
         let [a, b]: [SocketAddr; 2] = [([10, 0, 0, 1], 7000).into(), ([10, 0, 0, 2], 7000).into()];
         for answer in [Some(vec![b, a, b]), Some(Vec::new()), None] {

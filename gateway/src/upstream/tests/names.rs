@@ -27,12 +27,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A resolver for one name.
 #[derive(Default)]
-struct Scripted {
+struct ScriptedResolver {
     answer: Mutex<Option<Vec<SocketAddr>>>,
     asked: AtomicUsize,
 }
 
-impl Resolver for Scripted {
+impl Resolver for ScriptedResolver {
     fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         assert_eq!(host, "guard");
         self.asked.fetch_add(1, Ordering::SeqCst);
@@ -41,7 +41,7 @@ impl Resolver for Scripted {
     }
 }
 
-impl Scripted {
+impl ScriptedResolver {
     fn answers(&self, places: &[&Place]) {
         let addresses = places.iter().map(|place| place.address).collect();
         *self.answer.lock().expect("unpoisoned") = Some(addresses);
@@ -49,11 +49,11 @@ impl Scripted {
 }
 
 /// A client of `dns:///guard` with its resolver.
-fn named(port: u16) -> (Client, Arc<Scripted>) {
+fn named(port: u16) -> (Client, Arc<ScriptedResolver>) {
     named_with(port, Arc::default())
 }
 
-fn named_with(port: u16, resolver: Arc<Scripted>) -> (Client, Arc<Scripted>) {
+fn named_with(port: u16, resolver: Arc<ScriptedResolver>) -> (Client, Arc<ScriptedResolver>) {
     let plugin = registered(format!("dns:///guard:{port}"));
     let shared = SharedResources { resolver: Arc::clone(&resolver) as Arc<dyn Resolver>, ..shared() };
     (Client::with(&plugin, shared, None), resolver)
@@ -65,7 +65,7 @@ async fn who_asks_for_a_plugin_to_be_described_again_gets_the_present_addresses(
     let scripts: Vec<_> = places.iter().map(|_| Arc::new(Script::default())).collect();
     let _processes: Vec<_> =
         places.iter().zip(&scripts).map(|(place, script)| place.start(Process::new(script))).collect();
-    let resolver = Arc::new(Scripted::default());
+    let resolver = Arc::new(ScriptedResolver::default());
     resolver.answers(&[&places[0]]);
     let (client, resolver) = named_with(places[0].address.port(), resolver);
     client.until_ready().await;
@@ -97,7 +97,7 @@ async fn addresses_that_come_get_calls_and_those_that_go_are_let_go_of() {
     let scripts: Vec<_> = places.iter().map(|_| Arc::new(Script::default())).collect();
     let mut processes: Vec<_> =
         places.iter().zip(&scripts).map(|(place, script)| place.start(Process::new(script))).collect();
-    let resolver = Arc::new(Scripted::default());
+    let resolver = Arc::new(ScriptedResolver::default());
     resolver.answers(&[&places[0]]);
     let (client, resolver) = named_with(places[0].address.port(), resolver);
     client.until_ready().await;
@@ -138,7 +138,7 @@ async fn address_that_left_finishes_its_calls_and_is_told() {
     let _slow = places[0].start(Process::new(&slow));
     let other = Arc::new(Script::default());
     let _other = places[1].start(Process::new(&other));
-    let resolver = Arc::new(Scripted::default());
+    let resolver = Arc::new(ScriptedResolver::default());
     resolver.answers(&[&places[0]]);
     let (client, resolver) = named_with(places[0].address.port(), resolver);
     client.until_ready().await;
@@ -165,7 +165,7 @@ async fn empty_answer_keeps_the_addresses_there_were() {
     let place = Place::new(Wire::Tcp);
     let script = Arc::new(Script::default());
     let running = place.start(Process::new(&script));
-    let resolver = Arc::new(Scripted::default());
+    let resolver = Arc::new(ScriptedResolver::default());
     resolver.answers(&[&place]);
     let (client, resolver) = named_with(place.address.port(), resolver);
     client.until_ready().await;

@@ -1,0 +1,124 @@
+//! Compares the instructions and allocations of a call with the committed ones (`costs.json`), so that a change which
+//! makes calls more expensive is seen on the day it comes.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::{
+    BenchError,
+    caller::{Protocol, Target},
+    callgrind::{CountedGateway, ThreadCosts},
+    gateway_config,
+    payload::{Payload, TENANT},
+    plugins::ECHO_NAMES,
+    process::RoleProcess,
+    rig::borrowed,
+};
+
+/// Calls before counting. They connect the worker to the plugins.
+const WARM_UP: usize = 100;
+const COUNTED: usize = 200;
+/// How many percent more instructions a call may take than committed. Runs differ by up to three.
+const TOLERANCE_PERCENT: u64 = 5;
+
+/// Costs of a call by the name of its setup.
+type Costs = BTreeMap<&'static str, ThreadCosts>;
+
+/// Each setup: the protocol of its calls, and how many plugins they pass.
+const SETUPS: [(&str, Protocol, usize); 4] = [
+    ("grpc-0-plugins", Protocol::Grpc, 0),
+    ("grpc-1-plugin", Protocol::Grpc, 1),
+    ("grpc-3-plugins", Protocol::Grpc, 3),
+    ("http-1-plugin", Protocol::Http, 1),
+];
+
+/// Counts each setup, and compares it with `file`, or writes it there.
+///
+/// # Errors
+/// If a call costs more than committed.
+pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(), BenchError> {
+    let mut costs = Costs::new();
+    for (name, protocol, plugins) in SETUPS {
+        costs.insert(name, count(binary, protocol, plugins).await?);
+    }
+    if records {
+        return Ok(fs::write(file, serde_json::to_string_pretty(&costs)? + "\n")?);
+    }
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    compare(&costs, &serde_json::from_str(&text)?)
+}
+
+/// What one call costs the worker that serves it.
+async fn count(binary: &Path, protocol: Protocol, plugins: usize) -> Result<ThreadCosts, BenchError> {
+    let plugins: Vec<_> = ECHO_NAMES[..plugins]
+        .iter()
+        .map(|&name| Ok((name, RoleProcess::start(&["plugin", name, "http://127.0.0.1:0"])?)))
+        .collect::<Result<_, BenchError>>()?;
+    let addresses: Vec<_> = plugins.iter().map(|(name, process)| (*name, process.address.clone())).collect();
+    let mut config = gateway_config::chain(&borrowed(&addresses));
+    config["server"]["workers"] = 1.into();
+    let gateway = CountedGateway::start(binary, &config)?;
+    let target = Target {
+        address: gateway.process.data_addr.clone(),
+        protocol,
+        payload: Payload::ToolCall,
+        tokens: vec![gateway_config::token(TENANT)?],
+        ca: None,
+    };
+    let mut caller = target.callers(1).await?.pop().ok_or("there is no caller")?;
+    for _ in 0..WARM_UP {
+        caller.call().await?;
+    }
+    gateway.begin()?;
+    for _ in 0..COUNTED {
+        caller.call().await?;
+    }
+    let all = gateway.end()?;
+    let per_call = |count: u64| (count + COUNTED as u64 / 2) / COUNTED as u64;
+    Ok(ThreadCosts { instructions: per_call(all.instructions), allocations: per_call(all.allocations) })
+}
+
+fn compare(costs: &Costs, committed: &BTreeMap<String, ThreadCosts>) -> Result<(), BenchError> {
+    let mut dearer = Vec::new();
+    for (&name, now) in costs {
+        let before = committed.get(name).ok_or_else(|| format!("no costs of `{name}` are committed"))?;
+        #[allow(clippy::print_stdout)] // the result
+        {
+            println!(
+                "{name:<16} {:>8} instructions ({} committed), {:>4} allocations ({} committed)",
+                now.instructions, before.instructions, now.allocations, before.allocations
+            );
+        }
+        let limit = before.instructions + before.instructions * TOLERANCE_PERCENT / 100;
+        if now.instructions > limit || now.allocations > before.allocations {
+            dearer.push(name);
+        }
+    }
+    if dearer.is_empty() {
+        return Ok(());
+    }
+    let dearer = dearer.join(", ");
+    Err(format!(
+        "calls cost more than committed: {dearer}. Find the cause, or commit the new costs: `--record-costs`"
+    )
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(instructions: u64, allocations: u64) -> ThreadCosts {
+        ThreadCosts { instructions, allocations }
+    }
+
+    #[test]
+    fn a_call_may_take_a_few_instructions_more_and_no_allocation() {
+        let committed = BTreeMap::from([("grpc-1-plugin".to_owned(), costs(1000, 10))]);
+        let check = |now| compare(&Costs::from([("grpc-1-plugin", now)]), &committed);
+        assert!(check(costs(1050, 10)).is_ok());
+        assert!(check(costs(1051, 10)).is_err());
+        assert!(check(costs(900, 11)).is_err());
+        let unknown = compare(&Costs::from([("grpc-9-plugins", costs(1, 1))]), &committed);
+        assert!(unknown.is_err(), "a setup without committed costs is not passed over");
+    }
+}
