@@ -27,9 +27,6 @@ pub(super) enum ConnectError {
     Out(Why, String, Arc<Connection>),
 }
 
-/// Another connection is made when each existing one carries this many calls: on either side, one task serves
-/// a connection.
-const CALLS_PER_CONNECTION: usize = 16;
 /// A worker makes its own connection after this many calls over another thread's, so that plugins with few calls
 /// have few connections.
 const CALLS_OVER_ANOTHERS: usize = 32;
@@ -149,12 +146,9 @@ impl ReadyConnection {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether the next call of this thread needs no other connection. Counts a call over another thread's.
-    pub(super) fn is_enough(&self) -> bool {
-        if self.connection.is_local() {
-            return self.in_flight() < CALLS_PER_CONNECTION || self.connection.is_in_process();
-        }
-        !(self.visits.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CALLS_OVER_ANOTHERS)
+    /// Counts a call of a worker that doesn't serve the connection. True if it is time for the worker's own.
+    pub(super) fn note_visit(&self) -> bool {
+        (self.visits.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CALLS_OVER_ANOTHERS)
     }
 
     /// Counts a call for as long as the guard lives.

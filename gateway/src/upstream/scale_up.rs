@@ -16,6 +16,9 @@ use crate::{
 
 /// Most connections that the workers make together, if there are fewer workers. Otherwise each makes one.
 const MAX_CONNECTIONS: usize = 4;
+/// Another connection is made when each existing one carries this many calls: on either side, one task serves
+/// a connection.
+const CALLS_PER_CONNECTION: usize = 16;
 /// Minimum delay after an additional connection failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -23,7 +26,11 @@ impl Endpoint {
     /// Makes another connection in the background if `live`, the best there is, belongs to another thread or
     /// carries many calls.
     pub(super) fn scale_up(self: &Arc<Self>, live: &Arc<ReadyConnection>) {
-        if live.is_enough() {
+        let is_wanted = match live.connection.is_local() {
+            true => live.in_flight() >= CALLS_PER_CONNECTION && !live.connection.is_in_process(),
+            false => live.note_visit(),
+        };
+        if !is_wanted {
             return;
         }
         let local = usable_of(&self.lives.load()).filter(|live| live.connection.is_local()).count();
