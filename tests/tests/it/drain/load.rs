@@ -61,13 +61,19 @@ impl Caller for OverGrpc {
     }
 }
 
-/// Whether the client never sent it, because the connection received GOAWAY meanwhile.
+/// Whether the client never sent it, because the connection received GOAWAY meanwhile, or sent it after GOAWAY: a client
+/// that has a call queued answers the ping that comes with GOAWAY first. The last GOAWAY then says that the call was not
+/// taken (RFC 9113, section 6.8).
 fn is_unsent(status: &tonic::Status) -> bool {
     let mut source: Option<&dyn std::error::Error> = std::error::Error::source(status);
     while let Some(error) = source {
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        let not_taken = |error: &h2::Error| {
+            error.is_remote() && error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR)
+        };
         if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
             || error.downcast_ref::<io::Error>().is_some_and(refused)
+            || error.downcast_ref::<h2::Error>().is_some_and(not_taken)
         {
             return true;
         }
