@@ -1,8 +1,8 @@
 //! Threads that serve the data port, each with a runtime of its own, as Envoy's workers do.
 //!
 //! A worker serves its callers' connections, and makes its own connections to plugins. So a call stays on one
-//! thread: waking another thread costs more than the gateway's own work on a call. The control plane (dials,
-//! health checks, reloads, the other ports) runs elsewhere.
+//! thread: waking another thread costs more than the gateway's own work on a call. The control plane
+//! (supervisors, health checks, reloads, the other ports) runs elsewhere.
 
 use std::{
     cell::Cell,

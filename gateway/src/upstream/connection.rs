@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Whether calls over it stay on the caller's thread, or the caller is not on a worker.
+    /// Whether the caller's worker serves it; off the workers, whether none does. Calls then stay in one runtime.
     pub(super) fn is_local(&self) -> bool {
         self.is_in_process() || self.worker == WorkerId::current()
     }
