@@ -7,11 +7,10 @@ use crate::{
     BenchError,
     caller::{Protocol, Target},
     callgrind::{CountedGateway, ThreadCosts},
-    gateway_config,
+    gateway_config::{self, PluginAddress},
     payload::{Payload, TENANT},
     plugins::ECHO_NAMES,
-    process::RoleProcess,
-    rig::borrowed,
+    rig::{Rig, borrowed},
 };
 
 /// Calls before counting. They connect the worker to the plugins.
@@ -36,9 +35,11 @@ const SETUPS: [(&str, Protocol, usize); 4] = [
 /// # Errors
 /// If a call costs more than committed.
 pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(), BenchError> {
+    let mut rig = Rig::start(binary.to_owned(), 1, &[])?;
     let mut costs = Costs::new();
     for (name, protocol, plugins) in SETUPS {
-        costs.insert(name, count(binary, protocol, plugins).await?);
+        let plugins = rig.tcp_plugins(&ECHO_NAMES[..plugins])?;
+        costs.insert(name, count(binary, protocol, &borrowed(&plugins)).await?);
     }
     if records {
         return Ok(fs::write(file, serde_json::to_string_pretty(&costs)? + "\n")?);
@@ -48,13 +49,12 @@ pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(),
 }
 
 /// What one call costs the worker that serves it.
-async fn count(binary: &Path, protocol: Protocol, plugins: usize) -> Result<ThreadCosts, BenchError> {
-    let plugins: Vec<_> = ECHO_NAMES[..plugins]
-        .iter()
-        .map(|&name| Ok((name, RoleProcess::start(&["plugin", name, "http://127.0.0.1:0"])?)))
-        .collect::<Result<_, BenchError>>()?;
-    let addresses: Vec<_> = plugins.iter().map(|(name, process)| (*name, process.address.clone())).collect();
-    let mut config = gateway_config::chain(&borrowed(&addresses));
+async fn count(
+    binary: &Path,
+    protocol: Protocol,
+    plugins: &[PluginAddress<'_>],
+) -> Result<ThreadCosts, BenchError> {
+    let mut config = gateway_config::chain(plugins);
     config["server"]["workers"] = 1.into();
     let gateway = CountedGateway::start(binary, &config)?;
     let target = Target {
