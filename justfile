@@ -61,6 +61,10 @@ bench *ARGUMENTS:
     cargo build --release --locked -p hookgate-cli -p hookgate-bench
     target/release/hookgate-bench --json target/bench.json {{ARGUMENTS}}
 
+# The gateway's cost beside Envoy's: a table of ratios, also in target/bench-envoy.json. Installs Envoy into target/tools.
+bench-envoy *ARGUMENTS:
+    bench/envoy.sh {{ARGUMENTS}}
+
 # Instructions and allocations per call, compared with bench/costs.json. Needs valgrind.
 bench-check:
     cargo build --release --locked -p hookgate-cli -p hookgate-bench

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hookgate_proto::{
     gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::Decision,
 };
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -15,6 +16,7 @@ use tonic::{
     metadata::{Ascii, MetadataValue},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
+use tower::util::MapRequest;
 
 use crate::{
     BenchError,
@@ -23,12 +25,17 @@ use crate::{
 
 /// The deadline of a call, which no call comes near.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// Between the first requests of two callers, so that they begin with different requests and tenants.
+const STRIDE: usize = 7919;
 const CONTINUE_MEMBER: &[u8] = br#""decision":"continue""#;
 
 /// How callers reach what they call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Protocol {
     Grpc,
+    /// gRPC to Envoy, in requests that don't have the content type of gRPC. Envoy answers itself, and to a
+    /// request with that content type it never sends a body of its own.
+    GrpcToEnvoy,
     /// JSON over HTTP/1.1, with the connection kept open.
     Http,
 }
@@ -58,25 +65,36 @@ impl Target {
         let mut callers = Vec::with_capacity(count);
         for number in 0..count {
             callers.push(match self.protocol {
-                Protocol::Grpc => Caller::Grpc(self.grpc_caller(number).await?),
+                Protocol::Grpc => Caller::Grpc(self.grpc_caller(number, unchanged).await?),
+                Protocol::GrpcToEnvoy => Caller::Grpc(self.grpc_caller(number, as_post).await?),
                 Protocol::Http => Caller::Http(self.http_caller(number).await?),
             });
         }
         Ok(callers)
     }
 
-    async fn grpc_caller(&self, number: usize) -> Result<GrpcCaller, BenchError> {
+    /// Opens one gRPC connection, which `count` callers share.
+    pub(crate) async fn callers_of_one_connection(&self, count: usize) -> Result<Vec<Caller>, BenchError> {
+        let first = self.grpc_caller(0, unchanged).await?;
+        let share = |number| Caller::Grpc(GrpcCaller { next: number * STRIDE, ..first.clone() });
+        Ok((0..count).map(share).collect())
+    }
+
+    async fn grpc_caller(
+        &self,
+        number: usize,
+        change: fn(HttpRequest) -> HttpRequest,
+    ) -> Result<GrpcCaller, BenchError> {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.address))?.tcp_nodelay(true);
         if let Some(ca) = &self.ca {
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
             endpoint = endpoint.tls_config(tls)?;
         }
-        let client = ExtensionPointServiceClient::new(endpoint.connect().await?);
+        let client = ExtensionPointServiceClient::new(MapRequest::new(endpoint.connect().await?, change));
         let parse = |token: &String| format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
         let tokens = self.tokens.iter().map(parse).collect::<Result<_, _>>()?;
-        // Each caller begins with another request and another tenant.
-        Ok(GrpcCaller { client, tokens, requests: self.payload.requests(), next: number * 7919 })
+        Ok(GrpcCaller { client, tokens, requests: self.payload.requests(), next: number * STRIDE })
     }
 
     async fn http_caller(&self, number: usize) -> Result<HttpCaller, BenchError> {
@@ -110,9 +128,22 @@ impl Caller {
     }
 }
 
+/// A request as it is sent.
+type HttpRequest = http::Request<tonic::body::Body>;
+type GatewayClient = ExtensionPointServiceClient<MapRequest<Channel, fn(HttpRequest) -> HttpRequest>>;
+
+fn unchanged(request: HttpRequest) -> HttpRequest {
+    request
+}
+
+fn as_post(mut request: HttpRequest) -> HttpRequest {
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+    request
+}
+
 #[derive(Clone)]
 pub(crate) struct GrpcCaller {
-    client: ExtensionPointServiceClient<Channel>,
+    client: GatewayClient,
     tokens: Vec<MetadataValue<Ascii>>,
     requests: Vec<GatewayRequest>,
     next: usize,
@@ -145,7 +176,7 @@ impl CallOutcome {
 }
 
 async fn send(
-    mut client: ExtensionPointServiceClient<Channel>,
+    mut client: GatewayClient,
     message: GatewayRequest,
     token: MetadataValue<Ascii>,
 ) -> Result<Decision, Status> {

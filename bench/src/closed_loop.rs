@@ -4,11 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::{
-    BenchError,
-    caller::{Caller, Target},
-    proc_fs::ThreadTimes,
-};
+use crate::{BenchError, caller::Caller, proc_fs::ThreadTimes};
 
 /// How long each measurement runs.
 #[derive(Debug, Clone, Copy)]
@@ -33,14 +29,12 @@ pub(crate) fn histogram() -> Result<Histogram<u64>, BenchError> {
     Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }
 
-/// Measures `concurrency` callers of the process `pid`.
+/// Measures `callers` of the process `pid`.
 pub(crate) async fn measure(
-    target: &Target,
-    concurrency: usize,
+    callers: Vec<Caller>,
     durations: RunDurations,
     pid: u32,
 ) -> Result<Measurement, BenchError> {
-    let callers = target.callers(concurrency).await?;
     let (callers, _) = run(callers, durations.warm_up).await?;
     let (before, begun) = (ThreadTimes::of_process(pid)?, Instant::now());
     let (_, micros) = run(callers, durations.measured).await?;

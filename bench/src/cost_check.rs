@@ -10,7 +10,7 @@ use crate::{
     gateway_config::{self, PluginAddress},
     payload::{Payload, TENANT},
     plugins::ECHO_NAMES,
-    rig::{Rig, borrowed},
+    rig::{Binaries, Rig, borrowed},
 };
 
 /// Calls before counting. They connect the worker to the plugins.
@@ -35,7 +35,7 @@ const SETUPS: [(&str, Protocol, usize); 4] = [
 /// # Errors
 /// If a call costs more than committed.
 pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(), BenchError> {
-    let mut rig = Rig::start(binary.to_owned(), 1, &[])?;
+    let mut rig = Rig::start(Binaries { gateway: binary.to_owned(), envoy: None }, 1, &[])?;
     let mut costs = Costs::new();
     for (name, protocol, plugins) in SETUPS {
         let plugins = rig.tcp_plugins(&ECHO_NAMES[..plugins])?;

@@ -47,6 +47,8 @@ pub(crate) struct FloorScenarios {
 pub(crate) enum Formula {
     /// CPU per call of the first over that of the second.
     Cpu(Scenario, Scenario),
+    /// Calls per second of the first over those of the second.
+    Rate(Scenario, Scenario),
     /// CPU per call over that of a server and some clients.
     CpuOverFloor(Scenario, FloorScenarios),
     /// How much CPU per call grows between two payloads, over how much the floor grows.
@@ -71,7 +73,9 @@ impl Formula {
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         let of_floor = |floor: &FloorScenarios| [floor.server, floor.client];
         match self {
-            Formula::Cpu(first, second) | Formula::LatencyRatio(_, first, second) => vec![*first, *second],
+            Formula::Cpu(first, second)
+            | Formula::Rate(first, second)
+            | Formula::LatencyRatio(_, first, second) => vec![*first, *second],
             Formula::CpuOverFloor(scenario, floor) => [of_floor(floor).to_vec(), vec![*scenario]].concat(),
             Formula::CpuGrowth { small, large } => {
                 [of_floor(&small.1), [small.0, large.0], of_floor(&large.1)].concat()
@@ -85,6 +89,7 @@ impl Formula {
     pub(crate) fn value(&self, round: &RoundResults) -> Option<f64> {
         let value = match self {
             Formula::Cpu(first, second) => round.cpu(first)? / round.cpu(second)?,
+            Formula::Rate(first, second) => round.rate(first)? / round.rate(second)?,
             Formula::CpuOverFloor(scenario, floor) => round.cpu(scenario)? / round.floor(floor)?,
             Formula::CpuGrowth { small, large } => {
                 let grown = round.cpu(&large.0)? - round.cpu(&small.0)?;
@@ -107,6 +112,10 @@ impl Formula {
 impl RoundResults {
     fn cpu(&self, scenario: &Scenario) -> Option<f64> {
         Some(self.samples.get(scenario)?.cpu_us_per_call)
+    }
+
+    fn rate(&self, scenario: &Scenario) -> Option<f64> {
+        Some(self.samples.get(scenario)?.calls_per_second)
     }
 
     fn floor(&self, floor: &FloorScenarios) -> Option<f64> {
@@ -152,6 +161,13 @@ mod tests {
         let round = round(&[(GATEWAY, 160.0, 0), (SERVER, 20.0, 0), (CLIENT, 20.0, 0)]);
         let floor = FloorScenarios { server: SERVER, client: CLIENT, clients: 3 };
         assert_eq!(Formula::CpuOverFloor(GATEWAY, floor).value(&round), Some(2.0));
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_first_over_that_of_the_second() {
+        let mut round = round(&[(GATEWAY, 0.0, 0), (SERVER, 0.0, 0)]);
+        round.samples.get_mut(&GATEWAY).expect("it is measured").calls_per_second = 3.0;
+        assert_eq!(Formula::Rate(GATEWAY, SERVER).value(&round), Some(3.0));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::{BenchError, certificates::CertificateFiles, payload::TENANT};
 
-const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
+pub(crate) const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
+pub(crate) const ISSUER: &str = "https://id.example.com";
+pub(crate) const AUDIENCE: &str = "hookgate";
 const POINTS: [&str; 4] = ["before_llm_request", "before_tool_call", "after_tool_result", "before_response"];
 
 /// A plugin's name and its endpoint.
@@ -65,8 +67,8 @@ fn with(tenants: &[String], plugins: &[PluginAddress<'_>], bindings: Vec<Value>)
     let tenants: Vec<_> = tenants.iter().map(|id| json!({ "id": id })).collect();
     let plugins = plugins.iter().map(|(name, endpoint)| json!({ "name": name, "endpoint": endpoint }));
     let issuer = json!({
-        "issuer": "https://id.example.com",
-        "audience": "hookgate",
+        "issuer": ISSUER,
+        "audience": AUDIENCE,
         "keys": [{ "alg": "HS256", "secret": SIGNING_SECRET }],
         "tenants": "*",
     });
@@ -87,8 +89,8 @@ pub(crate) fn tenant_id(number: usize) -> String {
 /// A token of a tenant.
 pub(crate) fn token(tenant: &str) -> Result<String, BenchError> {
     let claims = Claims {
-        issuer: "https://id.example.com".into(),
-        audience: "hookgate".into(),
+        issuer: ISSUER.into(),
+        audience: AUDIENCE.into(),
         tenant: tenant.into(),
         operator: "bench".into(),
     };

@@ -1,10 +1,9 @@
 //! The gateway as its user starts it: `hookgate serve` with a configuration file, as its own process.
 
 use std::{
-    io::{BufRead, BufReader, Read as _, Write as _},
-    net::TcpStream,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, ChildStderr, Command, Stdio},
+    process::{ChildStderr, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -12,16 +11,16 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{BenchError, proc_fs};
+use crate::{BenchError, http_probe, proc_fs, process::KilledChild};
 
 /// The time between two looks at /readyz.
 const READY_INTERVAL: Duration = Duration::from_millis(2);
 /// The maximum time until a gateway is ready; builds without optimisation take long with many bindings.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running gateway. It is killed when dropped.
+/// A running gateway.
 pub(crate) struct GatewayProcess {
-    child: Child,
+    child: KilledChild,
     /// Of its own, because a gateway reads its file again when it changes.
     _directory: TempDir,
     /// `host:port` of the data port.
@@ -54,7 +53,8 @@ impl GatewayProcess {
             .map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
         let stderr = child.stderr.take().ok_or("standard error is not piped")?;
         let (data_addr, start_time) = (String::new(), Duration::ZERO);
-        let mut gateway = GatewayProcess { child, _directory: directory, data_addr, start_time };
+        let mut gateway =
+            GatewayProcess { child: KilledChild(child), _directory: directory, data_addr, start_time };
         let addresses = read_addresses(BufReader::new(stderr))?;
         wait_until_ready(&addresses.ops, begun + READY_TIMEOUT)?;
         gateway.start_time = begun.elapsed();
@@ -63,20 +63,12 @@ impl GatewayProcess {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// A size from `/proc/PID/status`, by its name with the colon, in bytes.
     pub(crate) fn memory(&self, name: &str) -> Result<u64, BenchError> {
         proc_fs::memory(self.id(), name)
-    }
-}
-
-impl Drop for GatewayProcess {
-    fn drop(&mut self) {
-        // Errors can't be reported here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -106,15 +98,12 @@ fn read_addresses(mut log: BufReader<ChildStderr>) -> Result<ListenAddresses, Be
 
 fn wait_until_ready(ops: &str, until: Instant) -> Result<(), BenchError> {
     loop {
-        let mut stream = TcpStream::connect(ops)?;
-        write!(stream, "GET /readyz HTTP/1.1\r\nhost: {ops}\r\nconnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        if answer.get(9..12) == Some(b"200") {
+        let answer = http_probe::get(ops, "/readyz")?;
+        if answer.is_ok {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(format!("the gateway isn't ready: {}", String::from_utf8_lossy(&answer)).into());
+            return Err(format!("the gateway isn't ready: {}", answer.text).into());
         }
         thread::sleep(READY_INTERVAL);
     }

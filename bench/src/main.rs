@@ -13,7 +13,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
-use crate::{closed_loop::RunDurations, rounds::RunSize};
+use crate::{closed_loop::RunDurations, rig::Binaries, rounds::RunSize};
 
 mod bare;
 mod caller;
@@ -21,10 +21,14 @@ mod callgrind;
 mod certificates;
 mod closed_loop;
 mod cost_check;
+mod envoy_config;
+mod envoy_process;
+mod ext_proc;
 mod footprint;
 mod formula;
 mod gateway_config;
 mod gateway_process;
+mod http_probe;
 mod json_scan;
 mod machine;
 mod memory;
@@ -55,7 +59,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Measures only the rows with this in their names.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", overrides_with = "only")]
     only: String,
     /// How many rounds; the table shows the medians.
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u8).range(1..))]
@@ -63,6 +67,9 @@ struct Arguments {
     /// The gateway's binary. Absent: `hookgate` beside this binary.
     #[arg(long, value_name = "FILE")]
     gateway: Option<PathBuf>,
+    /// Envoy's binary: adds the rows that compare the gateway with it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "scale", "check_costs", "record_costs"])]
+    envoy: Option<PathBuf>,
     /// Measures memory under the largest payloads instead.
     #[arg(long)]
     memory: bool,
@@ -149,7 +156,7 @@ fn scale(arguments: &Arguments) -> Result<String, BenchError> {
 }
 
 async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
-    let rows = rows::all(&arguments.only);
+    let rows = rows::all(&arguments.only, arguments.envoy.is_some());
     if rows.is_empty() {
         return Err(format!("no row has `{}` in its name", arguments.only).into());
     }
@@ -159,8 +166,9 @@ async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
     } else {
         RunSize { rounds: arguments.rounds.into(), durations: FULL_DURATIONS, tenants }
     };
-    let binary = gateway_process::binary(arguments.gateway.as_deref())?;
-    let results = rounds::run(&rows, size, binary).await?;
+    let gateway = gateway_process::binary(arguments.gateway.as_deref())?;
+    let binaries = Binaries { gateway, envoy: arguments.envoy.clone() };
+    let results = rounds::run(&rows, size, binaries).await?;
     let report = report::Report::new(&rows, results, arguments.quick)?;
     report.print();
     report.to_json()

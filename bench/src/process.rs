@@ -7,9 +7,20 @@ use std::{
 
 use crate::BenchError;
 
-/// A process of this binary in one of its roles. It is killed when dropped.
+/// A child process, which is killed when dropped.
+pub(crate) struct KilledChild(pub(crate) process::Child);
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        // Errors can't be reported here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process of this binary in one of its roles.
 pub(crate) struct RoleProcess {
-    child: process::Child,
+    child: KilledChild,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     /// The first line that it prints: the address that it listens on.
@@ -24,14 +35,14 @@ impl RoleProcess {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take().ok_or("standard input is not piped")?;
         let stdout = child.stdout.take().ok_or("standard output is not piped")?;
-        let mut process =
-            RoleProcess { child, stdin, stdout: BufReader::new(stdout), address: String::new() };
+        let (child, stdout) = (KilledChild(child), BufReader::new(stdout));
+        let mut process = RoleProcess { child, stdin, stdout, address: String::new() };
         process.address = process.line().map_err(|error| format!("{arguments:?}: {error}"))?;
         Ok(process)
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Sends an empty line and returns the line that it answers.
@@ -58,12 +69,4 @@ pub(crate) fn output_of(arguments: &[&str]) -> Result<String, BenchError> {
         return Err(format!("{arguments:?} failed").into());
     }
     Ok(String::from_utf8(said.stdout)?)
-}
-
-impl Drop for RoleProcess {
-    fn drop(&mut self) {
-        // Errors can't be reported here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

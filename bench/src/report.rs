@@ -52,7 +52,7 @@ impl RowResult {
             max,
             rounds,
             target: row.target,
-            verdict: row.target.map(|target| target.verdict(row.unit, median)),
+            verdict: row.target.map(|target| target.verdict(median)),
         })
     }
 

@@ -1,7 +1,7 @@
-//! The processes of a run: the gateways, the plugins, the floor and the bare path, each in its own process.
+//! The processes of a run: the gateways, the plugins, the floor, the bare path and Envoy, each its own process.
 //! All are started before the first round and stay until the end, so that rounds can alternate between them.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -10,6 +10,7 @@ use crate::{
     BenchError,
     caller::Target,
     certificates::CertificateFiles,
+    envoy_process::EnvoyProcess,
     gateway_config::{self, PluginAddress},
     gateway_process::GatewayProcess,
     payload::{Payload, TENANT},
@@ -18,9 +19,16 @@ use crate::{
     scenario::{GatewaySetup, Scenario, Subject},
 };
 
+/// The programs that are measured and that aren't this binary.
+pub(crate) struct Binaries {
+    pub(crate) gateway: PathBuf,
+    /// Needed only for scenarios of Envoy.
+    pub(crate) envoy: Option<PathBuf>,
+}
+
 /// Every process that the scenarios need.
 pub(crate) struct Rig {
-    binary: PathBuf,
+    binaries: Binaries,
     directory: TempDir,
     tenants: usize,
     certificates: CertificateFiles,
@@ -31,15 +39,22 @@ pub(crate) struct Rig {
     raw: Option<RoleProcess>,
     bare: HashMap<usize, RoleProcess>,
     gateways: HashMap<GatewaySetup, GatewayProcess>,
+    /// The plugins of Envoy.
+    ext_procs: Vec<RoleProcess>,
+    envoys: HashMap<usize, EnvoyProcess>,
 }
 
 impl Rig {
     /// Starts what `scenarios` need. `tenants` is how many tenants the setup with many of them has.
-    pub(crate) fn start(binary: PathBuf, tenants: usize, scenarios: &[Scenario]) -> Result<Self, BenchError> {
+    pub(crate) fn start(
+        binaries: Binaries,
+        tenants: usize,
+        scenarios: &[Scenario],
+    ) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
         let certificates = CertificateFiles::create(directory.path())?;
         let mut rig = Rig {
-            binary,
+            binaries,
             directory,
             tenants,
             certificates,
@@ -49,11 +64,14 @@ impl Rig {
             raw: None,
             bare: HashMap::new(),
             gateways: HashMap::new(),
+            ext_procs: Vec::new(),
+            envoys: HashMap::new(),
         };
         for scenario in scenarios {
             match scenario.subject {
                 Subject::RawServer | Subject::RawClient => rig.start_raw()?,
                 Subject::Bare(plugins) => rig.start_bare(plugins)?,
+                Subject::Envoy(plugins) => rig.start_envoy(plugins)?,
                 Subject::Gateway(setup) => rig.start_setup(setup)?,
             }
         }
@@ -74,6 +92,20 @@ impl Rig {
             let arguments: Vec<_> = std::iter::once("bare").chain(addresses).collect();
             self.bare.insert(plugins, RoleProcess::start(&arguments)?);
         }
+        Ok(())
+    }
+
+    fn start_envoy(&mut self, plugins: usize) -> Result<(), BenchError> {
+        if self.envoys.contains_key(&plugins) {
+            return Ok(());
+        }
+        while self.ext_procs.len() < plugins {
+            self.ext_procs.push(RoleProcess::start(&["ext-proc"])?);
+        }
+        let addresses = self.ext_procs[..plugins].iter().map(|plugin| plugin.address.parse::<SocketAddr>());
+        let ports = addresses.map(|address| Ok(address?.port())).collect::<Result<Vec<_>, BenchError>>()?;
+        let binary = self.binaries.envoy.as_ref().ok_or("Envoy's binary is unknown")?;
+        self.envoys.insert(plugins, EnvoyProcess::start(binary, &ports)?);
         Ok(())
     }
 
@@ -118,7 +150,7 @@ impl Rig {
 
     /// Starts a gateway that doesn't stay.
     pub(crate) fn start_gateway(&self, config: &Value) -> Result<GatewayProcess, BenchError> {
-        GatewayProcess::start(&self.binary, config)
+        GatewayProcess::start(&self.binaries.gateway, config)
     }
 
     /// The names and addresses of plugins over TCP. Starts those that don't run.
@@ -148,6 +180,7 @@ impl Rig {
             // It is started for each measurement.
             Subject::RawClient => None,
             Subject::Bare(plugins) => self.bare.get(&plugins).map(RoleProcess::id),
+            Subject::Envoy(plugins) => self.envoys.get(&plugins).map(EnvoyProcess::id),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(GatewayProcess::id),
         };
         pid.ok_or_else(|| format!("{scenario}: the process was not started").into())
@@ -158,6 +191,7 @@ impl Rig {
         let address = match scenario.subject {
             Subject::RawServer | Subject::RawClient => self.raw.as_ref().map(|raw| &raw.address),
             Subject::Bare(plugins) => self.bare.get(&plugins).map(|bare| &bare.address),
+            Subject::Envoy(plugins) => self.envoys.get(&plugins).map(|envoy| &envoy.address),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(|gateway| &gateway.data_addr),
         };
         let address = address.ok_or_else(|| format!("{scenario}: the process was not started"))?;

@@ -4,7 +4,7 @@
 use clap::Subcommand;
 
 use crate::{
-    BenchError, bare,
+    BenchError, bare, ext_proc,
     payload::Payload,
     plugins, raw,
     scale::{self, Kind},
@@ -18,6 +18,8 @@ pub(crate) enum Role {
     Plugin { name: String, address: String },
     /// A plugin with TLS.
     TlsPlugin { certificate: String, key: String },
+    /// The echo plugin for Envoy.
+    ExtProc,
     /// The raw server.
     RawServer,
     /// The raw client.
@@ -41,6 +43,7 @@ impl Role {
         match self {
             Role::Plugin { name, address } => plugins::serve(name, address, ready).await,
             Role::TlsPlugin { certificate, key } => plugins::serve_with_tls(certificate, key, ready).await,
+            Role::ExtProc => ext_proc::serve(ready).await,
             Role::RawServer => raw::serve(ready).await,
             Role::RawClient { address, payload, concurrency } => {
                 raw::call(address, *payload, *concurrency, ready, say).await

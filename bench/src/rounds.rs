@@ -11,7 +11,7 @@ use crate::{
     json_scan, open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
-    rig::Rig,
+    rig::{Binaries, Rig},
     rows::Row,
     scenario::{LoadModel, Sample, Scenario, Subject},
 };
@@ -42,13 +42,9 @@ pub(crate) struct RunResults {
 }
 
 /// Measures what `rows` need.
-pub(crate) async fn run(
-    rows: &[Row],
-    size: RunSize,
-    binary: std::path::PathBuf,
-) -> Result<RunResults, BenchError> {
+pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Result<RunResults, BenchError> {
     let plan = MeasurementPlan::new(rows);
-    let mut rig = Rig::start(binary, size.tenants, &plan.scenarios)?;
+    let mut rig = Rig::start(binaries, size.tenants, &plan.scenarios)?;
     let mut results = RunResults { rounds: Vec::with_capacity(size.rounds), figures: Vec::new() };
     for number in 1..=size.rounds {
         progress(number, size.rounds);
@@ -123,7 +119,13 @@ async fn measure(
     }
     let (target, pid) = (rig.target(scenario)?, rig.pid(scenario)?);
     let measured = match scenario.load {
-        LoadModel::Closed => closed_loop::measure(&target, scenario.concurrency, durations, pid).await?,
+        LoadModel::Closed => {
+            closed_loop::measure(target.callers(scenario.concurrency).await?, durations, pid).await?
+        }
+        LoadModel::OneConnection => {
+            let callers = target.callers_of_one_connection(scenario.concurrency).await?;
+            closed_loop::measure(callers, durations, pid).await?
+        }
         LoadModel::HalfOfCapacity => {
             let capacity = round.samples.get(&Scenario::CAPACITY).ok_or("the capacity is unknown")?;
             let rate = capacity.calls_per_second / 2.0;

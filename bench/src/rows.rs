@@ -16,7 +16,6 @@ const CONCURRENCIES: [usize; 2] = [16, 64];
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     Ratio,
-    /// More is better, unlike everywhere else.
     GigabytesPerSecond,
     Mebibytes,
     Seconds,
@@ -37,8 +36,17 @@ impl Unit {
 /// What a row has to reach, and what it should.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct RowTarget {
+    pub(crate) better: Better,
     pub(crate) must: f64,
     pub(crate) aim: f64,
+}
+
+/// Which of two figures is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Better {
+    Less,
+    More,
 }
 
 /// What a row reached.
@@ -51,9 +59,11 @@ pub(crate) enum Verdict {
 }
 
 impl RowTarget {
-    pub(crate) fn verdict(self, unit: Unit, figure: f64) -> Verdict {
-        let reaches =
-            |bound| if unit == Unit::GigabytesPerSecond { figure >= bound } else { figure <= bound };
+    pub(crate) fn verdict(self, figure: f64) -> Verdict {
+        let reaches = |bound| match self.better {
+            Better::Less => figure <= bound,
+            Better::More => figure >= bound,
+        };
         match () {
             () if reaches(self.aim) => Verdict::Aim,
             () if reaches(self.must) => Verdict::Must,
@@ -99,14 +109,21 @@ impl Row {
         Row { name, concurrency: None, measured, compared_with: "-", unit, target: None, formula }
     }
 
+    /// With a target of which less is better.
     fn must(mut self, must: f64, aim: f64) -> Self {
-        self.target = Some(RowTarget { must, aim });
+        self.target = Some(RowTarget { better: Better::Less, must, aim });
+        self
+    }
+
+    /// With a target of which more is better.
+    fn must_at_least(mut self, must: f64, aim: f64) -> Self {
+        self.target = Some(RowTarget { better: Better::More, must, aim });
         self
     }
 }
 
-/// The rows with `only` in their names, in the table's order.
-pub(crate) fn all(only: &str) -> Vec<Row> {
+/// The rows with `only` in their names, in the table's order, and those of Envoy if it can be started.
+pub(crate) fn all(only: &str, with_envoy: bool) -> Vec<Row> {
     let mut rows: Vec<Row> = CONCURRENCIES.into_iter().flat_map(cpu_of_plugins).collect();
     rows.push(added_latency());
     rows.extend(CONCURRENCIES.into_iter().flat_map(cpu_of_calls));
@@ -116,6 +133,10 @@ pub(crate) fn all(only: &str) -> Vec<Row> {
     rows.extend(absolute());
     rows.extend(open_loop());
     rows.extend(transports());
+    rows.extend(one_connection());
+    if with_envoy {
+        rows.extend(CONCURRENCIES.into_iter().flat_map(envoy));
+    }
     // Equal names side by side.
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
     rows.sort_by_key(|row| names.iter().position(|name| *name == row.name));
@@ -222,7 +243,7 @@ fn large_content(c: usize) -> Row {
 fn absolute() -> [Row; 4] {
     [
         Row::single("json-scan", "scan of JSON text", Unit::GigabytesPerSecond, SingleFigure::JsonScan)
-            .must(0.7, 1.5),
+            .must_at_least(0.7, 1.5),
         Row::single("memory-idle", "resident memory, idle", Unit::Mebibytes, SingleFigure::IdleMemory)
             .must(28.0, 16.0),
         Row {
@@ -265,30 +286,79 @@ fn transports() -> [Row; 4] {
     ]
 }
 
+fn one_connection() -> [Row; 3] {
+    let many = Scenario::gateway(GatewaySetup::Echo(1), 64);
+    let one = many.over_one_connection();
+    let texts = |measured| [measured, "64 connections"];
+    let p99 = Formula::LatencyRatio(Quantile::P99, one, many);
+    [
+        Row::ratio(
+            "one-connection-rate",
+            64,
+            texts("calls per second, one connection"),
+            Formula::Rate(one, many),
+        ),
+        Row::ratio("one-connection-cpu", 64, texts("CPU per call, one connection"), Formula::Cpu(one, many)),
+        Row::ratio("one-connection-p99", 64, texts("p99, one connection"), p99),
+    ]
+}
+
+fn envoy(c: usize) -> [Row; 4] {
+    let gateway = |plugins| Scenario::gateway(GatewaySetup::Echo(plugins), c);
+    let cpu = |plugins| Formula::Cpu(gateway(plugins), Scenario::envoy(plugins, c));
+    let rate = |plugins| Formula::Rate(gateway(plugins), Scenario::envoy(plugins, c));
+    let [one, three] = ["Envoy, 1 plugin", "Envoy, 3 plugins"];
+    [
+        Row::ratio("envoy-cpu-1-plugin", c, ["CPU per call, 1 plugin", one], cpu(1)).must(0.45, 0.35),
+        Row::ratio("envoy-cpu-3-plugins", c, ["CPU per call, 3 plugins", three], cpu(3)).must(0.45, 0.35),
+        Row::ratio("envoy-rate-1-plugin", c, ["calls per second, 1 plugin", one], rate(1))
+            .must_at_least(1.7, 2.2),
+        Row::ratio("envoy-rate-3-plugins", c, ["calls per second, 3 plugins", three], rate(3))
+            .must_at_least(1.7, 2.2),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_verdict_is_the_best_bound_that_is_reached() {
-        let target = RowTarget { must: 1.45, aim: 1.2 };
-        let verdicts = [1.2, 1.21, 1.46].map(|figure| target.verdict(Unit::Ratio, figure));
+        let target = RowTarget { better: Better::Less, must: 1.45, aim: 1.2 };
+        let verdicts = [1.2, 1.21, 1.46].map(|figure| target.verdict(figure));
         assert_eq!(verdicts, [Verdict::Aim, Verdict::Must, Verdict::Missed]);
     }
 
     #[test]
-    fn more_is_better_for_throughput() {
-        let target = RowTarget { must: 0.7, aim: 1.5 };
-        let verdicts = [1.5, 0.7, 0.6].map(|figure| target.verdict(Unit::GigabytesPerSecond, figure));
+    fn more_may_be_better() {
+        let target = RowTarget { better: Better::More, must: 0.7, aim: 1.5 };
+        let verdicts = [1.5, 0.7, 0.6].map(|figure| target.verdict(figure));
         assert_eq!(verdicts, [Verdict::Aim, Verdict::Must, Verdict::Missed]);
     }
 
     #[test]
     fn rows_of_one_name_are_neighbours() {
-        let names: Vec<_> = all("").iter().map(|row| row.name).collect();
+        let names: Vec<_> = all("", true).iter().map(|row| row.name).collect();
         let mut blocks = names.clone();
         blocks.dedup();
         let distinct: std::collections::HashSet<_> = names.iter().collect();
         assert_eq!(blocks.len(), distinct.len(), "{names:?}");
+    }
+
+    #[test]
+    fn rows_of_envoy_need_its_binary() {
+        assert!(all("envoy", false).is_empty());
+        let rows = all("envoy", true);
+        let of_envoy = |scenario: &Scenario| matches!(scenario.subject, Subject::Envoy(_));
+        assert_eq!(rows.len(), 8);
+        assert!(rows.iter().all(|row| row.formula.scenarios().iter().any(of_envoy)));
+    }
+
+    #[test]
+    fn less_cpu_than_envoy_and_more_calls_are_better() {
+        let better =
+            |only| all(only, true).iter().map(|row| row.target.map(|t| t.better)).collect::<Vec<_>>();
+        assert_eq!(better("envoy-cpu"), [Some(Better::Less); 4]);
+        assert_eq!(better("envoy-rate"), [Some(Better::More); 4]);
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Subject {
     RawClient,
     /// The bare path with this many plugins.
     Bare(usize),
+    /// Envoy with this many plugins.
+    Envoy(usize),
     Gateway(GatewaySetup),
 }
 
@@ -38,6 +40,8 @@ pub(crate) enum GatewaySetup {
 pub(crate) enum LoadModel {
     /// Each makes its next call when it has an answer.
     Closed,
+    /// The same, over one connection.
+    OneConnection,
     /// At half of the rate that [`Scenario::CAPACITY`] had.
     HalfOfCapacity,
 }
@@ -72,12 +76,21 @@ impl Scenario {
         Scenario::new(Subject::Gateway(setup), concurrency)
     }
 
+    pub(crate) const fn envoy(plugins: usize, concurrency: usize) -> Self {
+        let protocol = Protocol::GrpcToEnvoy;
+        Scenario { protocol, ..Scenario::new(Subject::Envoy(plugins), concurrency) }
+    }
+
     pub(crate) const fn with_payload(self, payload: Payload) -> Self {
         Scenario { payload, ..self }
     }
 
     pub(crate) const fn over_http(self) -> Self {
         Scenario { protocol: Protocol::Http, ..self }
+    }
+
+    pub(crate) const fn over_one_connection(self) -> Self {
+        Scenario { load: LoadModel::OneConnection, ..self }
     }
 
     pub(crate) const fn at_half_of_capacity(self) -> Self {
@@ -91,6 +104,7 @@ impl fmt::Display for Scenario {
             Subject::RawServer => write!(f, "raw server")?,
             Subject::RawClient => write!(f, "raw client")?,
             Subject::Bare(plugins) => write!(f, "bare path, plugins: {plugins}")?,
+            Subject::Envoy(plugins) => write!(f, "Envoy, plugins: {plugins}")?,
             Subject::Gateway(GatewaySetup::Echo(plugins)) => write!(f, "gateway, plugins: {plugins}")?,
             Subject::Gateway(GatewaySetup::Patch) => write!(f, "gateway, patching plugin")?,
             Subject::Gateway(GatewaySetup::Wait(plugins)) => {
@@ -102,7 +116,7 @@ impl fmt::Display for Scenario {
             Subject::Gateway(GatewaySetup::Tls) => write!(f, "gateway, TLS")?,
         }
         match self.protocol {
-            Protocol::Grpc => write!(f, ", gRPC")?,
+            Protocol::Grpc | Protocol::GrpcToEnvoy => write!(f, ", gRPC")?,
             Protocol::Http => write!(f, ", HTTP")?,
         }
         match self.payload {
@@ -113,6 +127,7 @@ impl fmt::Display for Scenario {
         }
         match self.load {
             LoadModel::Closed => Ok(()),
+            LoadModel::OneConnection => write!(f, ", one connection"),
             LoadModel::HalfOfCapacity => write!(f, ", open loop"),
         }
     }

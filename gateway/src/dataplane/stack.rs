@@ -116,7 +116,7 @@ mod tests {
         invoke::BeforeToolCall,
     };
 
-    const MAX_FUTURE_BYTES: usize = 9 << 10;
+    const MAX_FUTURE_BYTES: usize = 2 << 10;
 
     fn size_of_service<S>(_: impl Fn(&Arc<Gateway>) -> S) -> usize {
         size_of::<S>()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use hookgate_proto::gateway::v1::RequestContext;
 use tokio::time::timeout_at;
 
@@ -136,13 +137,18 @@ pub(super) async fn build_context<P: ExtensionPoint>(
     Ok(ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off })
 }
 
-/// Runs the tenant's chain.
+/// Runs the tenant's chain. Its future is most of a call's and in a box: the layers above move theirs several times
+/// before the chain begins.
 ///
 /// # Errors
 /// PLAN_CHANGED. A chain that can't decide is not an error here.
-pub(super) async fn run_chain<P: ExtensionPoint>(call: ChainCall<'_, P>) -> Result<ChainOutcome<P>, Error> {
-    let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
-    snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
+pub(super) fn run_chain<P: ExtensionPoint>(
+    call: ChainCall<'_, P>,
+) -> BoxFuture<'_, Result<ChainOutcome<P>, Error>> {
+    Box::pin(async move {
+        let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
+        snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
+    })
 }
 
 /// Records why a caller was rejected. The record is finer than the answer, which must not help an attacker to

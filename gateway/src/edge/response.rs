@@ -1,12 +1,16 @@
 //! Encodes the outcome of a call as an HTTP or a gRPC answer. The only place where a chain's outcome and an
 //! [`Error`] meet (docs/protocol.md, section 4).
 
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::body::Body;
 use bytes::Bytes;
 use hookgate_proto::gateway::v1 as wire;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 mod over_grpc;
 mod steps;
@@ -333,22 +337,24 @@ fn ascii(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("Hookgate"))
 }
 
-fn common_headers<P: ExtensionPoint>(finished: &InvocationResult<P>) -> HeaderMap {
+fn common_headers<P: ExtensionPoint>(finished: &InvocationResult<P>) -> [(HeaderName, HeaderValue); 2] {
     let steps = finished.result.as_ref().map_or(&[][..], |ended| &ended.steps);
     timing_headers(&finished.arrival, steps, finished.detail)
 }
 
 /// The gateway's id of the call, and its time per step, in milliseconds (W3C Server Timing).
-fn timing_headers(arrival: &RequestMeta, steps: &[StepReport], detail: Detail) -> HeaderMap {
-    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+fn timing_headers(
+    arrival: &RequestMeta,
+    steps: &[StepReport],
+    detail: Detail,
+) -> [(HeaderName, HeaderValue); 2] {
     let queue: Duration = steps.iter().map(|step| step.queue).sum();
-    let mut timing =
-        format!("total;dur={:.3}, queue;dur={:.3}", millis(arrival.received.elapsed()), millis(queue));
+    let mut timing = format!("total;dur={}, queue;dur={}", Millis(arrival.received.elapsed()), Millis(queue));
     if detail == Detail::Full {
         for step in steps.iter().filter(|step| !step.duration.is_zero()) {
-            let (whole, duration) = (timing.len(), millis(step.duration));
+            let whole = timing.len();
             // Writing to a string cannot fail.
-            let _ = write!(timing, ", plugin-{};dur={duration:.3}", step.plugin);
+            let _ = write!(timing, ", plugin-{};dur={}", step.plugin, Millis(step.duration));
             if timing.len() > MAX_SERVER_TIMING_BYTES {
                 timing.truncate(whole);
                 break;
@@ -356,7 +362,17 @@ fn timing_headers(arrival: &RequestMeta, steps: &[StepReport], detail: Detail) -
         }
     }
     let request_id = arrival.request_id.to_string();
-    HeaderMap::from_iter([(REQUEST_ID, ascii(&request_id)), (SERVER_TIMING, ascii(&timing))])
+    [(REQUEST_ID, ascii(&request_id)), (SERVER_TIMING, ascii(&timing))]
+}
+
+/// Milliseconds with three decimals. Integers are written in a fraction of the time of a float.
+struct Millis(Duration);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        write!(f, "{}.{:03}", micros / 1000, micros % 1000)
+    }
 }
 
 #[cfg(test)]

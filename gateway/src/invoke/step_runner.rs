@@ -104,6 +104,7 @@ impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
             text: original.text.zip(current.text).map(<[&str; 2]>::from),
             model: current.model.or(self.ctx.request.model.as_deref()),
             agent: self.ctx.request.agent_id.as_deref(),
+            agent_path: self.ctx.request.agent_path.as_deref(),
             labels: &self.ctx.request.labels,
         })
     }

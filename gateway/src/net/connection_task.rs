@@ -11,11 +11,16 @@
 use std::{
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker},
 };
 
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered, task::AtomicWaker,
+};
 use hyper::rt::Executor;
 use tokio::io::AsyncWrite;
 
@@ -45,79 +50,103 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     }
 }
 
+/// Wakes the task for the connection. Most wakes are for a stream, and polling the connection then would be in vain.
+struct ConnectionWaker {
+    is_woken: AtomicBool,
+    /// A wake either finds this unset and wakes the task, or sets `is_woken` before the task looks at the end of its turn.
+    in_turn: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, SeqCst);
+        if !self.in_turn.load(SeqCst) {
+            self.task.wake();
+        }
+    }
+}
+
 /// The streams and the writes of one connection.
 pub(crate) struct ConnectionTask<S> {
+    waker: Arc<ConnectionWaker>,
     executor: StreamExecutor,
     streams: FuturesUnordered<BoxFuture<'static, ()>>,
     writes: WriteFlusher<S>,
     /// Tells who waits for answers to be written that some wait in `writes`.
-    unsent: Option<Arc<Unsent>>,
+    unsent: Arc<Unsent>,
     blocked: Option<UnsentMark>,
 }
 
 impl<S: AsyncWrite + Unpin> ConnectionTask<S> {
-    /// For the connection whose hyper builder got `executor`, and whose stream belongs to `writes`.
-    pub(crate) fn new(executor: StreamExecutor, writes: WriteFlusher<S>) -> Self {
-        ConnectionTask { executor, streams: FuturesUnordered::new(), writes, unsent: None, blocked: None }
-    }
-
-    /// Counts answers that the peer does not take as `unsent`.
-    pub(crate) fn with_unsent(self, unsent: Arc<Unsent>) -> Self {
-        ConnectionTask { unsent: Some(unsent), ..self }
+    /// For the connection whose hyper builder got `executor`, and whose stream belongs to `writes`. Counts answers
+    /// that the peer does not take as `unsent`.
+    pub(crate) fn new(executor: StreamExecutor, writes: WriteFlusher<S>, unsent: Arc<Unsent>) -> Self {
+        let waker = Arc::new(ConnectionWaker {
+            is_woken: AtomicBool::new(true),
+            in_turn: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        });
+        ConnectionTask { waker, executor, streams: FuturesUnordered::new(), writes, unsent, blocked: None }
     }
 
     /// Polls the connection and its streams until `connection` ends. It may be dropped and called again.
     pub(crate) async fn run<C: Future>(&mut self, mut connection: Pin<&mut C>) -> C::Output {
+        let waker = Waker::from(Arc::clone(&self.waker));
+        self.waker.is_woken.store(true, SeqCst);
         std::future::poll_fn(|cx| {
-            let ended = self.poll_turn(connection.as_mut(), cx);
-            self.flush(cx);
+            self.waker.task.register(cx.waker());
+            self.waker.in_turn.store(true, SeqCst);
+            let ended = self.poll_turn(connection.as_mut(), &waker, cx);
+            // What blocks the writes may block the connection.
+            self.flush(&mut Context::from_waker(&waker));
+            self.waker.in_turn.store(false, SeqCst);
+            if self.waker.is_woken.load(SeqCst) {
+                cx.waker().wake_by_ref();
+            }
             ended
         })
         .await
     }
 
-    /// Polls the streams that are left when `run` has ended, until they end too.
-    pub(crate) async fn finish(mut self) {
-        std::future::poll_fn(|cx| {
-            while self.poll_streams(cx) {}
-            self.flush(cx);
-            if self.streams.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    fn poll_turn<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+    fn poll_turn<C: Future>(
+        &mut self,
+        mut connection: Pin<&mut C>,
+        waker: &Waker,
+        cx: &mut Context<'_>,
+    ) -> Poll<C::Output> {
         for _ in 0..MAX_ROUNDS {
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            if self.waker.is_woken.swap(false, SeqCst)
+                && let Poll::Ready(ended) = connection.as_mut().poll(&mut Context::from_waker(waker))
+            {
                 return Poll::Ready(ended);
             }
-            if !self.poll_streams(cx) {
+            self.poll_streams(cx);
+            if !self.waker.is_woken.load(SeqCst) {
                 return Poll::Pending;
+            }
+            if !tokio::task::coop::has_budget_remaining() {
+                break;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Polls the streams that are ready. Whether any of them started or ended, and so may have given the connection
-    /// something to write.
-    fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut queue = self.executor.queue();
-        let mut any = !queue.is_empty();
-        self.streams.extend(queue.drain(..));
-        drop(queue);
-        while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(cx) {
-            any = true;
-        }
-        any
+    /// Polls the streams that are ready. One that gives the connection something to write wakes it.
+    fn poll_streams(&mut self, cx: &mut Context<'_>) {
+        self.streams.extend(self.executor.queue().drain(..));
+        while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(cx) {}
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) {
         match self.writes.poll_flush(cx) {
             Poll::Ready(()) => self.blocked = None,
-            Poll::Pending if self.blocked.is_none() => {
-                self.blocked = self.unsent.as_ref().map(|unsent| unsent.mark());
-            }
+            Poll::Pending if self.blocked.is_none() => self.blocked = Some(self.unsent.mark()),
             Poll::Pending => {}
         }
     }
@@ -146,7 +175,11 @@ mod tests {
     ) -> (TokioIo<WriteBuffer<CountedStream>>, ConnectionTask<CountedStream>, Arc<AtomicUsize>) {
         let writes = Arc::new(AtomicUsize::new(0));
         let (stream, flusher) = WriteBuffer::new(CountedStream { stream, writes: Arc::clone(&writes) });
-        (TokioIo::new(stream), ConnectionTask::new(StreamExecutor::default(), flusher), writes)
+        (
+            TokioIo::new(stream),
+            ConnectionTask::new(StreamExecutor::default(), flusher, Arc::default()),
+            writes,
+        )
     }
 
     /// A client of a server that echoes bodies, and the counts of both sides' writes.
@@ -194,6 +227,47 @@ mod tests {
         }
         let after = counts();
         assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 1]);
+    }
+
+    /// Counts its polls, and is never ready.
+    struct CountedPolls(Arc<AtomicUsize>, Arc<Mutex<Option<Waker>>>);
+
+    impl Future for CountedPolls {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            *self.1.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wake_for_a_stream_does_not_poll_the_connection() {
+        let (stream, _peer) = tokio::io::duplex(64);
+        let (_stream, mut task, _) = task(stream);
+        let (polls, waker) = (Arc::new(AtomicUsize::new(0)), Arc::default());
+        let (go_on, mut going) = tokio::sync::mpsc::unbounded_channel::<()>();
+        let received = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&received);
+        task.executor.execute(async move {
+            while going.recv().await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let connection = CountedPolls(Arc::clone(&polls), Arc::clone(&waker));
+        tokio::spawn(async move { task.run(pin!(connection)).await });
+        let turns = async || {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            (polls.load(Ordering::Relaxed), received.load(Ordering::Relaxed))
+        };
+        assert_eq!(turns().await, (1, 0));
+        go_on.send(()).unwrap();
+        assert_eq!(turns().await, (1, 1), "the stream alone");
+        waker.lock().unwrap().take().unwrap().wake();
+        assert_eq!(turns().await, (2, 1), "the connection alone");
     }
 
     #[tokio::test]

@@ -216,7 +216,7 @@ async fn converse<S>(
 
     let (stream, writes) = WriteBuffer::new(stream);
     let (unsent, streams) = (Arc::new(Unsent::default()), StreamExecutor::default());
-    let mut task = ConnectionTask::new(streams.clone(), writes).with_unsent(Arc::clone(&unsent));
+    let mut task = ConnectionTask::new(streams.clone(), writes, Arc::clone(&unsent));
     let answers = Arc::clone(&unsent);
     let soon = drain.soon.clone();
     let service = service_fn(move |request: Request<Incoming>| {

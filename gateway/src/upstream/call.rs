@@ -109,10 +109,10 @@ impl PluginClient {
         result
     }
 
-    /// Sends the call, and once more if the plugin provably did not process it: the connection could not be
-    /// made or returned the request, the stream was refused, or the reply was NOT_INITIALIZED. The plugin
-    /// sees a call at most twice, and processes it at most once. The second attempt uses another endpoint if
-    /// there is one.
+    /// Sends the call, and once more for each reason why the plugin provably did not process it: the
+    /// connection could not be made or returned the request, the stream was refused, or the reply was
+    /// NOT_INITIALIZED. The plugin's code sees a call at most twice, and processes it at most once. The next
+    /// attempt uses another endpoint if there is one.
     async fn attempt(&self, mut call: OutboundCall<'_, '_>) -> Result<(Bytes, ServingEndpoint), Failure> {
         let mut attempts = AttemptState::default();
         loop {
@@ -180,7 +180,7 @@ impl PluginClient {
         let whole = request.meta.whole && !attempts.handed_over && is_nearly(*deadline, request.limit);
         let rpc = Rpc::At(request.point);
         let occupied = live.occupied();
-        let reply = live.connection.unary(rpc, frame, headers.clone(), *deadline, self.max_reply).await;
+        let reply = live.connection.unary(rpc, frame, headers, *deadline, self.max_reply).await;
         drop(occupied);
         Ok(reply.map_err(|error| FailedExchange { error, generation, whole }))
     }
@@ -200,8 +200,8 @@ impl PluginClient {
                 attempts.avoid = Some(Arc::clone(route.ticket.endpoint()));
                 Ok(())
             }
-            ExchangeError::StreamRefused if !attempts.seen_by_plugin => {
-                attempts.seen_by_plugin = true;
+            ExchangeError::StreamRefused if !attempts.refused => {
+                attempts.refused = true;
                 attempts.avoid = Some(Arc::clone(route.ticket.endpoint()));
                 Ok(())
             }
@@ -225,13 +225,14 @@ impl PluginClient {
         Route { live, ticket }: Route,
         generation: u64,
     ) -> Result<(), Failure> {
-        if attempts.seen_by_plugin {
+        if attempts.not_initialized {
             return Err(Failure::new(Reason::NotReady, CONFIG_LOST_MESSAGE));
         }
-        attempts.seen_by_plugin = true;
+        attempts.not_initialized = true;
         live.note_forgotten(generation);
         let endpoint = Arc::clone(ticket.endpoint());
-        if self.pool.has_proven_beside(&endpoint, &call.request.meta.tenant) {
+        // The other endpoint may be the one that just refused the call.
+        if !attempts.refused && self.pool.has_proven_beside(&endpoint, &call.request.meta.tenant) {
             attempts.avoid = Some(Arc::clone(&endpoint));
             // The result shows in the endpoint's status.
             tokio::spawn(async move { endpoint.initialise(&live, generation).await });
@@ -265,8 +266,10 @@ struct FailedExchange {
 struct AttemptState {
     /// A connection could not be made, or returned the call.
     unsent: bool,
-    /// The plugin saw the call and did not process it.
-    seen_by_plugin: bool,
+    /// The plugin's server refused the stream.
+    refused: bool,
+    /// The plugin's code saw the call and did not know its configuration.
+    not_initialized: bool,
     /// The endpoint of the last attempt.
     avoid: Option<Arc<Endpoint>>,
     /// The route of the endpoint that was just initialised again.

@@ -1,15 +1,9 @@
-//! A unary gRPC exchange on the wire: the body of a request, the reply, and the status that ends it.
+//! A unary gRPC exchange on the wire: the reply, and the status that ends it.
 //!
 //! This replaces `tonic::client::Grpc` for three reasons. A plugin's own status must be distinct from an
 //! error in its reply (tonic reports both as a status with the same codes). An encoded request can be sent
 //! again unchanged. And a `grpc-status-details-bin` that isn't base64 must not panic, as it does in tonic
 //! 0.14.
-
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-};
 
 use base64::{
     Engine as _, alphabet,
@@ -17,7 +11,7 @@ use base64::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header::CONTENT_TYPE};
-use http_body::{Body, Frame};
+use http_body::Body;
 use http_body_util::BodyExt as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -72,33 +66,6 @@ pub(super) fn display_text(text: &str) -> String {
 /// Text with a space for every control character.
 pub(super) fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// The body of a request: one frame. Unlike `http_body_util::Full` it reports no exact size, so that no
-/// `content-length` is sent, which gRPC servers don't expect.
-#[derive(Debug)]
-pub(super) struct SingleFrameBody(Option<Bytes>);
-
-impl SingleFrameBody {
-    pub(super) fn new(frame: Bytes) -> Self {
-        SingleFrameBody(Some(frame))
-    }
-}
-
-impl Body for SingleFrameBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_none()
-    }
 }
 
 /// Reads a reply: one message of at most `limit` bytes, followed by status OK.
@@ -207,9 +174,12 @@ pub(super) fn says_not_initialized(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use bytes::BufMut as _;
     use futures::{FutureExt as _, stream};
     use http::HeaderValue;
+    use http_body::Frame;
     use http_body_util::StreamBody;
     use proptest::prelude::*;
 

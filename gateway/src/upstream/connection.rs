@@ -3,9 +3,8 @@
 //!
 //! This module covers the wire only. Others decide what to send, and what follows from an answer.
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, time::Duration};
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{
@@ -13,8 +12,7 @@ use http::{
     header::{CONTENT_TYPE, TE, USER_AGENT},
     uri::{Authority, PathAndQuery, Scheme},
 };
-use hyper::client::conn::{TrySendError, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http_body_util::Full;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -25,33 +23,21 @@ use tower::ServiceExt as _;
 use crate::{
     core::point::Point,
     grpc::timeout::{self, GRPC_TIMEOUT},
-    net::{
-        connection_task::{ConnectionTask, StreamExecutor},
-        read_after_write_error::IgnoreWriteErrors,
-        worker::WorkerId,
-        write_buffer::WriteBuffer,
-    },
+    net::worker::WorkerId,
     upstream::{
-        codec::{self, ExchangeError, SingleFrameBody},
+        codec::{self, ExchangeError},
+        http2::Http2Client,
         transport::InProcess,
     },
 };
 
-/// Largest header list of a reply. gRPC puts the status message there. Libraries put an exception's text into
-/// that message, and the text may quote the whole call: up to 17 MiB, times four for percent-encoding and
-/// escapes. Beyond the limit h2 closes the connection with every tenant's calls on it, so the limit must
-/// exceed what any honest plugin sends.
-const MAX_HEADER_LIST_BYTES: u32 = 4 * (17 << 20);
-/// After this much silence with calls in flight, a ping checks that the other end is alive. Never while idle:
-/// some gRPC servers close a connection for that.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A CANCELLED or DEADLINE_EXCEEDED this close to our deadline counts as that deadline, enforced by the
 /// plugin's server: both timers expire at the same moment and either may win.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
+/// A method of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rpc {
+pub enum Rpc {
     Describe,
     Initialize,
     Release,
@@ -89,14 +75,9 @@ pub(super) struct Connection {
 }
 
 enum RequestSender {
-    Http2(Arc<QueueSender>),
+    Http2(Http2Client),
     InProcess(InProcess),
 }
-
-/// The sender of hyper's request queue; empty once the connection's driver has ended. A request that is
-/// queued at that very moment stays in the queue until the last sender is dropped. So nothing holds a sender
-/// for long: a call clones one and drops it as soon as its request is queued.
-type QueueSender = ArcSwapOption<http2::SendRequest<SingleFrameBody>>;
 
 impl Connection {
     /// HTTP/2 with prior knowledge over `stream`; `scheme` tells whether `stream` is TLS.
@@ -105,37 +86,13 @@ impl Connection {
         scheme: Scheme,
         authority: Authority,
         private: bool,
-    ) -> hyper::Result<Self>
+    ) -> Result<Self, h2::Error>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (stream, writes) = WriteBuffer::new(IgnoreWriteErrors::new(stream));
-        let streams = StreamExecutor::default();
-        let (sender, driver) = http2::Builder::new(streams.clone())
-            .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADER_LIST_BYTES)
-            // A bad reply fails its own call only, however many there are.
-            .max_local_error_reset_streams(None)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(stream))
-            .await?;
-        let closed = CancellationToken::new();
-        let ended = closed.clone().drop_guard();
-        let sender = Arc::new(QueueSender::from_pointee(sender));
-        // A weak reference, so that the driver ends when nothing holds the connection.
-        let queue = Arc::downgrade(&sender);
-        tokio::spawn(async move {
-            let mut task = ConnectionTask::new(streams, writes);
-            // The calls that it interrupts report how it ended.
-            let _ = task.run(pin!(driver)).await;
-            drop(ended);
-            if let Some(queue) = queue.upgrade() {
-                queue.store(None);
-            }
-            task.finish().await;
-        });
-        let (sender, worker) = (RequestSender::Http2(sender), WorkerId::current());
+        let client = Http2Client::connect(stream).await?;
+        let closed = client.closed().clone();
+        let (sender, worker) = (RequestSender::Http2(client), WorkerId::current());
         Ok(Connection { sender, scheme, authority, closed, worker, private })
     }
 
@@ -151,13 +108,9 @@ impl Connection {
         }
     }
 
+    /// Whether it takes no more calls. Those that it took may still be answered.
     pub(super) fn is_closed(&self) -> bool {
-        match &self.sender {
-            RequestSender::Http2(queue) => {
-                self.closed.is_cancelled() || queue.load().as_ref().is_none_or(|sender| sender.is_closed())
-            }
-            RequestSender::InProcess(_) => false,
-        }
+        self.closed.is_cancelled()
     }
 
     /// Whether the caller's worker serves it; off the workers, whether none does. Calls then stay in one runtime.
@@ -170,7 +123,7 @@ impl Connection {
         matches!(self.sender, RequestSender::InProcess(_))
     }
 
-    /// A token that is cancelled when the connection ends. Doesn't keep the connection alive.
+    /// A token that is cancelled when the connection takes no more calls. Doesn't keep the connection alive.
     pub(super) fn ended(&self) -> CancellationToken {
         self.closed.clone()
     }
@@ -185,15 +138,15 @@ impl Connection {
         &self,
         rpc: Rpc,
         frame: Bytes,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         deadline: Instant,
         max_reply: usize,
     ) -> Result<Bytes, ExchangeError> {
         if Instant::now() >= deadline {
             return Err(ExchangeError::TimedOut);
         }
-        let request = self.request(rpc, frame, headers, deadline);
-        match tokio::time::timeout_at(deadline, self.exchange(request, max_reply)).await {
+        let request = self.request(rpc, headers, deadline);
+        match tokio::time::timeout_at(deadline, self.exchange(request, frame, max_reply)).await {
             Err(_) => Err(ExchangeError::TimedOut),
             Ok(Err(ExchangeError::Status(status)))
                 if matches!(status.code(), tonic::Code::Cancelled | tonic::Code::DeadlineExceeded)
@@ -205,44 +158,42 @@ impl Connection {
         }
     }
 
-    fn request(
-        &self,
-        rpc: Rpc,
-        frame: Bytes,
-        headers: HeaderMap,
-        deadline: Instant,
-    ) -> http::Request<SingleFrameBody> {
+    fn request(&self, rpc: Rpc, headers: &HeaderMap, deadline: Instant) -> http::Request<()> {
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
         uri.path_and_query = Some(PathAndQuery::from_static(rpc.path()));
-        let mut request = http::Request::new(SingleFrameBody::new(frame));
+        let mut request = http::Request::new(());
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path make a URI");
-        *request.headers_mut() = headers;
-        let headers = request.headers_mut();
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION"))));
+        let all = request.headers_mut();
+        all.reserve(4 + headers.len());
+        all.insert(TE, HeaderValue::from_static("trailers"));
+        all.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        all.insert(USER_AGENT, HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION"))));
         let left = deadline.saturating_duration_since(Instant::now());
-        headers.insert(GRPC_TIMEOUT, timeout::value(left));
+        all.insert(GRPC_TIMEOUT, timeout::value(left));
+        all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         request
     }
 
     async fn exchange(
         &self,
-        request: http::Request<SingleFrameBody>,
+        request: http::Request<()>,
+        frame: Bytes,
         max_reply: usize,
     ) -> Result<Bytes, ExchangeError> {
         match &self.sender {
-            RequestSender::Http2(queue) => {
-                let response = enqueue(queue, request)?.await.map_err(classify)?;
-                codec::read(response, max_reply).await
+            RequestSender::Http2(client) => {
+                let sent = client.send(request, frame);
+                let response = sent.map_err(|error| ExchangeError::Unsent(error.to_string()))?.await;
+                codec::read(response.map_err(classify)?, max_reply).await
             }
             RequestSender::InProcess(service) => {
+                let request = request.map(|()| tonic::body::Body::new(Full::new(frame)));
                 let answer = async {
-                    let response = service.0.clone().oneshot(request.map(tonic::body::Body::new)).await;
+                    let response = service.0.clone().oneshot(request).await;
                     codec::read(response.map_err(|error| ExchangeError::Lost(error.to_string()))?, max_reply)
                         .await
                 };
@@ -254,48 +205,29 @@ impl Connection {
     }
 }
 
-/// Queues `request`. The returned future holds no sender; see [`QueueSender`].
-fn enqueue(
-    queue: &QueueSender,
-    request: http::Request<SingleFrameBody>,
-) -> Result<impl Future<Output = Sent> + use<>, ExchangeError> {
-    let sender = queue.load().as_deref().cloned();
-    let mut sender = sender.ok_or_else(|| ExchangeError::Unsent("it had ended".into()))?;
-    Ok(sender.try_send_request(request))
-}
-
-type Sent = Result<http::Response<hyper::body::Incoming>, TrySendError<http::Request<SingleFrameBody>>>;
-
-/// Classifies a failed send: whether the plugin can have seen the request, and which side aborted it.
-fn classify<T>(error: TrySendError<T>) -> ExchangeError {
-    let handed_back = error.message().is_some();
-    let error = error.into_error();
-    let h2 = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<h2::Error>());
-    let reset = h2.filter(|h2| h2.is_remote() && h2.is_reset()).and_then(h2::Error::reason);
-    // A graceful GOAWAY: only calls beyond the plugin's last accepted stream end this way (RFC 9113, section
-    // 6.8).
-    let passed_over =
-        h2.is_some_and(|h2| h2.is_remote() && h2.is_go_away() && h2.reason() == Some(h2::Reason::NO_ERROR));
-    // Detected on our side: the bytes are not HTTP/2, or exceed its limits.
-    let broken = h2.is_some_and(h2::Error::is_library);
-    match reset {
-        _ if handed_back => ExchangeError::Unsent(chain(&error)),
-        Some(h2::Reason::REFUSED_STREAM) => ExchangeError::StreamRefused,
-        _ if passed_over => ExchangeError::StreamRefused,
-        Some(_) => ExchangeError::Status(Box::new(tonic::Status::from_error(Box::new(error)))),
-        None if broken => ExchangeError::BadReply(chain(&error)),
-        None => ExchangeError::Lost(chain(&error)),
+/// Classifies the failure of a request that was sent: whether the plugin can have processed it, and which side
+/// aborted it.
+fn classify(error: h2::Error) -> ExchangeError {
+    match error.reason() {
+        Some(h2::Reason::REFUSED_STREAM) if error.is_remote() && error.is_reset() => {
+            ExchangeError::StreamRefused
+        }
+        // A graceful GOAWAY: only calls beyond the plugin's last accepted stream end this way (RFC 9113, section
+        // 6.8).
+        Some(h2::Reason::NO_ERROR) if error.is_remote() && error.is_go_away() => ExchangeError::StreamRefused,
+        Some(_) if error.is_remote() && error.is_reset() => {
+            ExchangeError::Status(Box::new(tonic::Status::from_error(Box::new(error))))
+        }
+        // Detected on our side: the bytes are not HTTP/2, or exceed its limits.
+        _ if error.is_library() => ExchangeError::BadReply(error.to_string()),
+        _ => ExchangeError::Lost(error.to_string()),
     }
-}
-
-/// An error with its causes, which hyper doesn't show by itself.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -322,7 +254,7 @@ mod tests {
             theirs.write_all(&go_away).await.expect("GOAWAY");
         });
         let deadline = Instant::now() + Duration::from_secs(60);
-        let ended = connection.unary(Rpc::Describe, frame(&()), HeaderMap::new(), deadline, 1).await;
+        let ended = connection.unary(Rpc::Describe, frame(&()), &HeaderMap::new(), deadline, 1).await;
         plugin.await.expect("it does not panic");
         ended.expect_err("there is no reply")
     }
@@ -337,7 +269,7 @@ mod tests {
         plugin.write_all(&go_away).await.expect("GOAWAY");
     }
 
-    /// Some of these calls are queued at the very moment when nothing reads the queue any more.
+    /// Some of these calls are sent at the very moment at which the connection ends.
     #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
     async fn a_call_that_is_queued_as_the_connection_ends_is_told_at_once() {
         for round in 0..2000 {
@@ -354,8 +286,10 @@ mod tests {
                         let deadline = Instant::now() + Duration::from_secs(60);
                         let call = frame(&());
                         let ended =
-                            connection.unary(Rpc::Describe, call, HeaderMap::new(), deadline, 1).await;
+                            connection.unary(Rpc::Describe, call, &HeaderMap::new(), deadline, 1).await;
                         assert!(!matches!(ended, Err(ExchangeError::TimedOut)), "the call was lost");
+                        let unsent = matches!(ended, Err(ExchangeError::Unsent(_)));
+                        assert!(!unsent || connection.is_closed(), "the retry would be sent here again");
                     }
                 })
             });

@@ -45,8 +45,9 @@ pub(super) async fn call(
         "rpc.method" = method,
         "rpc.response.status_code" = Empty,
     );
-    let exchange =
-        async { connection.unary(rpc, frame, telemetry::current_trace_headers(), deadline, max_reply).await };
+    let exchange = async {
+        connection.unary(rpc, frame, &telemetry::current_trace_headers(), deadline, max_reply).await
+    };
     let reply = exchange.instrument(span.clone()).await;
     match &reply {
         Ok(_) => {

@@ -23,7 +23,8 @@ const MAX_ANSWER_BYTES: usize = 1 << 10;
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum HealthCheckOutcome {
+pub enum HealthCheckOutcome {
+    /// The endpoint serves.
     Serving,
     /// The endpoint reports that it doesn't serve.
     NotServing,
@@ -36,7 +37,7 @@ pub(super) enum HealthCheckOutcome {
 pub(super) async fn check(connection: &Connection, settings: &config::Health) -> HealthCheckOutcome {
     let frame = framing::frame(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
-    let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
+    let answer = connection.unary(Rpc::Health, frame, &HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
     match answer {
         Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
             Ok(ServingStatus::Serving) => HealthCheckOutcome::Serving,

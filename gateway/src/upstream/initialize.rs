@@ -74,6 +74,18 @@ impl PreparedConfig {
         Ok(PreparedConfig { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
     }
 
+    /// The request that delivers it.
+    pub(super) fn request(&self, plugin: &config::Plugin, shared: &SharedResources) -> InitializeRequest {
+        InitializeRequest {
+            config: self.json.clone(),
+            config_digest: self.digest.as_ref().into(),
+            capabilities: plugin.grants.iter().map(|grant| grant.as_str().into()).collect(),
+            gateway_instance_id: shared.instance_id.as_ref().into(),
+            host_endpoint: String::new(),
+            limits: Some(limits(shared)),
+        }
+    }
+
     /// A plugin's text as shown to people, without resolved secrets.
     pub(super) fn display_text(&self, text: &str) -> String {
         codec::display_text(&self.redaction.apply_to_beginning(text))
@@ -140,14 +152,7 @@ pub(super) async fn initialize(
     plugin: &config::Plugin,
     shared: &SharedResources,
 ) -> Result<(), InitializeError> {
-    let request = InitializeRequest {
-        config: prepared.json.clone(),
-        config_digest: prepared.digest.as_ref().into(),
-        capabilities: plugin.grants.iter().map(|grant| grant.as_str().into()).collect(),
-        gateway_instance_id: shared.instance_id.as_ref().into(),
-        host_endpoint: String::new(),
-        limits: Some(limits(shared)),
-    };
+    let request = prepared.request(plugin, shared);
     let limit = plugin.limits.initialize.0;
     let (frame, deadline) = (framing::frame(&request), Instant::now() + limit);
     let reply = control_call::call(connection, Rpc::Initialize, frame, deadline, shared.max_reply()).await;

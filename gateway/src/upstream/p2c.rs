@@ -12,6 +12,8 @@ const FAILURE_WEIGHT: f32 = 0.3;
 /// An endpoint that always fails is rated this many times as busy. Without the penalty, an endpoint that
 /// fails at once would never be busy and would get every call.
 const FAILURE_PENALTY: f32 = 40.0;
+/// A smaller share of failures counts as none. Otherwise an endpoint that gets no calls would lose every tie for a minute.
+const NEGLIGIBLE_SHARE: f32 = 0.001;
 /// Set in the count of calls while their end is awaited. The decrement that every call makes anyway then tells the last one
 /// to notify.
 const LAST_CALL_WANTED: usize = 1 << (usize::BITS - 1);
@@ -89,7 +91,7 @@ impl EndpointLoad {
     }
 
     fn packed(&self, share: f32, now: Instant) -> u64 {
-        if share < 0.001 {
+        if share < NEGLIGIBLE_SHARE {
             return 0;
         }
         u64::from(share.to_bits()) << 32 | u64::from(self.millis(now))
@@ -98,7 +100,8 @@ impl EndpointLoad {
     fn share(&self, packed: u64, now: Instant) -> f32 {
         let (bits, millis) = ((packed >> 32) as u32, packed as u32);
         let age = self.millis(now).wrapping_sub(millis);
-        f32::from_bits(bits) * (-(age as f32) / FAILURE_HALF_LIFE_MS).exp2()
+        let share = f32::from_bits(bits) * (-(age as f32) / FAILURE_HALF_LIFE_MS).exp2();
+        if share < NEGLIGIBLE_SHARE { 0.0 } else { share }
     }
 }
 
@@ -177,7 +180,7 @@ mod tests {
             load.note(true, start);
         }
         assert!(load.score(start) > 30.0);
-        assert!(load.score(start + Duration::from_secs(30)) < 1.1);
+        assert_eq!(load.score(start + Duration::from_secs(20)), 1.0, "as if it had never failed");
         load.note(false, start + Duration::from_secs(60));
         assert_eq!(load.failing.load(Ordering::Relaxed), 0);
     }

@@ -16,9 +16,9 @@ use crate::{
 
 /// Most connections that the workers make together, if there are fewer workers. Otherwise each makes one.
 const MAX_CONNECTIONS: usize = 4;
-/// Another connection is made when each existing one carries this many calls: on either side, one task serves
-/// a connection.
-const CALLS_PER_CONNECTION: usize = 16;
+/// Another connection is made when each existing one carries this many calls. Calls of one connection share system
+/// calls. It is less than a plugin's default of 64 calls in flight, and than the 100 that a gRPC server usually takes.
+const CALLS_PER_CONNECTION: usize = 48;
 /// Minimum delay after an additional connection failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 

@@ -182,10 +182,13 @@ pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<
         return Err(wrong("a URL with a path"));
     }
     let authority = uri.authority().map_or("", Authority::as_str);
-    let names = names(endpoint, authority, secure, security, wrong)?;
-    let to = Destination::Name { host: names.host.clone(), port: names.port };
-    let DnsTarget { address, authority, policy, tls, .. } = names;
-    Ok(Target::One(Box::new(Tcp { address, authority, to, policy, tls })))
+    Ok(Target::One(transport_by_name(names(endpoint, authority, secure, security, wrong)?)))
+}
+
+/// The transport for whichever of `target`'s addresses answers first.
+pub(super) fn transport_by_name(target: DnsTarget) -> Box<dyn Transport> {
+    let DnsTarget { address, host, port, authority, policy, tls } = target;
+    Box::new(Tcp { address, authority, to: Destination::Name { host, port }, policy, tls })
 }
 
 /// The transport for one of `target`'s addresses. Requests and certificates name the host, not the address.

@@ -121,36 +121,36 @@ fn gathering(most: usize) -> Script {
 
 #[tokio::test]
 async fn connections_that_ended_are_replaced_when_they_are_needed() {
-    let (place, script) = (Place::new(Wire::Tcp), Arc::new(gathering(120)));
+    let (place, script) = (Place::new(Wire::Tcp), Arc::new(gathering(150)));
     let _running = place.start(Process::new(&script));
     let between = Between::start(&place, usize::MAX).await;
     let client = Client::new(&often(&between.endpoint));
     client.until_ready().await;
-    let all_four = async || {
-        while client.endpoints()[0].connections < 4 {
-            for reply in join_all((0..120).map(|_| client.tool_call(SOON))).await {
+    let all_three = async || {
+        while client.endpoints()[0].connections < 3 {
+            for reply in join_all((0..150).map(|_| client.tool_call(SOON))).await {
                 reply.expect("an answer");
             }
         }
     };
-    all_four().await;
+    all_three().await;
     for connection in between.connections.lock().expect("unpoisoned").iter().skip(1) {
         connection.abort();
     }
-    eventually("three have ended", || client.endpoints()[0].connections == 1).await;
-    all_four().await;
+    eventually("two have ended", || client.endpoints()[0].connections == 1).await;
+    all_three().await;
     assert!(between.open() <= 4, "{}", between.open());
 }
 
 #[tokio::test]
 async fn connection_that_cannot_be_added_is_not_tried_with_every_call() {
-    let (place, script) = (Place::new(Wire::Tcp), Arc::new(gathering(60)));
+    let (place, script) = (Place::new(Wire::Tcp), Arc::new(gathering(90)));
     let _running = place.start(Process::new(&script));
     let between = Between::start(&place, 1).await;
     let client = Client::new(&often(&between.endpoint));
     client.until_ready().await;
     for _ in 0..50 {
-        for reply in join_all((0..60).map(|_| client.tool_call(SOON))).await {
+        for reply in join_all((0..90).map(|_| client.tool_call(SOON))).await {
             reply.expect("the first connection is there");
         }
     }

@@ -127,7 +127,7 @@ async fn plugin_without_describe_or_with_garbage_for_it_is_a_bad_manifest() {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let _ = stream.read_exact(&mut [0; 200]).await;
+                let _ = stream.read_exact(&mut [0; 120]).await;
                 let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             });

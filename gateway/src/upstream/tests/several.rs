@@ -234,15 +234,19 @@ async fn call_that_could_not_be_sent_goes_to_another_endpoint() {
     assert_eq!(replicas.executions().iter().sum::<usize>(), 100);
 }
 
+/// Refuses every call.
+fn refusing() -> RawAnswer {
+    Arc::new(|_, mut respond| {
+        respond.send_reset(h2::Reason::REFUSED_STREAM);
+        Box::pin(std::future::ready(())) as BoxFuture<'static, ()>
+    })
+}
+
 #[tokio::test]
 async fn refused_stream_goes_to_another_endpoint() {
     let good = Replicas::start(vec![Script::default()]);
     let place = Place::new(Wire::Tcp);
-    let refuse: RawAnswer = Arc::new(|_, mut respond| {
-        respond.send_reset(h2::Reason::REFUSED_STREAM);
-        Box::pin(std::future::ready(())) as BoxFuture<'static, ()>
-    });
-    let _raw = place.start_raw(refuse);
+    let _raw = place.start_raw(refusing());
     let mut plugin = good.registered();
     plugin.endpoints.as_mut().expect("one").push(place.endpoint());
     let client = Client::new(&plugin);
@@ -251,6 +255,28 @@ async fn refused_stream_goes_to_another_endpoint() {
         client.tool_call(SECOND).await.expect("the other one serves");
     }
     assert_eq!(good.executions(), [100]);
+}
+
+/// As when replicas are restarted one after another: one has lost its configuration, another is going.
+#[tokio::test]
+async fn refusal_and_lost_configuration_may_meet_in_one_call() {
+    let place = Place::new(Wire::Tcp);
+    let _raw = place.start_raw(refusing());
+    // The first endpoint is chosen at random.
+    for _ in 0..10 {
+        let calls = AtomicUsize::new(0);
+        let forgetful = Script::calling(move |_| {
+            let is_first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+            std::future::ready(if is_first { Err(by_metadata()) } else { Ok(go_on()) })
+        });
+        let replicas = Replicas::start(vec![forgetful]);
+        let mut plugin = replicas.registered();
+        plugin.endpoints.as_mut().expect("one").push(place.endpoint());
+        let client = Client::new(&plugin);
+        all(&client, |endpoint| endpoint.state == State::Ready).await;
+        client.tool_call(SECOND).await.expect("one retry for each reason");
+        assert_eq!(replicas.executions(), [2]);
+    }
 }
 
 /// A manifest that offers more.

@@ -125,6 +125,7 @@ async fn a_write_belongs_to_the_operators_trace_and_its_activation_is_a_reload()
             received.span("config reload", "hookgate.revision", "2").is_some()
                 && received.spans.iter().filter(|span| span.name == "registry write").count() >= 4
                 && received.log_of("the registry was written").is_some()
+                && received.log_of("a new routing table is active").is_some()
         })
         .await;
     let migrated = received.span("store migration", "db.system.name", "sqlite").expect("the store is new");
@@ -145,7 +146,7 @@ async fn a_write_belongs_to_the_operators_trace_and_its_activation_is_a_reload()
     let reload = received.span("config reload", "hookgate.revision", "2").expect("waited for");
     let said = attributes(&reload.attributes);
     assert_eq!((&*said["hookgate.reload.trigger"], &*said["hookgate.outcome"]), ("registry", "active"));
-    let published = received.log_of("a new routing table is active").expect("it is");
+    let published = received.log_of("a new routing table is active").expect("waited for");
     assert_eq!((&published.trace_id, &published.span_id), (&reload.trace_id, &reload.span_id));
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use hookgate_proto::plugin::v1::Access;
 use hookgate_tests::{
     agent::path,
     collector::{Collector, Received, attributes},
-    fake::{Act, FakePlugin, Seen},
+    fake::{Act, FakePlugin, Gate, Seen},
     token::token,
 };
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -74,6 +75,33 @@ async fn a_call_is_one_trace_from_the_agent_to_its_plugins() {
     }
     let log = blocked(&received).expect("waited for");
     assert_eq!((&log.trace_id, &log.span_id), (&server.trace_id, &server.span_id), "the line is part of it");
+}
+
+#[tokio::test]
+async fn plugins_that_are_called_at_the_same_time_are_siblings_in_the_trace() {
+    let (collector, gate) = (Collector::start().await, Gate::closed());
+    let reader = |name| FakePlugin::named(name).access(Access::Read).at(POINT, Act::pass().behind(&gate));
+    let (first, second) = (reader("first").start_unix().await, reader("second").start().await);
+    let setup = tenants().plugin(&first).plugin(&second).binding("first", 10).binding("second", 20);
+    let gateway = exporting_to(setup, &collector).start().await;
+    let both_are_called = async {
+        for plugin in [&first, &second] {
+            plugin.wait_until(|counts| counts.calls == 1).await;
+        }
+        gate.open();
+    };
+    let agent = gateway.http(&token("acme"));
+    let (answer, ()) = tokio::join!(traced_call(&agent), both_are_called);
+    let request_id = answer.header("x-request-id").expect("every answer has it");
+    let is_there = |received: &Received| received.span(SERVER, "hookgate.request.id", request_id).is_some();
+    let received = collector.wait_until(is_there).await;
+    let server = received.span(SERVER, "hookgate.request.id", request_id).expect("waited for");
+    for plugin in [&first, &second] {
+        let client =
+            received.span(CLIENT, "hookgate.plugin.name", plugin.name()).expect("there is a client span");
+        assert_eq!(client.parent_span_id, server.span_id);
+        assert_eq!(trace_of(&plugin.seen()[0]).1, hex(&client.span_id), "the plugin gets its own span");
+    }
 }
 
 #[tokio::test]
