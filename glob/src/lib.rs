@@ -5,10 +5,44 @@
 //! give braces, backslashes and `**` a meaning and count bytes, where a tool's name may hold any character
 //! (docs/decisions/0005).
 //!
-//! The one translator, for the gateway's conditions and for plugins with lists of tools; `table.json` holds what
+//! The only translator, for the gateway's conditions and for plugins with lists of tools; `table.json` holds what
 //! all of them are tested against. Knows nothing of either.
 
-use std::{iter::Peekable, str::Chars};
+use std::{fmt, iter::Peekable, str::Chars};
+
+use regex::RegexSet;
+
+/// A glob of a list that can't be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidGlob {
+    /// The list's entry, such as `tools[2]`, or the list.
+    pub field: String,
+    /// What is wrong with it, without a subject.
+    pub fault: String,
+}
+
+impl fmt::Display for InvalidGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.field, self.fault)
+    }
+}
+
+/// Compiles the globs of a plugin's setting `list`, so that a value is scanned once for all of them.
+///
+/// # Errors
+/// If a glob is empty or broken, or all of them together are too large.
+pub fn compile(list: &str, globs: &[String]) -> Result<RegexSet, InvalidGlob> {
+    let translate = |(index, glob): (usize, &String)| {
+        let invalid = |fault| InvalidGlob { field: format!("{list}[{index}]"), fault };
+        if glob.is_empty() {
+            return Err(invalid("is empty, so it matches nothing: remove it".to_owned()));
+        }
+        to_regex(glob).map_err(|fault| invalid(format!("isn't a valid glob: {fault}")))
+    };
+    let regexes = globs.iter().enumerate().map(translate).collect::<Result<Vec<_>, _>>()?;
+    let too_long = |_| InvalidGlob { field: list.to_owned(), fault: "is too long".to_owned() };
+    RegexSet::new(regexes).map_err(too_long)
+}
 
 /// The regular expression that matches what `glob` matches. Errors are sentences about the glob.
 pub fn to_regex(glob: &str) -> Result<String, String> {
@@ -90,6 +124,19 @@ mod tests {
             let message = to_regex(glob).expect_err(glob);
             assert!(message.contains(part) && message.contains(glob), "{message}");
         }
+    }
+
+    #[test]
+    fn a_list_matches_with_any_entry_and_names_a_broken_one() {
+        let globs = |list: &[&str]| list.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>();
+        let set = compile("tools", &globs(&["fs.*", "web.get"])).expect("valid globs");
+        assert!(set.is_match("fs.read") && set.is_match("web.get") && !set.is_match("web.post"));
+        assert!(!compile("tools", &[]).expect("no globs").is_match(""));
+        let broken = compile("tools", &globs(&["fs.*", "web["])).expect_err("a broken glob");
+        assert_eq!(broken.field, "tools[1]");
+        let empty = compile("tools", &globs(&[""])).expect_err("an empty glob");
+        assert_eq!(empty.to_string(), "`tools[0]` is empty, so it matches nothing: remove it");
+        assert!(broken.to_string().starts_with("`tools[1]` isn't a valid glob: `web[` has a `["), "{broken}");
     }
 
     /// What a glob without classes means, spelt out.

@@ -1,16 +1,24 @@
 //! Plugins that run in the gateway's process, over the same contract as any other.
 
+use hookgate_content_policy::ContentPolicy;
+use hookgate_output_validate::OutputValidate;
+use hookgate_redact::Redact;
+use hookgate_response_sanitizer::ResponseSanitizer;
+use hookgate_sdk::Plugin;
+use hookgate_secrets::Secrets;
+use hookgate_tool_policy::ToolPolicy;
+
 use crate::upstream::InProcess;
 
 /// The service of the built-in plugin `name`, if there is one.
 pub fn service(name: &str) -> Option<InProcess> {
     match name {
-        "content-policy" => {
-            Some(InProcess::new(hookgate_sdk::service::<hookgate_content_policy::ContentPolicy>()))
-        }
-        "response-sanitizer" => {
-            Some(InProcess::new(hookgate_sdk::service::<hookgate_response_sanitizer::ResponseSanitizer>()))
-        }
+        ContentPolicy::NAME => Some(InProcess::new(hookgate_sdk::service::<ContentPolicy>())),
+        OutputValidate::NAME => Some(InProcess::new(hookgate_sdk::service::<OutputValidate>())),
+        Redact::NAME => Some(InProcess::new(hookgate_sdk::service::<Redact>())),
+        ResponseSanitizer::NAME => Some(InProcess::new(hookgate_sdk::service::<ResponseSanitizer>())),
+        Secrets::NAME => Some(InProcess::new(hookgate_sdk::service::<Secrets>())),
+        ToolPolicy::NAME => Some(InProcess::new(hookgate_sdk::service::<ToolPolicy>())),
         _ => None,
     }
 }

@@ -38,6 +38,7 @@ pub const FIXED_BLOCK_STATUSES: &[(&str, u16)] = &[
     ("INPUT_TOO_LONG", 413),
     ("INVALID_INPUT", 400),
     ("CONTENT_BLOCKED", 422),
+    ("TOOL_OUTPUT_INVALID", 422),
 ];
 
 fn fixed_status(code: &str) -> Option<u16> {

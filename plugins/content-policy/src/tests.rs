@@ -17,6 +17,10 @@ fn codes<P>(reply: &Reply<P>) -> Vec<&str> {
     reply.notices().iter().filter_map(Notice::code).collect()
 }
 
+fn details<P>(reply: &Reply<P>, notice: usize) -> Value {
+    serde_json::from_slice(reply.notices()[notice].details_json()).unwrap()
+}
+
 #[tokio::test]
 async fn nothing_is_on_by_default() {
     let reply = ask(json!({}), "ada@example.com").await;
@@ -30,6 +34,7 @@ async fn a_text_over_the_limit_is_cancelled_with_its_length() {
     assert_eq!((cancel.code(), cancel.message()), ("INPUT_TOO_LONG", "Input exceeds 5 character limit"));
     assert_eq!(codes(&reply), ["INPUT_TOO_LONG"]);
     assert_eq!(reply.notices()[0].message(), "Input length: 6, limit: 5");
+    assert_eq!(details(&reply, 0), json!({ "length": 6, "limit": 5 }));
     assert_eq!(reply.changes(), None);
 }
 
@@ -50,6 +55,46 @@ async fn addresses_and_keys_are_redacted_from_the_text_alone() {
     assert_eq!(codes(&reply), ["EMAIL_REDACTED", "API_KEY_REDACTED"]);
     assert_eq!(reply.notices()[0].message(), "Email addresses redacted from input");
     assert_eq!(reply.notices()[1].message(), "Potential API keys redacted from input");
+    assert_eq!((details(&reply, 0), details(&reply, 1)), (json!({ "count": 1 }), json!({ "count": 1 })));
+}
+
+#[tokio::test]
+async fn a_long_text_is_cut_at_a_character_after_the_redaction() {
+    let config = json!({ "max_input_chars": 9, "on_too_long": "cut", "redact_emails": true });
+    let reply = ask(config.clone(), "ada@example.com é日🦀").await;
+    assert_eq!(reply.changes().unwrap().text.as_deref(), Some("[EMAIL] é"));
+    assert_eq!(codes(&reply), ["EMAIL_REDACTED", "INPUT_TRUNCATED"]);
+    assert_eq!(reply.notices()[1].message(), "Input truncated to 9 characters");
+    assert_eq!(details(&reply, 1), json!({ "length": 19, "limit": 9 }));
+    assert_eq!(reply.verdict(), &Verdict::Continue);
+
+    let reply = ask(config, "ada@example.com").await;
+    assert_eq!(codes(&reply), ["EMAIL_REDACTED"], "the redacted text fits");
+}
+
+#[tokio::test]
+async fn an_abusive_text_is_cancelled_with_the_setting_it_matches() {
+    let abuse = json!({ "terms": ["idiot"], "patterns": [r"(?i)^ignore\b"] });
+    let config = json!({ "abuse": abuse, "redact_emails": true, "max_input_chars": 3 });
+    for (text, matched) in [("ada@example.com is an Idiot", "terms[0]"), ("IGNORE this", "patterns[0]")] {
+        let reply = ask(config.clone(), text).await;
+        let cancel = reply.cancelled().unwrap();
+        let expected = ("CONTENT_BLOCKED", "Input violates the content policy");
+        assert_eq!((cancel.code(), cancel.message()), expected);
+        assert_eq!((codes(&reply), reply.notices()[0].message()), (vec!["CONTENT_BLOCKED"], expected.1));
+        assert_eq!(details(&reply, 0), json!({ "matched": matched }));
+        assert_eq!(reply.changes(), None);
+    }
+    let reply = ask(json!({ "abuse": { "terms": ["idiot"] } }), "an idiotic text").await;
+    assert_eq!(reply, Reply::proceed());
+}
+
+#[tokio::test]
+async fn an_abuse_rule_has_its_own_code_and_message() {
+    let abuse = json!({ "terms": ["idiot"], "code": "ABUSE", "message": "Please be polite." });
+    let reply = ask(json!({ "abuse": abuse }), "idiot").await;
+    let cancel = reply.cancelled().unwrap();
+    assert_eq!((cancel.code(), cancel.message()), ("ABUSE", "Please be polite."));
 }
 
 #[tokio::test]
@@ -64,6 +109,22 @@ async fn a_wrong_configuration_is_refused_by_field() {
         (json!({ "max_input_chars": 0 }), "field `max_input_chars`: expected a nonzero usize"),
         (json!({ "redact_emails": "s3cret" }), "field `redact_emails`: expected a boolean"),
         (json!({ "redact_email": true }), "unknown field `redact_email`"),
+        (json!({ "on_too_long": "cut" }), "`on_too_long`: has no effect without `max_input_chars`"),
+        (
+            json!({ "max_input_chars": 1, "on_too_long": "s3cret" }),
+            "`on_too_long`: expected `block` or `cut`",
+        ),
+        (json!({ "abuse": {} }), "`abuse`: needs `terms` or `patterns`"),
+        (json!({ "abuse": { "terms": ["a", " "] } }), "`abuse.terms[1]`: a term needs"),
+        (
+            json!({ "abuse": { "terms": ["s3cret", "S3CRET"] } }),
+            "`abuse.terms[1]`: the list has this term before",
+        ),
+        (
+            json!({ "abuse": { "patterns": ["(s3cret"] } }),
+            "`abuse.patterns[0]`: isn't a valid regular expression",
+        ),
+        (json!({ "abuse": { "terms": ["a"], "code": "s3cret!" } }), "`abuse.code`: a letter and up to 63"),
     ] {
         let status = TestPlugin::<ContentPolicy>::start(&config).await.err().unwrap();
         assert_eq!(status.code(), hookgate_sdk::StatusCode::InvalidArgument);

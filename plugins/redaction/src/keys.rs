@@ -1,30 +1,37 @@
-//! Finds API keys: long runs of the characters that keys consist of, anywhere, and shorter values that the
-//! text labels as keys. Only finds them; the caller redacts.
+//! Finds e-mail addresses, passwords in URLs and API keys: long runs of the characters that keys consist of,
+//! anywhere, and shorter values that the text or the name of a JSON member labels as keys.
 //!
 //! Prose and code often mention tokens without containing one: `the token: something`, `token:
 //! CancellationToken`, `api_key=os.environ["KEY"]`. If a label is less certain than `api_key=`, a value
 //! counts as a key only with a digit.
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
 use regex::Regex;
 
-use super::Matches;
+use super::Ranges;
 
 /// The minimum length of a run that is a key anywhere.
 const MIN_RUN_BYTES: usize = 32;
 /// The minimum length of a labelled key. No mask may be longer.
-pub(crate) const MIN_VALUE_BYTES: usize = 12;
+const MIN_VALUE_BYTES: usize = 12;
 /// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
 const MIN_BEARER_BYTES: usize = 16;
 
+static EMAIL_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| super::own_pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
+
+static URL_PASSWORD_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    super::own_pattern(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:(?<password>[^\s/@"'<>\[\]]{3,})@"#)
+});
+
 /// Word boundaries are ASCII: with Unicode boundaries, a key after a letter such as `é` would not match.
 static LONG_RUN_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| super::pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
+    LazyLock::new(|| super::own_pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
 
 /// Matches up to where the value begins. `name` can't be a word of prose, unlike `token`.
 static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    super::pattern(
+    super::own_pattern(
         r#"(?xi-u)
         (?:
             (?: (?<name> (?:api|app|access|auth|client|id|private|refresh|secret|session) [_-]? (?:key|token|secret) )
@@ -38,8 +45,33 @@ static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// Names of JSON members whose value is a key. `token` alone isn't one: it may be the token of a page.
+static MEMBER_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    super::own_pattern(
+        r"(?xi-u)
+        (?: (?:api|app|access|auth|bearer|client|private|refresh|secret|session) [_-]? (?:key|token|secret)
+          | secret | password | passwd | pwd | authorization ) $",
+    )
+});
+
+static SCHEME_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| super::own_pattern(r"^(?i-u:bearer|basic|token)[\x20\t]+"));
+
+pub(crate) fn email_addresses(text: &str) -> Ranges<'_> {
+    Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
+}
+
+/// The passwords alone. A reference such as `${PASSWORD}` isn't one, and neither is a mask.
+pub(crate) fn url_passwords(text: &str) -> Ranges<'_> {
+    let passwords = URL_PASSWORD_PATTERN.captures_iter(text).filter_map(|url| url.name("password"));
+    let is_literal = |password: &str| {
+        !password.starts_with(['$', '{']) && password.bytes().any(|byte| byte.is_ascii_alphanumeric())
+    };
+    Box::new(passwords.filter(move |found| is_literal(found.as_str())).map(|found| found.range()))
+}
+
 /// Runs that are keys by themselves, in order.
-pub(crate) fn long_runs(text: &str) -> Matches<'_> {
+pub(crate) fn long_runs(text: &str) -> Ranges<'_> {
     Box::new(
         LONG_RUN_PATTERN
             .find_iter(text)
@@ -48,15 +80,28 @@ pub(crate) fn long_runs(text: &str) -> Matches<'_> {
     )
 }
 
-/// Values that are keys because of the label before them, in order. A label within a value counts too, so
-/// that nothing can hide behind another label.
-pub(crate) fn labelled(text: &str) -> Matches<'_> {
-    Box::new(LABEL_PATTERN.find_iter(text).filter_map(|label| {
+/// Values that are keys because of the label before them, or because of the name of the JSON member that holds the
+/// text. A label within a value counts too, so that nothing can hide behind another label.
+pub(crate) fn labelled<'t>(text: &'t str, member: Option<&str>) -> Ranges<'t> {
+    let labelled_as_a_whole = member.and_then(|name| labelled_by_member(name, text));
+    Box::new(labelled_as_a_whole.into_iter().chain(LABEL_PATTERN.find_iter(text).filter_map(|label| {
         let start = label.end();
         let value = value(&text[start..]);
         let end = start + value.len();
         is_key(value, label.as_str(), text[end..].bytes().next()).then_some(start..end)
-    }))
+    })))
+}
+
+/// The text without its scheme, if it is a key: one word, and no reference such as `${API_KEY}`.
+fn labelled_by_member(name: &str, text: &str) -> Option<Range<usize>> {
+    let start = SCHEME_PATTERN.find(text).map_or(0, |scheme| scheme.end());
+    let value = &text[start..];
+    let is_key = value.len() >= MIN_VALUE_BYTES
+        && is_dense(value, MIN_VALUE_BYTES)
+        && !value.starts_with(['$', '<', '{'])
+        && !value.contains(char::is_whitespace)
+        && MEMBER_PATTERN.is_match(name);
+    is_key.then_some(start..text.len())
 }
 
 /// The value at the beginning of `text`. It contains no separator, so each value is checked once, after its

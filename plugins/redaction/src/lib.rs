@@ -1,100 +1,47 @@
-//! Finds and redacts e-mail addresses and API keys for the reference plugins (docs/protocol.md, section 8).
-//! Works on plain texts and knows nothing of plugins.
+//! Finds personal data and secrets in texts, and redacts them, for the reference plugins
+//! (docs/reference-plugins.md).
 //!
-//! A mask is never longer than what it replaces, so a text within a limit stays within it. Otherwise the
-//! gateway would reject the redacted text, and the original would be shown.
+//! ```text
+//!   payload ── TextPayload ──► Text ──► Redactor ──► Match: a rule's name, a range
+//!                                          │
+//!                                        Rules: detectors and own patterns
+//! ```
 //!
-//! This is a separate crate because `content-policy` and `response-sanitizer` must agree on the patterns.
-//! They don't belong in the SDK, where other plugins would get them too, or in one of the two plugins.
+//! The mask of a [`Detector`] is never longer than what it replaces, so a text within a limit stays within it.
+//! Otherwise the gateway would reject the redacted text, and the original would be shown.
+//!
+//! This is a separate crate because the plugins must agree on what a key is, and where a payload has texts. It
+//! doesn't belong in the SDK, where other plugins would get it too. It knows no plugin's settings or codes.
 #![warn(missing_docs)]
 
-use std::{borrow::Cow, ops::Range, sync::LazyLock};
+use std::ops::Range;
 
 use regex::Regex;
 
+mod card;
+mod detector;
+mod entropy;
+mod formats;
+mod iban;
+mod json;
 mod keys;
+mod pattern;
+mod payload;
+mod private_key;
+mod redactor;
 #[cfg(test)]
 mod tests;
 
-static EMAIL_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
+pub use detector::Detector;
+pub use json::{Text, TextKind};
+pub use pattern::compile_pattern;
+pub use payload::{Replaced, TextPayload};
+pub use redactor::{Match, Redaction, Redactor, Rule};
 
 /// Ranges in a text, in order.
-type Matches<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
+type Ranges<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
 
-fn pattern(text: &str) -> Regex {
+/// Compiles a pattern of this crate.
+fn own_pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant that the tests compile")
-}
-
-/// What to redact.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Redactor {
-    /// E-mail addresses become `[EMAIL]`, those of six characters `[MAIL]`.
-    pub emails: bool,
-    /// Runs of at least 32 letters, digits, `_` and `-` become `[REDACTED]`. So do values of at least 12
-    /// characters that the text labels as keys, such as `api_key=...` and `Bearer ...`.
-    pub api_keys: bool,
-}
-
-/// A text after redaction, and what was found in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedactedText<'a> {
-    /// The text; borrowed if nothing was found.
-    pub text: Cow<'a, str>,
-    /// An e-mail address was found.
-    pub emails: bool,
-    /// Something that looks like an API key was found.
-    pub api_keys: bool,
-}
-
-impl Redactor {
-    /// Redacts e-mail addresses first, because the local part of an address may be as long as a key.
-    pub fn redact<'a>(&self, text: &'a str) -> RedactedText<'a> {
-        let mut text = Cow::Borrowed(text);
-        let emails = self.emails && replace(&mut text, emails, email_mask);
-        let (mut long_runs, mut labelled) = (false, false);
-        if self.api_keys {
-            long_runs = replace(&mut text, keys::long_runs, key_mask);
-            labelled = replace(&mut text, keys::labelled, key_mask);
-        }
-        RedactedText { text, emails, api_keys: long_runs || labelled }
-    }
-}
-
-impl RedactedText<'_> {
-    /// Whether anything was found.
-    pub fn changed(&self) -> bool {
-        self.emails || self.api_keys
-    }
-}
-
-fn emails(text: &str) -> Matches<'_> {
-    Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
-}
-
-/// The mask of an address. The shortest ones, such as `a@b.cc`, have six characters.
-fn email_mask(address: &str) -> &'static str {
-    if address.len() < "[EMAIL]".len() { "[MAIL]" } else { "[EMAIL]" }
-}
-
-/// The mask of a key, which has at least [`keys::MIN_VALUE_BYTES`] characters.
-fn key_mask(_: &str) -> &'static str {
-    "[REDACTED]"
-}
-
-/// Replaces everything that `find` returns. Returns whether there was anything.
-fn replace(text: &mut Cow<'_, str>, find: fn(&str) -> Matches<'_>, mask: fn(&str) -> &'static str) -> bool {
-    let mut found = find(text).peekable();
-    if found.peek().is_none() {
-        return false;
-    }
-    let (mut replaced, mut end) = (String::with_capacity(text.len()), 0);
-    for range in found {
-        replaced.push_str(&text[end..range.start]);
-        replaced.push_str(mask(&text[range.clone()]));
-        end = range.end;
-    }
-    replaced.push_str(&text[end..]);
-    *text = Cow::Owned(replaced);
-    true
 }

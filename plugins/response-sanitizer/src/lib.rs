@@ -9,7 +9,7 @@
 
 use std::num::NonZeroUsize;
 
-use hookgate_redaction::{RedactedText, Redactor};
+use hookgate_redaction::{Detector, Redaction, Redactor};
 use hookgate_sdk::{
     Answer, BeforeResponsePatch, BeforeResponsePayload, Context, Host, InitError, Limits, NoConfig, Notice,
     Offer, Plugin, Point, Reply, ServeError,
@@ -43,14 +43,13 @@ pub struct ResponseSanitizer {
     redactor: Redactor,
     max_length: Option<NonZeroUsize>,
     limits: Limits,
+    max_payload: Option<u64>,
 }
 
 impl ResponseSanitizer {
     /// Whether a truncated content may become longer because of the mark.
     fn has_room(&self, response: &BeforeResponsePayload) -> bool {
-        let max_payload = self.limits.max_reply_bytes.saturating_sub(self.limits.max_notice_bytes);
-        // 0 means that the gateway did not say.
-        max_payload == 0 || (response.encoded_len() + MAX_MARK_BYTES) as u64 <= max_payload
+        self.max_payload.is_none_or(|max| (response.encoded_len() + MAX_MARK_BYTES) as u64 <= max)
     }
 }
 
@@ -65,8 +64,14 @@ impl Plugin for ResponseSanitizer {
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
-        let redactor = Redactor { emails: config.redact_emails, api_keys: config.redact_api_keys };
-        Ok(ResponseSanitizer { redactor, max_length: config.max_response_length, limits: *host.limits() })
+        let emails = config.redact_emails.then_some(Detector::Email);
+        let api_keys = config.redact_api_keys.then_some(Detector::ApiKey);
+        Ok(ResponseSanitizer {
+            redactor: emails.into_iter().chain(api_keys).collect(),
+            max_length: config.max_response_length,
+            limits: *host.limits(),
+            max_payload: host.max_payload_bytes(),
+        })
     }
 
     async fn before_response(
@@ -75,19 +80,20 @@ impl Plugin for ResponseSanitizer {
         _: &NoConfig,
         response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        let content = self.redactor.redact(&response.content);
-        let reasoning = response.reasoning.as_deref().map(|text| self.redactor.redact(text));
-        let any =
-            |found: fn(&RedactedText<'_>) -> bool| found(&content) || reasoning.as_ref().is_some_and(found);
+        let content = self.redactor.redact(&response.content, None);
+        let reasoning = response.reasoning.as_deref().map(|text| self.redactor.redact(text, None));
+        let any = |detector| {
+            content.count(detector) > 0 || reasoning.as_ref().is_some_and(|text| text.count(detector) > 0)
+        };
         let mut reply = Reply::proceed();
-        if any(|redacted| redacted.emails) {
+        if any(Detector::Email) {
             reply = reply.notice(Notice::warn("EMAIL_REDACTED", "Email addresses redacted from response"));
         }
-        if any(|redacted| redacted.api_keys) {
+        if any(Detector::ApiKey) {
             reply =
                 reply.notice(Notice::warn("API_KEY_REDACTED", "Potential API keys redacted from response"));
         }
-        if let Some(reasoning) = reasoning.filter(RedactedText::changed) {
+        if let Some(reasoning) = reasoning.filter(Redaction::is_changed) {
             reply = reply.reasoning(reasoning.text);
         }
         let cut = self.max_length.and_then(|limit| Some((limit, truncated(&content.text, limit.get())?)));
@@ -96,7 +102,7 @@ impl Plugin for ResponseSanitizer {
             let message = format!("Response truncated to {limit} characters");
             reply =
                 reply.content(format!("{text}{mark}")).notice(Notice::warn("RESPONSE_TRUNCATED", message));
-        } else if content.changed() {
+        } else if content.is_changed() {
             reply = reply.content(content.text);
         }
         Ok(reply.fit_notices(&self.limits))

@@ -48,6 +48,8 @@ impl TryFrom<ToolLists> for ToolRules {
     type Error = String;
 
     fn try_from(lists: ToolLists) -> Result<Self, String> {
+        let compile =
+            |name, globs: &[String]| hookgate_glob::compile(name, globs).map_err(|error| error.to_string());
         let allowed = compile("allowed_tools", &lists.allowed_tools)?;
         let blocked = compile("blocked_tools", &lists.blocked_tools)?;
         let mut room = MAX_SHOWN_BYTES;
@@ -61,15 +63,6 @@ impl TryFrom<ToolLists> for ToolRules {
         shown.truncate(fits);
         Ok(ToolRules { allowed, blocked, shown })
     }
-}
-
-fn compile(list: &str, patterns: &[String]) -> Result<RegexSet, String> {
-    let translate = |(index, pattern): (usize, &String)| {
-        hookgate_glob::to_regex(pattern)
-            .map_err(|fault| format!("`{list}[{index}]` isn't a valid glob: {fault}"))
-    };
-    let patterns = patterns.iter().enumerate().map(translate).collect::<Result<Vec<_>, _>>()?;
-    RegexSet::new(patterns).map_err(|_| format!("`{list}` is too long"))
 }
 
 #[cfg(test)]

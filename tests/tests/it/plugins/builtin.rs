@@ -42,7 +42,7 @@ async fn content_policy_redacts_addresses_and_keys_and_says_so() {
     let text = format!("ada@example.com uses {KEY}");
     let answer = answer(setup, BeforeLlmRequest, json!({ "text": text, "extra": { "n": null } })).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    let warn = |code: &str, message: &str| json!({ "plugin": "content-policy", "kind": "warn", "code": code, "message": message });
+    let warn = |code: &str, message: &str| json!({ "plugin": "content-policy", "kind": "warn", "code": code, "message": message, "details": { "count": 1 } });
     let golden = json!({
         "decision": "continue",
         "payload": { "text": "[EMAIL] uses [REDACTED]", "extra": { "n": null } },
@@ -85,10 +85,48 @@ async fn content_policy_refuses_one_character_too_many() {
             "kind": "block",
             "code": "INPUT_TOO_LONG",
             "message": "Input length: 5, limit: 4",
+            "details": { "length": 5, "limit": 4 },
         }],
         "steps": [["content-policy", "cancelled"]],
     });
     assert_eq!(said(&answer), golden, "{answer:?}");
+}
+
+#[tokio::test]
+async fn content_policy_cuts_a_long_text_after_the_redaction() {
+    let setup =
+        content_policy(&json!({ "max_input_chars": 10, "on_too_long": "cut", "redact_emails": true }));
+    let answer = answer(setup, BeforeLlmRequest, json!({ "text": "ada@example.com, été" })).await;
+    assert_eq!((answer.status, &answer.body["payload"]["text"]), (200, &json!("[EMAIL], é")), "{answer:?}");
+    let notice = json!({
+        "plugin": "content-policy",
+        "kind": "warn",
+        "code": "INPUT_TRUNCATED",
+        "message": "Input truncated to 10 characters",
+        "details": { "length": 20, "limit": 10 },
+    });
+    assert_eq!(answer.body["notices"][1], notice, "{answer:?}");
+}
+
+#[tokio::test]
+async fn content_policy_blocks_abusive_texts_with_its_code() {
+    let setup = content_policy(&json!({ "abuse": { "terms": ["you idiot"], "patterns": ["^/admin"] } }));
+    let gateway = setup.start().await;
+    let agent = gateway.http(&token("acme"));
+    for (text, matched) in [("YOU  Idiot!", "terms[0]"), ("/admin now", "patterns[0]")] {
+        let answer = agent.call(BeforeLlmRequest, json!({ "text": text })).await;
+        assert_eq!((answer.status, &answer.body["code"]), (422, &json!("CONTENT_BLOCKED")), "{answer:?}");
+        let notice = json!({
+            "plugin": "content-policy",
+            "kind": "block",
+            "code": "CONTENT_BLOCKED",
+            "message": "Input violates the content policy",
+            "details": { "matched": matched },
+        });
+        assert_eq!(answer.body["notices"], json!([notice]), "{answer:?}");
+    }
+    let passes = agent.call(BeforeLlmRequest, json!({ "text": "you idiotic machine" })).await;
+    assert_eq!((passes.status, &passes.body["modified"]), (200, &json!(false)), "{passes:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,153 @@
+//! Reference plugin: replaces personal data, keys and what the settings describe, at all four points.
+//!
+//! It works on the texts that [`TextPayload`] names: strings, also within JSON values. It never changes the names
+//! of members, and no numbers.
+//!
+//! If the gateway rejected a reply for its size, the redaction would be lost. The masks of the detectors are never
+//! longer than what they replace. Own replacements that don't fit into the payload become asterisks, and notices
+//! that don't fit are left out.
+#![warn(missing_docs)]
+
+mod settings;
+
+use std::collections::BTreeMap;
+
+use hookgate_redaction::{Redactor, Replaced, TextKind, TextPayload};
+use hookgate_sdk::{
+    AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
+    InitError, Limits, Notice, Offer, Plugin, PluginError, Point, Reply,
+};
+use prost::Message;
+use serde::Serialize;
+
+pub use settings::{Config, Pattern, TenantRules};
+
+/// The code of the notice.
+const REDACTED: &str = "REDACTED";
+/// By how many bytes the lengths of a payload's fields can grow, besides the fields.
+const MAX_LENGTH_GROWTH: u64 = 16;
+
+/// Replaces what its rules find.
+pub struct Redact {
+    redactor: Redactor,
+    limits: Limits,
+    max_payload: Option<u64>,
+}
+
+/// How many values each rule found.
+#[derive(Serialize)]
+struct Details<'r> {
+    counts: BTreeMap<&'r str, usize>,
+}
+
+impl Redact {
+    fn answer<P>(&self, tenant: &TenantRules, payload: &P) -> Answer<P::Patch>
+    where
+        P: TextPayload + Message,
+    {
+        let redactor = self.redactor.with(&tenant.redactor);
+        let mut counts = BTreeMap::new();
+        let mut replaced = redact(&redactor, payload, &mut counts)?;
+        if !self.has_room(payload.encoded_len(), replaced.growth) {
+            replaced = redact(&redactor.clone().that_fits(), payload, &mut BTreeMap::new())?;
+        }
+        let Some(patch) = replaced.patch else { return Ok(Reply::proceed()) };
+        let notice = self.notice(counts)?;
+        Ok(Reply::proceed().patch(patch).notice(notice).fit_notices(&self.limits))
+    }
+
+    /// Whether the gateway takes the payload after it has grown.
+    fn has_room(&self, payload: usize, growth: isize) -> bool {
+        let Some(max_payload) = self.max_payload else { return true };
+        growth <= 0
+            || (payload as u64).saturating_add_signed(growth as i64) + MAX_LENGTH_GROWTH <= max_payload
+    }
+
+    fn notice(&self, counts: BTreeMap<&str, usize>) -> Result<Notice, PluginError> {
+        let message = match counts.values().sum() {
+            1 => "1 value redacted".to_owned(),
+            count => format!("{count} values redacted"),
+        };
+        let max_bytes = match self.limits.max_details_bytes {
+            0 => usize::MAX, // the gateway did not say
+            most => usize::try_from(most).unwrap_or(usize::MAX),
+        };
+        let mut details = Details { counts };
+        while serde_json::to_vec(&details)?.len() > max_bytes && details.counts.pop_last().is_some() {}
+        Notice::warn(REDACTED, message).details(&details)
+    }
+}
+
+/// Replaces what is found, and counts it by rule.
+fn redact<'r, P: TextPayload>(
+    redactor: &'r Redactor,
+    payload: &P,
+    counts: &mut BTreeMap<&'r str, usize>,
+) -> Result<Replaced<P::Patch>, PluginError> {
+    payload.replace_texts(&mut |text| {
+        if text.kind != TextKind::Value {
+            return None;
+        }
+        let found = redactor.find(text.text, text.member());
+        for found in &found {
+            *counts.entry(found.name()).or_default() += 1;
+        }
+        (!found.is_empty()).then(|| redactor.mask(text.text, &found))
+    })
+}
+
+impl Plugin for Redact {
+    const NAME: &'static str = "redact";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    type Config = Config;
+    type TenantConfig = TenantRules;
+
+    fn points() -> Vec<Offer> {
+        Point::ALL.into_iter().map(Point::modify).collect()
+    }
+
+    async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
+        let redactor = config.redactor()?;
+        Ok(Redact { redactor, limits: *host.limits(), max_payload: host.max_payload_bytes() })
+    }
+
+    async fn before_llm_request(
+        &self,
+        _: &Context,
+        tenant: &TenantRules,
+        request: BeforeLlmRequestPayload,
+    ) -> Answer<BeforeLlmRequestPatch> {
+        self.answer(tenant, &request)
+    }
+
+    async fn before_tool_call(
+        &self,
+        _: &Context,
+        tenant: &TenantRules,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        self.answer(tenant, &call)
+    }
+
+    async fn after_tool_result(
+        &self,
+        _: &Context,
+        tenant: &TenantRules,
+        result: AfterToolResultPayload,
+    ) -> Answer<AfterToolResultPatch> {
+        self.answer(tenant, &result)
+    }
+
+    async fn before_response(
+        &self,
+        _: &Context,
+        tenant: &TenantRules,
+        response: BeforeResponsePayload,
+    ) -> Answer<BeforeResponsePatch> {
+        self.answer(tenant, &response)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Where payloads have texts, and patches that replace them.
+//!
+//! `messages` has the agent's own format. So that it stays valid, the members that belong to the format are left
+//! out: ids, roles, types, names, signatures and binary data.
+
+use bytes::Bytes;
+use hookgate_sdk::{
+    AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, PluginError,
+};
+
+use super::json::{self, Text};
+
+/// A longer string of base64 and nothing else is data, such as an image.
+const MAX_KEY_BYTES: usize = 2048;
+
+/// How many times JSON may be a string within JSON.
+const MAX_NESTED_JSON: usize = 4;
+
+/// Members of a conversation that belong to its format. Models sign what they thought, and accept no other text.
+const FORMAT_MEMBERS: [&str; 14] = [
+    "data",
+    "encrypted_content",
+    "id",
+    "media_type",
+    "mimeType",
+    "mime_type",
+    "model",
+    "name",
+    "role",
+    "signature",
+    "thinking",
+    "thoughtSignature",
+    "thought_signature",
+    "type",
+];
+
+/// Members of a conversation with values of tools. No format applies to what is in them.
+const TOOL_MEMBERS: [&str; 4] = ["args", "arguments", "input", "response"];
+
+/// Says what replaces a text.
+type Replace<'a> = dyn FnMut(&Text<'_>) -> Option<String> + 'a;
+
+/// A patch that replaces texts.
+#[derive(Debug)]
+pub struct Replaced<Patch> {
+    /// The patch; `None` if nothing was replaced.
+    pub patch: Option<Patch>,
+    /// By how many bytes the replacements make the payload longer; negative if it gets shorter.
+    pub growth: isize,
+}
+
+/// A payload whose texts can be looked at, and replaced.
+pub trait TextPayload {
+    /// The point's patch.
+    type Patch: Default + PartialEq;
+
+    /// Shows every text that a plugin may patch to `replace`, and collects the replacements of those of the kind
+    /// [`TextKind::Value`](crate::TextKind::Value).
+    ///
+    /// # Errors
+    /// If a field isn't JSON, which no gateway sends.
+    fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError>;
+}
+
+impl TextPayload for BeforeLlmRequestPayload {
+    type Patch = BeforeLlmRequestPatch;
+
+    fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError> {
+        let mut fields = Fields { replace, growth: 0 };
+        let patch = BeforeLlmRequestPatch {
+            text: fields.text("text", &self.text),
+            system_prompt: self.system_prompt.as_deref().and_then(|text| fields.text("system_prompt", text)),
+            messages: fields.json("messages", &self.messages, is_content)?,
+            ..Default::default()
+        };
+        Ok(fields.replaced(patch))
+    }
+}
+
+impl TextPayload for BeforeToolCallPayload {
+    type Patch = BeforeToolCallPatch;
+
+    fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError> {
+        let mut fields = Fields { replace, growth: 0 };
+        let args = fields.json("args", &self.args, |_| true)?;
+        Ok(fields.replaced(BeforeToolCallPatch { args, ..Default::default() }))
+    }
+}
+
+impl TextPayload for AfterToolResultPayload {
+    type Patch = AfterToolResultPatch;
+
+    fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError> {
+        let mut fields = Fields { replace, growth: 0 };
+        let result = fields.json("result", &self.result, |_| true)?;
+        Ok(fields.replaced(AfterToolResultPatch { result, ..Default::default() }))
+    }
+}
+
+impl TextPayload for BeforeResponsePayload {
+    type Patch = BeforeResponsePatch;
+
+    fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError> {
+        let mut fields = Fields { replace, growth: 0 };
+        let patch = BeforeResponsePatch {
+            content: fields.text("content", &self.content),
+            reasoning: self.reasoning.as_deref().and_then(|text| fields.text("reasoning", text)),
+            ..Default::default()
+        };
+        Ok(fields.replaced(patch))
+    }
+}
+
+/// The fields of a payload, one after another.
+struct Fields<'r, 'f> {
+    replace: &'r mut Replace<'f>,
+    growth: isize,
+}
+
+impl Fields<'_, '_> {
+    fn text(&mut self, field: &str, text: &str) -> Option<String> {
+        let new = replace_nested(&Text::from_field(field, text), self.replace, 0)?;
+        self.count(text.len(), new.len());
+        Some(new)
+    }
+
+    fn json(
+        &mut self,
+        field: &str,
+        json: &Bytes,
+        is_shown: fn(&Text<'_>) -> bool,
+    ) -> Result<Option<Bytes>, PluginError> {
+        if json.is_empty() {
+            return Ok(None);
+        }
+        let mut replace = |text: &Text<'_>| {
+            if is_data(text.text) || !is_shown(text) { None } else { replace_nested(text, self.replace, 0) }
+        };
+        let new = json::replace_texts(field, json, &mut replace)
+            .map_err(|error| PluginError::invalid(format!("`{field}` isn't valid JSON: {error}")))?;
+        self.count(json.len(), new.as_ref().map_or(json.len(), String::len));
+        Ok(new.map(Bytes::from))
+    }
+
+    fn count(&mut self, old: usize, new: usize) {
+        self.growth = self.growth.saturating_add_unsigned(new).saturating_sub_unsigned(old);
+    }
+
+    fn replaced<Patch: Default + PartialEq>(self, patch: Patch) -> Replaced<Patch> {
+        Replaced { patch: Some(patch).filter(|patch| *patch != Patch::default()), growth: self.growth }
+    }
+}
+
+/// Replaces in a text, or in the texts of the JSON that it is.
+fn replace_nested(text: &Text<'_>, replace: &mut Replace<'_>, depth: usize) -> Option<String> {
+    let mut within = |inner: &Text<'_>| {
+        if is_data(inner.text) { None } else { replace_nested(inner, &mut *replace, depth + 1) }
+    };
+    let nested = (depth < MAX_NESTED_JSON).then(|| json::replace_texts_within(text, &mut within)).flatten();
+    nested.unwrap_or_else(|| replace(text))
+}
+
+/// Whether a text of a conversation is content, and not part of the format.
+fn is_content(text: &Text<'_>) -> bool {
+    let Some(member) = text.member() else { return true };
+    let is_of_tool = text.members().rev().skip(1).any(|member| TOOL_MEMBERS.contains(&member));
+    let is_format = FORMAT_MEMBERS.contains(&member) || member.ends_with("_id");
+    is_of_tool || !is_format
+}
+
+/// Whether the text is base64, perhaps in a `data:` URL, and too long for a key.
+fn is_data(text: &str) -> bool {
+    let is_media_type = |header: &str| {
+        header.len() <= 100
+            && header.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+/;=-".contains(&byte))
+    };
+    let base64 = match text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+        Some((header, base64)) if is_media_type(header) => base64,
+        _ => text,
+    };
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/_-=".contains(&byte);
+    base64.len() > MAX_KEY_BYTES && base64.bytes().all(is_base64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Detector, Redactor};
+
+    /// What becomes of tool arguments, and the pointers to what was found.
+    fn redacted(args: &Value) -> (Value, Vec<String>) {
+        let redactor: Redactor =
+            [Detector::Email, Detector::GithubToken, Detector::Card].into_iter().collect();
+        let payload = BeforeToolCallPayload { args: args.to_string().into(), ..Default::default() };
+        let mut pointers = Vec::new();
+        let replaced = payload.replace_texts(&mut |text| {
+            let found = redactor.find(text.text, text.member());
+            found.iter().for_each(|_| pointers.push(text.pointer(str::to_owned)));
+            (!found.is_empty()).then(|| redactor.mask(text.text, &found))
+        });
+        let patch = replaced.expect("the arguments are JSON").patch.and_then(|patch| patch.args);
+        let new = patch.map_or(args.clone(), |args| serde_json::from_slice(&args).expect("it stays JSON"));
+        (new, pointers)
+    }
+
+    #[test]
+    fn json_within_a_string_stays_json_and_hides_nothing() {
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        let inner = json!({ "env": format!("A=1\n{token}\n"), "to": "x\nada@example.com", "n": [1, "y"] })
+            .to_string();
+        for (text, path) in [(inner.clone(), "/args/call"), (json!([inner]).to_string(), "/args/call/0")] {
+            let (new, pointers) = redacted(&json!({ "call": text }));
+            let new = new["call"].as_str().expect("a string").to_owned();
+            assert!(!new.contains("ghp_") && !new.contains("ada@"), "{new}");
+            let read: Value = serde_json::from_str(&new).expect("it is JSON");
+            let read = match &read {
+                Value::Array(entries) => {
+                    serde_json::from_str(entries[0].as_str().expect("text")).expect("JSON")
+                }
+                _ => read,
+            };
+            assert_eq!(read, json!({ "env": "A=1\n[REDACTED]\n", "to": "x\n[EMAIL]", "n": [1, "y"] }));
+            assert_eq!(pointers, [format!("{path}/env"), format!("{path}/to")]);
+        }
+    }
+
+    #[test]
+    fn text_that_only_begins_like_json_is_text() {
+        let (new, _) = redacted(&json!({ "a": "{ mail ada@example.com", "b": "[1] ada@example.com" }));
+        assert_eq!(new, json!({ "a": "{ mail [EMAIL]", "b": "[1] [EMAIL]" }));
+    }
+
+    #[test]
+    fn only_a_media_type_makes_a_data_url() {
+        let data = "A".repeat(MAX_KEY_BYTES + 1);
+        assert!(is_data(&format!("data:image/png;charset=utf-8;base64,{data}")) && is_data(&data));
+        assert!(!is_data(&format!("data:mail ada@example.com;base64,{data}")));
+    }
+
+    #[test]
+    fn the_fraction_of_a_number_is_no_card() {
+        let (new, pointers) = redacted(
+            &json!({ "a": "0.4111111111111111", "b": "4111111111111111", "c": 0.411_111_111_111_111_1 }),
+        );
+        assert_eq!((new["a"].as_str(), new["b"].as_str()), (Some("0.4111111111111111"), Some("[CARD]")));
+        assert_eq!(pointers, ["/args/b"]);
+    }
+}
