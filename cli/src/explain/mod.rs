@@ -49,6 +49,9 @@ pub(super) struct ExplainArgs {
     /// `agent_id` of the context.
     #[arg(long)]
     agent: Option<String>,
+    /// `agent_path` of the context.
+    #[arg(long)]
+    agent_path: Option<String>,
     /// `model` of the context.
     #[arg(long)]
     model: Option<String>,
@@ -99,6 +102,7 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
     let call = ExplainCall {
         tool: asked.tool.clone(),
         agent: asked.agent.clone(),
+        agent_path: asked.agent_path.clone(),
         model: asked.model.clone(),
         labels,
         timeout_ms: asked.timeout.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
@@ -137,8 +141,7 @@ fn path(question: &ExplainQuery) -> String {
     let ExplainQuery { tenant, point, call, text } = question;
     let encode = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
     let mut path = format!("/admin/v1/tenants/{}/explain?point={point}", encode(tenant));
-    let carried = [("tool", &call.tool), ("agent", &call.agent), ("model", &call.model), ("text", text)];
-    for (name, value) in carried {
+    for (name, value) in call.texts().into_iter().chain([("text", text)]) {
         path.extend(value.iter().map(|value| format!("&{name}={}", encode(value))));
     }
     path.extend(call.labels.iter().map(|(key, value)| format!("&label.{}={}", encode(key), encode(value))));

@@ -20,7 +20,7 @@ const MAX_LINE_WIDTH: usize = 100;
 /// Renders the explanation that came from `source`, a file or a gateway.
 pub(super) fn render(said: &Explanation, source: &str) -> String {
     let mut text = columns(&head(said, source));
-    if said.tenant.code.is_some() {
+    if said.plan_digest.is_none() {
         return text;
     }
     text.push_str(&steps(said));
@@ -43,8 +43,9 @@ pub(super) fn render(said: &Explanation, source: &str) -> String {
 
 fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     let mut call = vec![said.point.as_str().to_owned()];
-    let carried = [("tool", &said.call.tool), ("agent", &said.call.agent), ("model", &said.call.model)];
-    call.extend(carried.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+    call.extend(
+        said.call.texts().iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))),
+    );
     call.extend(said.call.labels.iter().map(|(key, value)| format!("label {key}={value}")));
     let revision = said.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
     let mut rows = vec![
@@ -79,7 +80,10 @@ fn tenant(tenant: &TenantReport) -> String {
 
 fn steps(said: &Explanation) -> String {
     if said.steps.is_empty() {
-        return "\nNo binding applies here: the call passes unchanged.\n".to_owned();
+        return match &said.tenant.code {
+            Some(code) => format!("\nNo binding applies here: the call is refused with {code}.\n"),
+            None => "\nNo binding applies here: the call passes unchanged.\n".to_owned(),
+        };
     }
     let titles = ["#", "STEP", "PLUGIN", "VERSION", "PRIORITY", "MODE", "ON ERROR", "TIME-OUT", "OUTCOME"];
     let mut rows = vec![titles.map(str::to_owned)];

@@ -219,13 +219,13 @@ fn conditions(typed: &[(String, String)]) -> Result<Map<String, Value>, Exit> {
     let mut paths: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     for (key, value) in typed {
         let path = match key.as_str() {
-            "tools" | "agents" | "models" => vec![key.as_str()],
+            "tools" | "agents" | "agent_paths" | "models" => vec![key.as_str()],
             "contains" | "regex" => vec!["text", key],
             _ => match key.strip_prefix("label.") {
                 Some(label) if !label.is_empty() => vec!["labels", label],
                 _ => {
                     return Err(Exit::usage(
-                        "--match must be KEY=GLOB with the key tools, agents, models, label.KEY, contains or regex",
+                        "--match must be KEY=GLOB with the key tools, agents, agent_paths, models, label.KEY, contains or regex",
                     ));
                 }
             },

@@ -12,7 +12,10 @@ use crate::{
         set::{self, ObjectChanges},
     },
 };
-use hookgate::{config::Rate, core::object::ObjectKind};
+use hookgate::{
+    config::Rate,
+    core::{object::ObjectKind, point::Point},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantCommand {
@@ -70,6 +73,9 @@ pub(crate) struct SetTenantArgs {
     /// A shared binding to disable for this tenant; may be repeated, and replaces the previous list.
     #[arg(long, value_name = "BINDING")]
     disable: Vec<String>,
+    /// Extension points at which calls don't pass without a step, separated by commas; replaces the previous list.
+    #[arg(long, value_name = "POINT", value_delimiter = ',', value_parser = payload::points())]
+    require_steps: Vec<Point>,
     /// Whether the tenant's calls are served.
     #[arg(long, value_name = "BOOL")]
     enabled: Option<bool>,
@@ -112,6 +118,12 @@ async fn set(set: SetTenantArgs) -> Result<Exit, Exit> {
     }
     if !set.disable.is_empty() {
         named.set(&["disable"], set.disable);
+    }
+    if !set.require_steps.is_empty() {
+        named.set(
+            &["require_steps"],
+            set.require_steps.iter().map(|point| point.as_str()).collect::<Vec<_>>(),
+        );
     }
     named.set_some(&["enabled"], set.enabled);
     set::set((ObjectKind::Tenant, &set.id), named, set.write).await

@@ -16,12 +16,13 @@ pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 /// # Errors
 /// PAYLOAD_INVALID, naming a member that is unknown, repeated or malformed.
 pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
-    let known = ["point", "tool", "agent", "model", "text", "timeout_ms", "label.KEY"];
+    let known = ["point", "tool", "agent", "agent_path", "model", "text", "timeout_ms", "label.KEY"];
     let mut members = Query::read(uri, &known)?;
     let mut question = ExplainQuery::new(id, point(members.take("point"))?);
     let call = &mut question.call;
     call.tool = members.take("tool");
     call.agent = members.take("agent");
+    call.agent_path = members.take("agent_path");
     call.model = members.take("model");
     call.timeout_ms = members.read_as("timeout_ms", "1 to 60000", |text| {
         text.parse().ok().filter(|millis| TIMEOUT_RANGE_MS.contains(millis))

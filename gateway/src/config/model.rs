@@ -25,7 +25,7 @@ use crate::{
         reference,
         units::{Rate, Size, Span},
     },
-    core::{object::Owner, step::OnError},
+    core::{object::Owner, point::Point, step::OnError},
 };
 
 /// A JSON object whose members are not interpreted here.
@@ -197,6 +197,9 @@ impl Default for Server {
 pub struct Tenants {
     /// How unlisted tenants are treated.
     pub unknown: UnknownTenant,
+    /// Points at which no tenant's call passes without a step, in addition to those of the tenant. Where the
+    /// tenant's plan has no step in mode enforce or advise, its calls are refused with STEPS_REQUIRED (503).
+    pub require_steps: Vec<Point>,
     /// The listed tenants.
     pub list: Vec<Arc<Tenant>>,
 }
@@ -231,6 +234,9 @@ pub struct Tenant {
     /// Names of global bindings that are disabled for this tenant; only overridable ones.
     #[serde(default)]
     pub disable: Vec<String>,
+    /// Points at which this tenant's calls don't pass without a step, in addition to `tenants.require_steps`.
+    #[serde(default)]
+    pub require_steps: Vec<Point>,
     /// Limits of this tenant.
     #[serde(default)]
     pub limits: TenantLimits,

@@ -126,7 +126,7 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
 impl Config {
     /// Everything but plugins, tenants and bindings.
     fn without_objects(&self) -> Self {
-        let tenants = super::Tenants { unknown: self.tenants.unknown, list: Vec::new() };
+        let tenants = super::Tenants { list: Vec::new(), ..self.tenants.clone() };
         Config {
             server: self.server.clone(),
             auth: self.auth.clone(),

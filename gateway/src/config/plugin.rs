@@ -31,7 +31,8 @@ pub struct Plugin {
     /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
+    /// Runs in the gateway's process: `content-policy`, `output-validate`, `redact`, `response-sanitizer`, `secrets` or
+    /// `tool-policy`.
     pub builtin: Option<String>,
     /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address
     /// of a name, with TLS if `tls` is set.
@@ -313,6 +314,9 @@ pub struct Match {
     /// Globs on the context's `agent_id`.
     #[schemars(length(min = 1))]
     pub agents: Option<Vec<String>>,
+    /// Globs on the context's `agent_path`: the agent with its ancestors, in the agent's own notation.
+    #[schemars(length(min = 1))]
+    pub agent_paths: Option<Vec<String>>,
     /// Globs on the payload's `model`, else the context's.
     #[schemars(length(min = 1))]
     pub models: Option<Vec<String>>,

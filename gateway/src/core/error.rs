@@ -140,6 +140,9 @@ error_codes! {
     /// The decision could not be recorded.
     RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again";
+    /// The tenant requires a step at this extension point, and its plan has none.
+    StepsRequired = "STEPS_REQUIRED", 503, Unavailable, Gateway,
+        "Stop; ask the gateway's operator for a binding at this extension point";
     /// A plugin cannot be called.
     PluginUnavailable = "PLUGIN_UNAVAILABLE", 503, Unavailable, Plugin,
         "Stop; call again later";

@@ -88,7 +88,8 @@ impl Invoker {
     /// `broken_off`, and the current one is reported as `cancelled_by_caller`.
     ///
     /// # Errors
-    /// PLAN_CHANGED if the caller expects another plan. If the chain can't decide, that is not an error
+    /// PLAN_CHANGED if the caller expects another plan, STEPS_REQUIRED if the tenant requires a step and the
+    /// plan has none. If the chain can't decide, that is not an error
     /// here: the error is in [`ChainOutcome`], beside the reports of the steps.
     pub async fn run<P: ExtensionPoint>(
         &self,
@@ -101,6 +102,10 @@ impl Invoker {
         let plan = tenant.plan(P::POINT);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(Code::PlanChanged, "The plan no longer matches `expect_plan_digest`"));
+        }
+        if tenant.lacks_steps(P::POINT) {
+            let message = format!("The tenant requires a step at {}, and its plan has none", P::POINT);
+            return Err(Error::new(Code::StepsRequired, message));
         }
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
         let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);

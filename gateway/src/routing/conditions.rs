@@ -36,6 +36,8 @@ pub struct MatchSubject<'a> {
     pub model: Option<&'a str>,
     /// The context's `agent_id`.
     pub agent: Option<&'a str>,
+    /// The context's `agent_path`.
+    pub agent_path: Option<&'a str>,
     /// The request's labels and those from the token (`claim.*`); never the tenant's.
     pub labels: &'a BTreeMap<String, String>,
 }
@@ -55,6 +57,7 @@ struct CompiledConditions {
     written: Value,
     tools: Option<RegexSet>,
     agents: Option<RegexSet>,
+    agent_paths: Option<RegexSet>,
     models: Option<RegexSet>,
     labels: Vec<(String, RegexSet)>,
     text: Option<RegexSet>,
@@ -65,6 +68,8 @@ struct CompiledConditions {
 pub enum Condition<'a> {
     /// `agents`.
     Agents,
+    /// `agent_paths`.
+    AgentPaths,
     /// `models`.
     Models,
     /// An entry of `labels`, by its key.
@@ -106,9 +111,13 @@ impl Conditions {
                 None
             })
         };
-        let tools = written.tools.as_deref().and_then(|list| globs(list, &format!("{pointer}/tools")));
-        let agents = written.agents.as_deref().and_then(|list| globs(list, &format!("{pointer}/agents")));
-        let models = written.models.as_deref().and_then(|list| globs(list, &format!("{pointer}/models")));
+        let mut set_of = |list: &Option<Vec<String>>, key: &str| {
+            list.as_deref().and_then(|list| globs(list, &format!("{pointer}/{key}")))
+        };
+        let tools = set_of(&written.tools, "tools");
+        let agents = set_of(&written.agents, "agents");
+        let agent_paths = set_of(&written.agent_paths, "agent_paths");
+        let models = set_of(&written.models, "models");
         let labels = written.labels.iter().filter_map(|(key, list)| {
             let name = child(&format!("{pointer}/labels"), key);
             Some((key.clone(), globs(list, &name)?))
@@ -124,7 +133,8 @@ impl Conditions {
             return Err(problems);
         }
         let written = as_written(written);
-        Ok(Conditions(Some(Arc::new(CompiledConditions { written, tools, agents, models, labels, text }))))
+        let compiled = CompiledConditions { written, tools, agents, agent_paths, models, labels, text };
+        Ok(Conditions(Some(Arc::new(compiled))))
     }
 
     /// The conditions as written, without absent keys. Null without conditions.
@@ -145,6 +155,8 @@ impl Conditions {
         let at_tool = subject.point.names_a_tool();
         self.0.iter().flat_map(move |compiled| {
             let agents = compiled.agents.iter().map(move |set| (Condition::Agents, one(set, subject.agent)));
+            let paths = compiled.agent_paths.iter();
+            let paths = paths.map(move |set| (Condition::AgentPaths, one(set, subject.agent_path)));
             let models = compiled.models.iter().map(move |set| (Condition::Models, one(set, subject.model)));
             let labels = compiled.labels.iter().map(move |(key, set)| {
                 (Condition::Label(key), one(set, subject.labels.get(key).map(String::as_str)))
@@ -162,7 +174,7 @@ impl Conditions {
                 )
             });
             // Text comes last: it is the only condition whose cost grows with the payload.
-            agents.chain(models).chain(labels).chain(tools).chain(text)
+            agents.chain(paths).chain(models).chain(labels).chain(tools).chain(text)
         })
     }
 }
@@ -196,9 +208,11 @@ impl ConditionPool {
 }
 
 fn as_written(conditions: &Match) -> Value {
-    let Match { tools, agents, models, labels, text } = conditions;
+    let Match { tools, agents, agent_paths, models, labels, text } = conditions;
     let mut members = JsonObject::new();
-    for (name, list) in [("tools", tools), ("agents", agents), ("models", models)] {
+    for (name, list) in
+        [("tools", tools), ("agents", agents), ("agent_paths", agent_paths), ("models", models)]
+    {
         members.extend(list.as_ref().map(|list| (name.to_owned(), json!(list))));
     }
     if !labels.is_empty() {

@@ -36,6 +36,13 @@ pub struct Plan {
     pub digest: Arc<str>,
 }
 
+impl Plan {
+    /// Whether any step takes part in the decision, rather than only observing.
+    pub(super) fn can_decide(&self) -> bool {
+        self.steps.iter().any(|step| step.mode != Mode::Observe)
+    }
+}
+
 /// A binding in a plan.
 #[derive(Debug, Clone)]
 pub struct Step {

@@ -62,6 +62,8 @@ pub struct TenantPlans {
     pub(super) plans: Arc<[Plan; 4]>,
     /// `None` if no binding is bypassed.
     pub(super) missing: Option<Arc<BypassedByPoint>>,
+    /// By [`Point::index`], whether the tenant requires a step there, and the plan has none.
+    pub(super) lacks_steps: [bool; 4],
     /// How much detail this tenant's answers have.
     pub detail: Detail,
     /// Most concurrent calls in this process.
@@ -74,6 +76,12 @@ impl TenantPlans {
     /// The plan at `point`.
     pub fn plan(&self, point: Point) -> &Plan {
         &self.plans[point.index()]
+    }
+
+    /// Whether calls at `point` are refused because the tenant requires a step there, and the plan has none.
+    /// A step that observes doesn't count: it is no part of the decision.
+    pub fn lacks_steps(&self, point: Point) -> bool {
+        self.lacks_steps[point.index()]
     }
 
     /// Names of the bindings that would be in the plan at `point` if they weren't bypassed.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     config::{self, Config, Detail, JsonObject, Rate, UnknownTenant},
-    core::{digest::digest, manifest::Manifest},
+    core::{digest::digest, manifest::Manifest, point::Point},
     routing::{
         applicability::PluginOffers,
         binding::{CompiledBinding, NameIndex},
@@ -41,6 +41,8 @@ pub(super) struct TenantDefaults {
     pub(super) detail: Detail,
     pub(super) in_flight: usize,
     pub(super) rate: Option<Rate>,
+    /// By [`Point::index`], whether all tenants require a step there.
+    pub(super) required: [bool; 4],
 }
 
 /// What all steps of a plugin share.
@@ -70,10 +72,12 @@ impl Borrow<CompiledBinding> for PreparedBinding {
 impl TenantDefaults {
     fn from_config(config: &Config) -> Self {
         let limits = &config.limits;
+        let require_steps = &config.tenants.require_steps;
         TenantDefaults {
             detail: config.answer.detail,
             in_flight: limits.tenant_in_flight,
             rate: limits.tenant_rate,
+            required: Point::ALL.map(|point| require_steps.contains(&point)),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     config::{self, Config, Problem, Tenant},
+    core::point::Point,
     json::pointer::child,
     routing::{
         TenantPlans,
@@ -114,7 +115,12 @@ impl<'g> PlanBuilder<'g> {
         let (plans, missing) = self.plans(&chain, bypassed, &mut listed);
         let limits = entry.map(|tenant| &tenant.limits);
         let defaults = self.ground.defaults;
+        let is_required = |point: Point| {
+            defaults.required[point.index()]
+                || entry.is_some_and(|tenant| tenant.require_steps.contains(&point))
+        };
         listed.plans = Some(TenantPlans {
+            lacks_steps: Point::ALL.map(|point| is_required(point) && !plans[point.index()].can_decide()),
             plans,
             missing,
             detail: entry.and_then(|tenant| tenant.answer.detail).unwrap_or(defaults.detail),

@@ -561,6 +561,9 @@ pub struct ExplainRequest {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// `agent_path` of its context.
+    #[prost(string, optional, tag = "9")]
+    pub agent_path: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The explanation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

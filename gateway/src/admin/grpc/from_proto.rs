@@ -279,7 +279,7 @@ pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::EventsQ
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
 pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Error> {
-    let wire::ExplainRequest { tenant, tool, agent, model, text, timeout_ms, labels, .. } = asked;
+    let wire::ExplainRequest { tenant, tool, agent, agent_path, model, text, timeout_ms, labels, .. } = asked;
     let mut question = ExplainQuery::new(tenant, point(asked.point)?.ok_or_else(no_point)?);
     if timeout_ms.is_some_and(|millis| !TIMEOUT_RANGE_MS.contains(&millis)) {
         return Err(wrong(
@@ -288,7 +288,8 @@ pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Erro
         ));
     }
     let call = &mut question.call;
-    (call.tool, call.agent, call.model, call.timeout_ms) = (tool, agent, model, timeout_ms);
+    (call.tool, call.agent, call.agent_path) = (tool, agent, agent_path);
+    (call.model, call.timeout_ms) = (model, timeout_ms);
     call.labels = labels.into_iter().collect();
     question.text = text;
     Ok(question)

@@ -125,8 +125,8 @@ impl ConfigChecker<'_> {
     }
 
     fn conditions(&mut self, pointer: &str, conditions: &Match) {
-        let lists =
-            [("tools", &conditions.tools), ("agents", &conditions.agents), ("models", &conditions.models)];
+        let Match { tools, agents, agent_paths, models, .. } = conditions;
+        let lists = [("tools", tools), ("agents", agents), ("agent_paths", agent_paths), ("models", models)];
         for (key, globs) in lists {
             self.globs(&child(pointer, key), globs.as_deref().unwrap_or_default());
         }

@@ -11,27 +11,14 @@ use crate::{
     config::{
         partial_config::PartialEntry, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives,
     },
-    core::error::Code,
+    core::{block_status::FIXED_BLOCK_STATUSES, error::Code},
     egress,
     json::pointer::child,
 };
 
 /// The plugins built into the gateway.
-const BUILTINS: &[&str] = &["content-policy", "response-sanitizer"];
-
-/// Block codes with a fixed status (the table in section 4).
-pub(super) const BLOCK_CODES: &[&str] = &[
-    "UNAUTHORIZED",
-    "TOOL_NOT_ALLOWED",
-    "FORBIDDEN",
-    "BLOCKED",
-    "QUOTA_EXCEEDED",
-    "RATE_LIMITED",
-    "PAYMENT_REQUIRED",
-    "INPUT_TOO_LONG",
-    "INVALID_INPUT",
-    "CONTENT_BLOCKED",
-];
+const BUILTINS: &[&str] =
+    &["content-policy", "output-validate", "redact", "response-sanitizer", "secrets", "tool-policy"];
 
 /// Longest path of a Unix socket, in bytes (`sun_path` without its NUL).
 const MAX_SOCKET_PATH: usize = 107;
@@ -146,7 +133,7 @@ impl ConfigChecker<'_> {
     fn block_status(&mut self, pointer: &str, statuses: &BTreeMap<String, u16>) {
         for code in statuses.keys() {
             let pointer = child(pointer, code);
-            if BLOCK_CODES.contains(&code.as_str()) {
+            if FIXED_BLOCK_STATUSES.iter().any(|(fixed, _)| fixed == code) {
                 self.report_key(
                     pointer,
                     format!("`{code}` has a fixed status"),

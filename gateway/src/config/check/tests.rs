@@ -135,7 +135,8 @@ fn endpoints_are_unix_sockets_or_urls_of_a_port() {
         "`content-polcy` is not built in",
         "did you mean `content-policy`?",
     );
-    plugin("name: p, builtin: x", "`x` is not built in", "write `content-policy` or `response-sanitizer`");
+    let remedy = "write `content-policy`, `output-validate`, `redact`, `response-sanitizer`, `secrets` or `tool-policy`";
+    plugin("name: p, builtin: x", "`x` is not built in", remedy);
 }
 
 #[test]
@@ -337,7 +338,7 @@ fn match_conditions_are_checked_when_read() {
 #[test]
 fn block_statuses_leave_the_tables_alone() {
     let status = |code: &str| format!("block_status: {{ \"{code}\": 422 }}\n");
-    for code in super::plugins::BLOCK_CODES {
+    for (code, _) in crate::core::block_status::FIXED_BLOCK_STATUSES {
         let message = format!("`{code}` has a fixed status");
         rest(&status(code), 2, &message, "leave it out, or choose another code");
     }

@@ -65,6 +65,10 @@ pub fn explain(
     said.steps = steps(config, plan, manifests_known, total, question);
     said.absent = absent(config, table, question);
     said.warnings = warnings::warnings(plan, &said.steps, &said.budget);
+    if plans.lacks_steps(question.point) {
+        said.tenant.code = Some(Code::StepsRequired.as_str().to_owned());
+        said.warnings.insert(0, warnings::STEPS_REQUIRED.to_owned());
+    }
     said
 }
 
@@ -136,6 +140,7 @@ fn subject(question: &ExplainQuery) -> MatchSubject<'_> {
         text: text.as_deref().map(|text| [text, text]),
         model: call.model.as_deref(),
         agent: call.agent.as_deref(),
+        agent_path: call.agent_path.as_deref(),
         labels: &call.labels,
     }
 }
@@ -193,18 +198,21 @@ fn condition_reports(step: &Step, question: &ExplainQuery) -> Vec<ConditionRepor
     let one = |(condition, result)| {
         let value = match condition {
             Condition::Agents => call.agent.clone(),
+            Condition::AgentPaths => call.agent_path.clone(),
             Condition::Models => call.model.clone(),
             Condition::Label(key) => call.labels.get(key).cloned(),
             Condition::Tools => call.tool.clone(),
             // The text may be long, and the caller knows it.
             Condition::Text => None,
         };
+        let source = step.conditions.source();
         let (field, written) = match condition {
-            Condition::Agents => ("agents".to_owned(), &step.conditions.source()["agents"]),
-            Condition::Models => ("models".to_owned(), &step.conditions.source()["models"]),
-            Condition::Label(key) => (format!("labels.{key}"), &step.conditions.source()["labels"][key]),
-            Condition::Tools => ("tools".to_owned(), &step.conditions.source()["tools"]),
-            Condition::Text => ("text".to_owned(), &step.conditions.source()["text"]),
+            Condition::Agents => ("agents".to_owned(), &source["agents"]),
+            Condition::AgentPaths => ("agent_paths".to_owned(), &source["agent_paths"]),
+            Condition::Models => ("models".to_owned(), &source["models"]),
+            Condition::Label(key) => (format!("labels.{key}"), &source["labels"][key]),
+            Condition::Tools => ("tools".to_owned(), &source["tools"]),
+            Condition::Text => ("text".to_owned(), &source["text"]),
         };
         ConditionReport {
             field,

@@ -38,12 +38,23 @@ pub struct ExplainCall {
     pub tool: Option<String>,
     /// The context's `agent_id`.
     pub agent: Option<String>,
+    /// The context's `agent_path`.
+    #[serde(default)]
+    pub agent_path: Option<String>,
     /// The payload's or the context's `model`.
     pub model: Option<String>,
     /// The request's labels and `claim.*`.
     pub labels: BTreeMap<String, String>,
     /// How long the caller waits, in milliseconds, if it says so.
     pub timeout_ms: Option<u64>,
+}
+
+impl ExplainCall {
+    /// The values that are texts, by their names in a query.
+    pub fn texts(&self) -> [(&'static str, &Option<String>); 4] {
+        let ExplainCall { tool, agent, agent_path, model, labels: _, timeout_ms: _ } = self;
+        [("tool", tool), ("agent", agent), ("agent_path", agent_path), ("model", model)]
+    }
 }
 
 /// Explains which steps a call runs.
@@ -75,7 +86,7 @@ pub struct TenantReport {
     pub status: TenantLookup,
     /// `tenants.unknown`.
     pub unknown: UnknownTenant,
-    /// The error code of its calls; `None` if they are served.
+    /// The error code of its calls at the point; `None` if they are served.
     pub code: Option<String>,
     /// Names a listed tenant with a similar id.
     pub hint: Option<String>,

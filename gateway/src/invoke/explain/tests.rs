@@ -131,6 +131,7 @@ fn context(question: &ExplainQuery) -> CallContext {
         trace: false,
     };
     ctx.request.agent_id.clone_from(&question.call.agent);
+    ctx.request.agent_path.clone_from(&question.call.agent_path);
     ctx.request.model.clone_from(&question.call.model);
     ctx.request.labels = question.call.labels.clone().into_iter().collect();
     ctx
@@ -231,7 +232,7 @@ fn conditions() -> impl Strategy<Value = Value> {
     let labels = prop::collection::btree_map(select(&["team", "claim.role"][..]), Just(["a"]), 0..2);
     let text = list(&["secret", "x"]);
     (tools, agents, models, labels, text).prop_map(|(tools, agents, models, labels, text)| {
-        let mut members = json!({ "tools": tools, "agents": agents, "models": models, "labels": labels });
+        let mut members = json!({ "tools": tools, "agents": agents, "agent_paths": agents, "models": models, "labels": labels });
         if let Some(words) = text {
             members["text"] = json!({ "contains": words });
         }
@@ -332,12 +333,14 @@ fn question() -> impl Strategy<Value = ExplainQuery> {
     // too little for any step that may be skipped.
     let waits = prop_oneof![1 => Just(10), 3 => (1_u64..30).prop_map(|n| 20 * n), 3 => (1_u64..3_000).prop_map(|n| 20 * n)];
     let waits = prop::option::weighted(0.5, waits);
-    let carried = (tool, maybe(&["coder", "", "x"]), maybe(&["m-1", "m-22"]), maybe(&["a secret", "", "y"]));
+    let (agent, agent_path) = (maybe(&["coder", "", "x"]), maybe(&["coder", "", "x"]));
+    let carried = (tool, agent, agent_path, maybe(&["m-1", "m-22"]), maybe(&["a secret", "", "y"]));
     (whose, select(&Point::ALL[..]), carried, labels, waits).prop_map(
-        |(tenant, point, (tool, agent, model, text), labels, waits)| {
+        |(tenant, point, (tool, agent, agent_path, model, text), labels, waits)| {
             let own = |value: Option<&str>| value.map(str::to_owned);
             let (tool, agent, model) = (own(tool), own(agent), own(model));
-            let call = ExplainCall { tool, agent, model, labels, timeout_ms: waits };
+            let agent_path = own(agent_path);
+            let call = ExplainCall { tool, agent, agent_path, model, labels, timeout_ms: waits };
             ExplainQuery { tenant: tenant.into(), point, call, text: own(text) }
         },
     )

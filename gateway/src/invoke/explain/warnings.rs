@@ -8,6 +8,10 @@ use crate::{
     routing::{Plan, Step, groups},
 };
 
+/// For a plan without the step that `require_steps` asks for.
+pub(super) const STEPS_REQUIRED: &str = "`require_steps` names this point, and the plan has no step in mode enforce or \
+                                         advise: calls are refused with STEPS_REQUIRED";
+
 pub(super) fn warnings(plan: &Plan, steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
     warnings.extend(add_up(plan, steps, budget));

@@ -25,6 +25,7 @@ enum Change {
     PutPlugin(Index, Value),
     AddPlugin,
     Default(usize),
+    Require(Vec<Point>),
     Accept(bool),
     Manifests(Vec<Option<Arc<Manifest>>>),
     /// For a binding that may not exist, and a tenant that may be unlisted.
@@ -109,6 +110,7 @@ impl Change {
                 config.plugins.insert(0, value(&json!({ "name": "new", "builtin": "x" })));
             }
             Change::Default(number) => config.limits.tenant_in_flight = *number,
+            Change::Require(points) => config.tenants.require_steps.clone_from(points),
             Change::Accept(accept) => {
                 let answer = if *accept { UnknownTenant::Accept } else { UnknownTenant::Refuse };
                 config.tenants.unknown = answer;
@@ -161,7 +163,8 @@ fn tenant_entries() -> impl Strategy<Value = Value> {
         .prop_map(|(enabled, label, disable, config, answer, in_flight)| {
             let labels = label.map_or(json!({}), |label| json!({ "plan": label }));
             json!({ "enabled": enabled, "labels": labels, "disable": disable, "config": config,
-                    "answer": { "detail": answer }, "limits": { "in_flight": in_flight } })
+                    "answer": { "detail": answer }, "limits": { "in_flight": in_flight },
+                    "require_steps": &Point::ALL[..in_flight] })
         })
 }
 
@@ -246,6 +249,7 @@ fn changes() -> impl Strategy<Value = Change> {
         4 => index().prop_map(Change::DropBypass),
         1 => Just(Change::AddPlugin),
         1 => (1..3_usize).prop_map(Change::Default),
+        1 => (0..=4_usize).prop_map(|to| Change::Require(Point::ALL[..to].to_vec())),
         1 => any::<bool>().prop_map(Change::Accept),
         2 => accepted().prop_map(Change::Manifests),
     ]

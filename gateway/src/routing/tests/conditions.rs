@@ -16,7 +16,15 @@ static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// A call that carries nothing.
 fn bare(point: Point) -> MatchSubject<'static> {
-    MatchSubject { point, tool: None, text: None, model: None, agent: None, labels: &NO_LABELS }
+    MatchSubject {
+        point,
+        tool: None,
+        text: None,
+        model: None,
+        agent: None,
+        agent_path: None,
+        labels: &NO_LABELS,
+    }
 }
 
 fn tool(original: &'static str, current: &'static str) -> MatchSubject<'static> {
@@ -99,7 +107,7 @@ fn conditions_on_what_the_point_does_not_have_are_not_applied() {
 #[test]
 fn conditions_on_what_the_call_does_not_carry_count_as_met() {
     let conditions = compiled(json!({
-        "tools": ["x"], "agents": ["x"], "models": ["x"], "labels": { "team": ["x"] }, "text": { "contains": ["x"] },
+        "tools": ["x"], "agents": ["x"], "agent_paths": ["x"], "models": ["x"], "labels": { "team": ["x"] }, "text": { "contains": ["x"] },
     }));
     for point in Point::ALL {
         assert!(conditions.is_met(&bare(point)), "{point}");
@@ -110,6 +118,7 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
             text: Some(["", ""]),
             model: Some(""),
             agent: Some(""),
+            agent_path: Some(""),
             labels: &empty,
             point,
         };
@@ -163,23 +172,43 @@ fn an_agent_filter_by_part_of_its_id_is_a_glob() {
     assert!(agent("deep-research-2") && !agent("coder"));
 }
 
+#[test]
+fn an_agent_path_is_matched_as_a_whole() {
+    let conditions = compiled(json!({ "agent_paths": ["main/*", "batch"] }));
+    for (path, expected) in [
+        ("main/research", true),
+        ("main/research/coder", true),
+        ("batch", true),
+        ("main", false),
+        ("batch/coder", false),
+        ("other/main/research", false),
+    ] {
+        let subject = MatchSubject { agent_path: Some(path), ..bare(TOOL) };
+        assert_eq!(conditions.is_met(&subject), expected, "{path}");
+    }
+    let id = MatchSubject { agent: Some("other"), ..bare(TOOL) };
+    assert!(conditions.is_met(&id), "the agent's id is not its path");
+}
+
 proptest! {
     /// A step is skipped only if a condition is known to be false, so removing a value never removes a step.
     #[test]
     fn a_call_that_carries_less_never_loses_a_step(
         patterns in prop::collection::vec("[ab*?]{1,3}", 1..3),
         values in prop::array::uniform4("[ab]{0,3}"),
-        dropped in 0_usize..5,
+        dropped in 0_usize..6,
         point in prop::sample::select(Point::ALL.to_vec()),
     ) {
         let conditions = compiled(json!({
-            "tools": patterns, "agents": patterns, "models": patterns, "labels": { "k": patterns },
+            "tools": patterns, "agents": patterns, "agent_paths": patterns, "models": patterns,
+            "labels": { "k": patterns },
             "text": { "contains": patterns },
         }));
         let [a, b, c, d] = values.each_ref().map(String::as_str);
         let labels = BTreeMap::from([("k".to_owned(), d.to_owned())]);
         let full = MatchSubject {
-            point, tool: Some([a, b]), text: Some([a, b]), model: Some(c), agent: Some(d), labels: &labels,
+            point, tool: Some([a, b]), text: Some([a, b]), model: Some(c), agent: Some(d), agent_path: Some(c),
+            labels: &labels,
         };
         let mut less = full;
         match dropped {
@@ -187,6 +216,7 @@ proptest! {
             1 => less.text = None,
             2 => less.model = None,
             3 => less.agent = None,
+            4 => less.agent_path = None,
             _ => less.labels = &NO_LABELS,
         }
         prop_assert!(!conditions.is_met(&full) || conditions.is_met(&less));

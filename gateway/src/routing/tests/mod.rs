@@ -17,6 +17,7 @@ mod groups;
 mod order;
 mod properties;
 mod refused;
+mod required;
 
 const TOOL: Point = Point::BeforeToolCall;
 

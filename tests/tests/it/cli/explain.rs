@@ -43,7 +43,7 @@ async fn plugins() -> (Vec<FakePlugin>, Value) {
         { "name": "floor", "plugin": "guard", "tenant": "*", "priority": 1, "match": { "tools": ["fs.*"] } },
         { "name": "gone", "plugin": "away", "selector": { "plan": "pro" }, "priority": 2, "blocking": false },
         { "name": "own", "plugin": "words", "tenant": "acme", "priority": 3, "timeout": "4s",
-          "match": { "labels": { "team": ["a"] }, "agents": ["coder"] }, "config": { "list": SENTINEL } },
+          "match": { "labels": { "team": ["a"] }, "agents": ["coder"], "agent_paths": ["main/*"] }, "config": { "list": SENTINEL } },
         { "name": "big", "plugin": "words", "selector": { "plan": "big" }, "priority": 4 },
         { "name": "beta", "plugin": "words", "tenant": "*", "priority": 5, "overridable": true },
         { "name": "off", "plugin": "words", "tenant": "*", "priority": 6, "enabled": false },
@@ -70,7 +70,7 @@ async fn ask(folder: &Folder, url: &str, token: &str, more: &[&str]) -> CommandO
 }
 
 const CALLS: &[&[&str]] = &[
-    &["--tool", "fs.read", "--agent", "coder", "--label", "team=a"],
+    &["--tool", "fs.read", "--agent", "coder", "--agent-path", "main/coder", "--label", "team=a"],
     &["--tool", "web get&x=ü+", "--label", "team=b", "--label", "claim.role=x", "--timeout", "900ms"],
     &["--tool", "fs.read", "--agent", "other", "--model", "m", "--text", "a secret"],
 ];
@@ -148,6 +148,31 @@ async fn a_call_does_what_is_explained_of_it() {
 }
 
 #[tokio::test]
+async fn a_plan_without_a_required_step_is_warned_of() {
+    let folder = Folder::new();
+    let mut file = smallest();
+    file["tenants"]["list"][0] = json!({ "id": "acme", "require_steps": ["before_tool_call"] });
+    folder.write("f.yaml", &file.to_string());
+    let explain = async |point| {
+        let args =
+            ["explain", "--config", "f.yaml", "--tenant", "acme", "--point", point, "--output", "json"];
+        folder.run(&args).await
+    };
+    let (warned, other) = (explain("before_tool_call").await, explain("before_response").await);
+    let warnings = |ran: &CommandOutput| {
+        let said: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        said["warnings"].as_array().expect("a list").clone()
+    };
+    let expected = "`require_steps` names this point, and the plan has no step in mode enforce or advise: calls \
+                    are refused with STEPS_REQUIRED";
+    assert_eq!(warnings(&warned), [json!(expected)]);
+    let table = ["explain", "--config", "f.yaml", "--tenant", "acme", "--point", "before_tool_call"];
+    let told = folder.run(&table).await.stdout;
+    assert!(told.contains("\nNo binding applies here: the call is refused with STEPS_REQUIRED.\n"), "{told}");
+    assert_eq!(warnings(&other), Vec::<Value>::new());
+}
+
+#[tokio::test]
 async fn people_are_told_what_runs_what_does_not_and_why() {
     let (_plugins, file) = plugins().await;
     let folder = Folder::new();
@@ -157,7 +182,7 @@ async fn people_are_told_what_runs_what_does_not_and_why() {
     assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""));
     for line in [
         "tenant  acme: listed",
-        "call    before_tool_call, tool fs.read, agent coder, label team=a",
+        "call    before_tool_call, tool fs.read, agent coder, agent_path main/coder, label team=a",
         "1  floor  guard   1.2.3    1         enforce  fail      5s        called",
         "     the tenant's own configuration sets limit, more",
         "     tools fs.*: matched by `fs.read`",
@@ -165,6 +190,7 @@ async fn people_are_told_what_runs_what_does_not_and_why() {
         "     global: for tenants with plan=pro; timeout from the plugin",
         "     not_ready: it has not finished its handshake yet",
         "     tenant: for this tenant only; timeout from the binding",
+        "     agent_paths main/*: matched by `main/coder`",
         "  big      words  is for tenants with plan=big",
         "  beta     words  the tenant's `disable` names it",
         "  off      words  the binding has `enabled: false`",

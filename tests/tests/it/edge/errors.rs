@@ -68,9 +68,10 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
     let mut setup = Gateway::with()
         .tenant_with("off", &json!({ "enabled": false }))
         .tenant_with("busy", &json!({ "limits": { "rate": "1/h" } }))
+        .tenant_with("bare", &json!({ "require_steps": ["before_tool_call"], "disable": ["actor"] }))
         .plugin(&plugin)
         // One call hangs for this long; every other call must take less, however busy the machine is.
-        .binding_with("actor", 10, &json!({ "timeout": "5s" }))
+        .binding_with("actor", 10, &json!({ "timeout": "5s", "overridable": true }))
         .set("/limits/request", "64KiB");
     for tenant in ["acme", "erring", "away", "hanging", "garbled"] {
         setup = setup.tenant(tenant);
@@ -85,6 +86,7 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
         (Code::ScopeMissing, of("acme").scopes("hookgate:read").mint()),
         (Code::TenantUnknown, token("nobody")),
         (Code::TenantDisabled, token("off")),
+        (Code::StepsRequired, token("bare")),
         (Code::PluginError, token("erring")),
         (Code::PluginUnavailable, token("away")),
         (Code::PluginTimeout, token("hanging")),
