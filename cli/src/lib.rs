@@ -10,6 +10,7 @@ use clap_complete::Shell;
 mod call;
 mod client;
 mod config;
+mod conformance;
 mod demo;
 mod dev;
 mod document;
@@ -30,6 +31,7 @@ mod registry;
 mod serve;
 mod shell;
 mod shell_quote;
+mod signals;
 mod status;
 mod token;
 mod whoami;
@@ -89,6 +91,17 @@ enum Command {
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
     )]
     Plugin(plugin::PluginCommand),
+    /// Checks a plugin in any language against the protocol, over the wire.
+    ///
+    /// Makes the calls of a gateway, without one: the handshake, digests, replies, calls at the same time, cancelled
+    /// calls, unusual and large payloads, Shutdown. Each check names its section of docs/protocol.md, and a failed one
+    /// what to do. With `-- COMMAND` it starts the plugin, and checks a restart too.
+    #[command(
+        after_help = "Example: hookgate conformance unix:///tmp/no-shell.sock --config '{\"refused_tools\": [\"shell.exec\"]}' \
+                      -- ./no-shell\n\nExit codes: 0 no check failed, 1 a check failed, 2 invalid usage, or the plugin's \
+                      schema rejects the config."
+    )]
+    Conformance(Box<conformance::Conformance>),
     /// Manages the tenants of a registry.
     #[command(subcommand, after_help = "Example: hookgate tenant set acme --label plan=gold")]
     Tenant(registry::tenant::TenantCommand),
@@ -258,6 +271,7 @@ impl Cli {
             Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
             Command::Init { folder } => init::run(&folder),
             Command::Plugin(command) => plugin::run(command).await,
+            Command::Conformance(asked) => conformance::run(*asked).await,
             Command::Tenant(command) => registry::tenant::run(command).await,
             Command::Binding(command) => registry::binding::run(command).await,
             Command::Revision(command) => registry::revision::run(command).await,

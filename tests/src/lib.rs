@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod ca;
 pub mod collector;
+pub mod conforming_plugin;
 pub mod fake;
 pub mod gateway;
 pub mod metrics;

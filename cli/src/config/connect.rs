@@ -4,13 +4,13 @@
 use std::{path::Path, time::Duration};
 
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     super::output::{self, Output, columns, printable},
     Exit, check,
     check::MistakeView,
 };
+use crate::signals;
 use hookgate::{
     app::{App, ConnectReport, EndpointReport, PluginReport, StartDryRun, StoreReport},
     config::{self, Config, Problems},
@@ -202,16 +202,9 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
 /// Waits until `wait` is over or Ctrl-C. Then reports what is known, and sends Shutdown to the plugins that were
 /// reached.
 async fn enough(wait: Duration) {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut asked) => drop(asked.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
     tokio::select! {
         () = tokio::time::sleep(wait) => {}
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
+        () = signals::terminated() => {}
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{Exit, process_ops, registry};
 use hookgate::telemetry;
 
 mod render;
+pub(super) mod target;
 pub(super) mod test;
 
 #[derive(Debug, Subcommand)]

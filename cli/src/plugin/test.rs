@@ -1,7 +1,6 @@
 //! `hookgate plugin test`: connects to a plugin with the gateway's own client, and makes one call.
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,13 +11,16 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    Exit, client, document,
-    output::{Output, printable},
+    Exit, client,
+    output::Output,
     payload::{self, ContextArgs, Payload},
-    plugin::render::{CallFailure, CallReport, Report},
+    plugin::{
+        render::{CallFailure, CallReport, Report},
+        target::{self, PluginArgs, TlsArgs},
+    },
 };
 use hookgate::{
-    config::{self, Capability, ClientTls, Span, endpoint_flaw, is_name, resolve_references},
+    config::{self, Span, is_name},
     core::{
         context::{CallContext, Identity},
         digest::digest,
@@ -30,7 +32,6 @@ use hookgate::{
         AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyLimits,
         reply::{self, Grant},
     },
-    telemetry::Telemetry,
     transcode,
     upstream::{CallMeta, PluginClient, SharedResources, State, Status},
 };
@@ -41,17 +42,11 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The plugin and the call.
 #[derive(Debug, Args)]
 pub(crate) struct Test {
-    /// Address of the plugin: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
-    endpoint: String,
+    #[command(flatten)]
+    plugin: PluginArgs,
     /// Extension point of the call.
     #[arg(value_parser = payload::points())]
     point: Point,
-    /// The plugin-level config, written like `plugins[].config`; may contain references.
-    #[arg(long, value_name = "FILE|JSON")]
-    config: Option<String>,
-    /// The tenant-level config, written like `bindings[].config`.
-    #[arg(long, value_name = "FILE|JSON")]
-    tenant_config: Option<String>,
     /// Tenant of the call.
     #[arg(long, default_value = "test")]
     tenant: String,
@@ -72,66 +67,6 @@ pub(crate) struct Test {
     context: ContextArgs,
 }
 
-/// TLS settings, as in `plugins[].tls`.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "TLS")]
-struct TlsArgs {
-    /// PEM file of CAs to trust for the plugin. Default: the system's.
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// PEM file with the client certificate.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// PEM file with the client certificate's private key.
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// Name that the plugin's certificate must have. Default: the endpoint's host.
-    #[arg(long, value_name = "NAME")]
-    server_name: Option<String>,
-    /// SPIFFE ID that the plugin's certificate must have.
-    #[arg(long, value_name = "URI")]
-    spiffe_id: Option<String>,
-}
-
-impl Test {
-    fn plugin(&self) -> Result<config::Plugin, String> {
-        // No expected name: the manifest gives it.
-        let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
-        let mut plugin: config::Plugin =
-            serde_json::from_value(written).map_err(|error| error.to_string())?;
-        plugin.config = document::parse("--config", self.config.as_ref())?;
-        plugin.grants =
-            vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
-        plugin.limits.timeout = self.timeout;
-        plugin.tls = self.tls.client_tls();
-        if plugin.tls.is_some() && !["https://", "dns:///"].iter().any(|tls| self.endpoint.starts_with(tls)) {
-            return Err(
-                "--ca, --cert, --key, --server-name and --spiffe-id need a TLS endpoint: https://host:port, or \
-                 dns:///name:port"
-                    .into(),
-            );
-        }
-        match endpoint_flaw(&plugin) {
-            Some(flaw) => Err(printable(&flaw)),
-            None => Ok(plugin),
-        }
-    }
-}
-
-impl TlsArgs {
-    fn client_tls(&self) -> Option<ClientTls> {
-        let tls = ClientTls {
-            ca_file: self.ca.clone(),
-            cert_file: self.cert.clone(),
-            key_file: self.key.clone(),
-            server_name: self.server_name.clone(),
-            spiffe_id: self.spiffe_id.clone(),
-        };
-        let given = self.ca.is_some() || self.cert.is_some();
-        (given || self.server_name.is_some() || self.spiffe_id.is_some()).then_some(tls)
-    }
-}
-
 pub(super) async fn run(test: &Test) -> Exit {
     match test.point {
         Point::BeforeLlmRequest => try_out::<BeforeLlmRequest>(test).await,
@@ -150,18 +85,12 @@ where
         Ok(request) => request,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let made = test.plugin().and_then(|plugin| {
-        let tenant_config = document::parse("--tenant-config", test.tenant_config.as_ref())?;
-        let limits = config::Limits::default();
-        let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
-            resolve_references(config, config::environment_variables(), scope)
-        };
-        let observers = config::Observers::default();
-        let shared =
-            SharedResources::new("hookgate-plugin-test", Telemetry::unseen(), limits, observers, resolve);
+    let made = test.plugin.entry(&test.tls, test.timeout).and_then(|plugin| {
+        let tenant_config = test.plugin.tenant_config()?;
+        let shared = target::shared_resources("hookgate-plugin-test", config::Limits::default());
         let client = PluginClient::new(&plugin, &shared, None);
         let client = client.map_err(|error| error.trim_start_matches("plugin ``: ").to_owned())?;
-        Ok((client, shared, Value::Object(tenant_config)))
+        Ok((client, shared, tenant_config))
     });
     let (client, shared, tenant_config) = match made {
         Ok(made) => made,
@@ -171,7 +100,7 @@ where
     let began = Instant::now();
     client.start(end.clone());
     let status = wait_until_settled(&client, &shared).await;
-    let mut report = Report::new(&test.endpoint, status.manifest.as_deref(), began.elapsed());
+    let mut report = Report::new(&test.plugin.endpoint, status.manifest.as_deref(), began.elapsed());
     let call = match (&status.manifest, status.state) {
         (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &tenant_config, &request).await,
         _ => Err(CallFailure::handshake(&status)),

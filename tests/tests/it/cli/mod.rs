@@ -4,6 +4,7 @@ mod approve;
 mod ask;
 mod call;
 mod config;
+mod conformance;
 mod connect;
 mod connect_store;
 mod demo;

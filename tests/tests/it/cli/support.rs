@@ -20,7 +20,7 @@ use tokio::{
 };
 
 /// The timeout of commands that end by themselves.
-const PATIENCE: Duration = Duration::from_secs(35);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A command's exit code and output.
 #[derive(Debug)]

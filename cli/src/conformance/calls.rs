@@ -1,0 +1,196 @@
+//! Checks of calls at the points: replies, other points, unknown fields, connections, calls at the same time, and
+//! calls that nobody waits for.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use hookgate_proto::plugin::v1::{DescribeRequest, DescribeResponse};
+use prost::Message as _;
+use tokio::time;
+use tonic::Code;
+
+use crate::conformance::{
+    check::{CheckVerdict, Fault, Halt},
+    handshake,
+    sample::{self, SampleCall, SampleContent},
+    session::Session,
+};
+use hookgate::{
+    core::point::Point,
+    upstream::{Rpc, TrialConnection, TrialError},
+};
+
+/// Calls at the same time, at one point.
+const PARALLEL_CALLS: usize = 8;
+const PARALLEL_ROUNDS: usize = 3;
+/// How often a call gets its usual reply before another one counts as wrong.
+const STABLE_REPLIES: usize = 4;
+/// Calls that nobody waits for. Few: HTTP/2 servers end a connection with many resets.
+const ABANDONED_CALLS: u32 = 4;
+
+/// An ordinary call is answered with a valid reply, at each point of the manifest.
+pub(super) async fn call(session: &mut Session) -> CheckVerdict {
+    let connection = session.connection()?;
+    let Some(manifest) = session.manifest.clone() else { return Ok(()) };
+    let mut first = Ok(());
+    for point in Point::ALL.into_iter().filter(|&point| manifest.offers(point).is_some()) {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        match session.decision(&connection, &sample, &session.digest()).await {
+            Ok(_) => session.points.push(point),
+            Err(fault) => first = first.and(Err(fault)),
+        }
+    }
+    first.map_err(Halt::from)
+}
+
+/// Other points are UNIMPLEMENTED.
+pub(super) async fn other_points(session: &mut Session) -> CheckVerdict {
+    let connection = session.connection()?;
+    let offered =
+        |point: &Point| session.manifest.as_ref().is_some_and(|manifest| manifest.offers(*point).is_some());
+    let others: Vec<_> = Point::ALL.into_iter().filter(|point| !offered(point)).collect();
+    if others.is_empty() {
+        return Err(Halt::Skipped("the plugin offers all four points".into()));
+    }
+    for point in others {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let got = match session.reply(&connection, &sample, &session.digest()).await {
+            Err(TrialError::Status { code: Code::Unimplemented, .. }) => continue,
+            Err(error) => error.to_string(),
+            Ok(_) => "a reply with the status OK".into(),
+        };
+        let expected = format!("UNIMPLEMENTED at {point}, which the manifest doesn't offer");
+        return Err(Fault::new(expected, got, "offer the point in the manifest, or leave the rpc out").into());
+    }
+    Ok(())
+}
+
+/// Fields of a later version change nothing.
+pub(super) async fn unknown_fields(session: &mut Session) -> CheckVerdict {
+    let connection = session.connection()?;
+    let fix = "ignore fields that the contract doesn't have, as code generated from the .proto files does";
+    let expected = |what: &str| format!("the usual answer to {what} with unknown fields");
+    let mut message =
+        DescribeRequest { gateway_version: env!("CARGO_PKG_VERSION").into(), protocol_versions: vec![1] }
+            .encode_to_vec();
+    sample::add_unknown_fields(&mut message);
+    let described = connection.call(Rpc::Describe, &message, session.timeout).await;
+    let described = described.map_err(|error| Fault::new(expected("Describe"), error.to_string(), fix))?;
+    DescribeResponse::decode(described)
+        .map_err(|error| Fault::new(expected("Describe"), format!("it can't be decoded: {error}"), fix))?;
+    for &point in &session.points {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let message = sample.request_with_unknown_fields(&session.call(&session.digest()));
+        let reply = connection.call(Rpc::At(point), &message, session.timeout).await;
+        session
+            .judged(&sample, reply)
+            .map_err(|fault| Fault { fix: fix.into(), ..fault.after("unknown fields") })?;
+    }
+    Ok(())
+}
+
+/// Another connection has the same manifest and needs no Initialize of its own.
+pub(super) async fn connections(session: &mut Session) -> CheckVerdict {
+    let fix = "keep manifest and instances per process, not per connection";
+    let connect = session.trial.connect().await;
+    let second = connect.map_err(|got| Fault::new("a second connection at the same time", got, fix))?;
+    let described = session.trial.describe(&second).await;
+    let described =
+        described.map_err(|got| Fault::new("Describe answered on a second connection", got, fix))?;
+    handshake::same_manifest(session, &described)?;
+    for &point in &session.points {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let decision = session.decision(&second, &sample, &session.digest()).await;
+        decision
+            .map_err(|fault| Fault { fix: fix.into(), ..fault.after("a call on a second connection") })?;
+    }
+    Ok(())
+}
+
+/// Calls at the same time get their own replies: none gets one that another call gets alone.
+pub(super) async fn parallel(session: &mut Session) -> CheckVerdict {
+    let (connection, digest) = (session.connection()?, session.digest());
+    for &point in &session.points {
+        let samples: Vec<_> = (0..PARALLEL_CALLS)
+            .map(|number| SampleCall::new(point, &SampleContent::numbered(number)))
+            .collect();
+        let mut alone = Vec::new();
+        for sample in &samples {
+            alone.push(session.decision(&connection, sample, &digest).await?);
+        }
+        for _ in 0..PARALLEL_ROUNDS {
+            let calls = samples.iter().map(|sample| session.decision(&connection, sample, &digest));
+            for (number, reply) in join_all(calls).await.into_iter().enumerate() {
+                let reply = reply.map_err(|fault| fault.after("calls at the same time"))?;
+                // The reply to exactly one other call.
+                let is_foreign =
+                    reply != alone[number] && alone.iter().filter(|one| **one == reply).count() == 1;
+                if is_foreign && is_stable(session, &connection, &samples[number], &alone[number]).await? {
+                    let expected =
+                        format!("the reply to the call itself at {point}, also while other calls run");
+                    let fix = "keep the state of a call in the call, not in the instance or the process";
+                    return Err(Fault::new(expected, "the reply to another call", fix).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the call gets this reply again and again. A plugin with a quota, or with chance in it, may answer a call
+/// in several ways.
+async fn is_stable(
+    session: &Session,
+    connection: &Arc<TrialConnection>,
+    sample: &SampleCall,
+    reply: &Bytes,
+) -> Result<bool, Fault> {
+    for _ in 0..STABLE_REPLIES {
+        if session.decision(connection, sample, &session.digest()).await? != *reply {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A call that the gateway cancels leaves the plugin as it was.
+pub(super) async fn cancelled(session: &mut Session) -> CheckVerdict {
+    let (connection, digest) = (session.connection()?, session.digest());
+    for &point in &session.points {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let calls = (0..ABANDONED_CALLS).map(|number| {
+            time::timeout(abandoned_after(number), session.reply(&connection, &sample, &digest))
+        });
+        join_all(calls).await;
+    }
+    undisturbed(session, &connection, "cancelled calls").await
+}
+
+/// A call whose time runs out leaves the plugin as it was.
+pub(super) async fn expired(session: &mut Session) -> CheckVerdict {
+    let connection = session.connection()?;
+    for &point in &session.points {
+        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let message = sample.request(&session.call(&session.digest()));
+        let calls = (0..ABANDONED_CALLS)
+            .map(|number| connection.call(Rpc::At(point), &message, abandoned_after(number)));
+        join_all(calls).await;
+    }
+    undisturbed(session, &connection, "calls whose time ran out").await
+}
+
+/// 1, 4, 16 and 64 ms: how long a plugin takes, nobody knows.
+fn abandoned_after(number: u32) -> Duration {
+    Duration::from_millis(1 << (2 * number))
+}
+
+async fn undisturbed(session: &Session, connection: &Arc<TrialConnection>, event: &str) -> CheckVerdict {
+    if connection.is_closed() {
+        let fix = "end the call alone, not the connection or the process";
+        return Err(Fault::new("an open connection", "the connection ended", fix).after(event).into());
+    }
+    let fix = "release what a call holds, such as threads, locks and permits, however it ends";
+    let answers = session.still_answers().await;
+    answers.map_err(|fault| Fault { fix: fix.into(), ..fault.after(event) }.into())
+}

@@ -1,0 +1,101 @@
+//! Which plugin a command tests, with which settings: its endpoint, TLS and configurations from the command line.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::{document, output::printable};
+use hookgate::{
+    config::{self, Capability, ClientTls, Span, endpoint_flaw, resolve_references},
+    telemetry::Telemetry,
+    upstream::SharedResources,
+};
+
+/// A plugin and its configurations.
+#[derive(Debug, Args)]
+pub(crate) struct PluginArgs {
+    /// Address of the plugin: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
+    pub(crate) endpoint: String,
+    /// The plugin-level config, written like `plugins[].config`; may contain references.
+    #[arg(long, value_name = "FILE|JSON")]
+    config: Option<String>,
+    /// The tenant-level config, written like `bindings[].config`.
+    #[arg(long, value_name = "FILE|JSON")]
+    tenant_config: Option<String>,
+}
+
+/// TLS settings, as in `plugins[].tls`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct TlsArgs {
+    /// PEM file of CAs to trust for the plugin. Default: the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// PEM file with the client certificate.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// PEM file with the client certificate's private key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Name that the plugin's certificate must have. Default: the endpoint's host.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// SPIFFE ID that the plugin's certificate must have.
+    #[arg(long, value_name = "URI")]
+    spiffe_id: Option<String>,
+}
+
+impl PluginArgs {
+    /// The plugin's entry, as a configuration would have it, with every capability granted.
+    pub(crate) fn entry(&self, tls: &TlsArgs, timeout: Span) -> Result<config::Plugin, String> {
+        // No expected name: the manifest gives it.
+        let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
+        let mut plugin: config::Plugin =
+            serde_json::from_value(written).map_err(|error| error.to_string())?;
+        plugin.config = document::parse("--config", self.config.as_ref())?;
+        plugin.grants =
+            vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
+        plugin.limits.timeout = timeout;
+        plugin.tls = tls.client_tls();
+        if plugin.tls.is_some() && !["https://", "dns:///"].iter().any(|tls| self.endpoint.starts_with(tls)) {
+            return Err(
+                "--ca, --cert, --key, --server-name and --spiffe-id need a TLS endpoint: https://host:port, or \
+                 dns:///name:port"
+                    .into(),
+            );
+        }
+        match endpoint_flaw(&plugin) {
+            Some(flaw) => Err(printable(&flaw)),
+            None => Ok(plugin),
+        }
+    }
+
+    /// The tenant-level configuration, a JSON object.
+    pub(crate) fn tenant_config(&self) -> Result<Value, String> {
+        document::parse("--tenant-config", self.tenant_config.as_ref()).map(Value::Object)
+    }
+}
+
+impl TlsArgs {
+    fn client_tls(&self) -> Option<ClientTls> {
+        let tls = ClientTls {
+            ca_file: self.ca.clone(),
+            cert_file: self.cert.clone(),
+            key_file: self.key.clone(),
+            server_name: self.server_name.clone(),
+            spiffe_id: self.spiffe_id.clone(),
+        };
+        let given = self.ca.is_some() || self.cert.is_some();
+        (given || self.server_name.is_some() || self.spiffe_id.is_some()).then_some(tls)
+    }
+}
+
+/// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id`.
+pub(crate) fn shared_resources(instance_id: &str, limits: config::Limits) -> SharedResources {
+    let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
+        resolve_references(config, config::environment_variables(), scope)
+    };
+    let observers = config::Observers::default();
+    SharedResources::new(instance_id, Telemetry::unseen(), limits, observers, resolve)
+}

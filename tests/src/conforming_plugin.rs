@@ -1,0 +1,351 @@
+//! A plugin that keeps every rule of docs/protocol.md but one, on a real socket. It offers `before_tool_call` and adds a
+//! notice with the tool's name to each reply.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use hookgate_proto::{
+    plugin::v1::{
+        Access, AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest,
+        BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
+        BeforeToolCallResponse, Continue, DescribeRequest, DescribeResponse, InitializeRequest,
+        InitializeResponse, PointOffer, ReleaseRequest, ReleaseResponse, ShutdownRequest, ShutdownResponse,
+        SideEffects,
+        before_response_response::Verdict as ResponseVerdict,
+        before_tool_call_response::Verdict,
+        plugin_service_server::{PluginService, PluginServiceServer},
+    },
+    types::v1::{BeforeToolCallPatch, ExtensionPoint, Notice, NoticeKind},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{net::UnixListener, task::JoinHandle, time::sleep};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap, transport::Server};
+
+const MAX_CALL_BYTES: usize = 17 << 20;
+
+/// The rule that the plugin breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokenRule {
+    /// It keeps all of them.
+    Nothing,
+    /// Its version isn't semver.
+    OddVersion,
+    /// Calls with any digest are answered.
+    AnyDigest,
+    /// The latest configuration replaces the one before.
+    OneConfiguration,
+    /// A second Initialize with the same digest is an error.
+    InitializeOnce,
+    /// Release drops the configuration, whoever else has it.
+    ReleaseForAll,
+    /// Shutdown drops all configurations.
+    ShutdownForAll,
+    /// The plugin ends after Shutdown.
+    EndsOnShutdown,
+    /// After a cancelled call, the next one is an internal error.
+    PoisonedByCancel,
+    /// After a call whose time ran out, the next one is an internal error.
+    PoisonedByDeadline,
+    /// A reply names the tool of the latest call.
+    SharedState,
+    /// A reply has no verdict.
+    NoVerdict,
+    /// Calls with a known digest get no reply.
+    NoReply,
+    /// A point that isn't offered is answered.
+    SurplusPoint,
+    /// Each Describe has another version.
+    ChangingManifest,
+    /// Arguments that are `null` are an internal error.
+    NullFails,
+    /// Arguments are sent back with their numbers as doubles.
+    RoundedNumbers,
+    /// The receive limit is gRPC's default.
+    SmallReceiveLimit,
+    /// The health service says NOT_SERVING.
+    NotServing,
+}
+
+/// A running plugin. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ConformingPlugin {
+    directory: TempDir,
+    serving: JoinHandle<()>,
+}
+
+impl ConformingPlugin {
+    /// Starts a plugin that breaks `rule` alone.
+    pub async fn start(rule: BrokenRule) -> Self {
+        let directory =
+            tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
+        let socket = UnixListener::bind(directory.path().join("s")).expect("the socket is new");
+        let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
+        let ended = CancellationToken::new();
+        let service = Service { rule, state: Mutex::default(), ended: ended.clone() };
+        let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
+        let (reporter, health) = tonic_health::server::health_reporter();
+        if rule == BrokenRule::NotServing {
+            reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        }
+        let server = Server::builder().add_service(service).add_service(health);
+        let serving = tokio::spawn(async move {
+            // It ends with the test.
+            let _ = server
+                .serve_with_incoming_shutdown(UnixListenerStream::new(socket), ended.cancelled_owned())
+                .await;
+        });
+        ConformingPlugin { directory, serving }
+    }
+
+    /// Its address.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.directory.path().join("s").display())
+    }
+}
+
+impl Drop for ConformingPlugin {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+struct Service {
+    rule: BrokenRule,
+    state: Mutex<State>,
+    ended: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    /// The gateways that initialised each digest.
+    instances: HashMap<String, HashSet<String>>,
+    describes: u64,
+    latest_tool: String,
+    is_poisoned: bool,
+}
+
+/// A call that poisons the state if it is dropped before its end.
+struct UnfinishedCall<'a> {
+    service: &'a Service,
+    poisons: bool,
+}
+
+impl Drop for UnfinishedCall<'_> {
+    fn drop(&mut self) {
+        if self.poisons {
+            self.service.state().is_poisoned = true;
+        }
+    }
+}
+
+impl Service {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    fn breaks(&self, rule: BrokenRule) -> bool {
+        self.rule == rule
+    }
+
+    fn check_digest(&self, digest: &str) -> Result<(), Status> {
+        if self.breaks(BrokenRule::AnyDigest) || self.state().instances.contains_key(digest) {
+            return Ok(());
+        }
+        let mut status = Status::failed_precondition("no instance for this config digest");
+        status.metadata_mut().insert("hookgate-reason", "NOT_INITIALIZED".parse().expect("it is ASCII"));
+        Err(status)
+    }
+
+    /// Does what takes time. A call that is given up meanwhile may poison the state.
+    async fn work(&self, time_left: Duration) -> Result<(), Status> {
+        let is_short = time_left < Duration::from_secs(1);
+        let poisons = match self.rule {
+            BrokenRule::PoisonedByCancel => !is_short,
+            BrokenRule::PoisonedByDeadline => is_short,
+            _ => return Ok(()),
+        };
+        let mut call = UnfinishedCall { service: self, poisons };
+        sleep(Duration::from_millis(100)).await;
+        call.poisons = false;
+        if std::mem::take(&mut self.state().is_poisoned) {
+            return Err(Status::internal("a lock is poisoned"));
+        }
+        Ok(())
+    }
+
+    /// The patch of the reply.
+    fn patch(&self, args: &[u8]) -> Result<Option<BeforeToolCallPatch>, Status> {
+        if self.breaks(BrokenRule::NullFails) && args == b"null" {
+            return Err(Status::internal("no attribute `get` of null"));
+        }
+        if !self.breaks(BrokenRule::RoundedNumbers) {
+            return Ok(None);
+        }
+        let mut args: Value = serde_json::from_slice(args).expect("the arguments are JSON");
+        round(&mut args);
+        Ok(Some(BeforeToolCallPatch { args: Some(args.to_string().into()), ..Default::default() }))
+    }
+}
+
+/// The time left of a call, as gRPC writes it.
+fn time_left(metadata: &MetadataMap) -> Duration {
+    let value =
+        metadata.get("grpc-timeout").and_then(|value| value.to_str().ok()).expect("a gateway sends it");
+    let (number, unit) = value.split_at(value.len() - 1);
+    let number = number.parse().expect("it is a number");
+    match unit {
+        "n" => Duration::from_nanos(number),
+        "u" => Duration::from_micros(number),
+        "m" => Duration::from_millis(number),
+        _ => Duration::from_secs(number),
+    }
+}
+
+/// Numbers as JavaScript's `JSON.parse` reads them.
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let double = number.as_f64().unwrap_or_default();
+            let is_integer = double.fract() == 0.0 && double.abs() < 1e16;
+            *value = if is_integer { Value::from(double as i64) } else { Value::from(double) };
+        }
+        Value::Array(items) => items.iter_mut().for_each(round),
+        Value::Object(members) => members.values_mut().for_each(round),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[async_trait]
+impl PluginService for Service {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        let describes = {
+            let mut state = self.state();
+            state.describes += 1;
+            state.describes
+        };
+        let version = match self.rule {
+            BrokenRule::OddVersion => "one".into(),
+            BrokenRule::ChangingManifest => format!("1.0.{describes}"),
+            _ => "1.0.0".into(),
+        };
+        let offer = PointOffer {
+            point: ExtensionPoint::BeforeToolCall.into(),
+            access: Access::Modify.into(),
+            side_effects: SideEffects::None.into(),
+        };
+        Ok(Response::new(DescribeResponse {
+            name: "conforming".into(),
+            version,
+            protocol_versions: vec![1],
+            points: vec![offer],
+            ..Default::default()
+        }))
+    }
+
+    async fn initialize(
+        &self,
+        request: Request<InitializeRequest>,
+    ) -> Result<Response<InitializeResponse>, Status> {
+        let InitializeRequest { config_digest, gateway_instance_id, .. } = request.into_inner();
+        let mut state = self.state();
+        if self.breaks(BrokenRule::InitializeOnce) && state.instances.contains_key(&config_digest) {
+            return Err(Status::already_exists("initialised already"));
+        }
+        if self.breaks(BrokenRule::OneConfiguration) {
+            state.instances.retain(|digest, _| *digest == config_digest);
+        }
+        state.instances.entry(config_digest).or_default().insert(gateway_instance_id);
+        Ok(Response::new(InitializeResponse {}))
+    }
+
+    async fn before_tool_call(
+        &self,
+        request: Request<BeforeToolCallRequest>,
+    ) -> Result<Response<BeforeToolCallResponse>, Status> {
+        let time_left = time_left(request.metadata());
+        let BeforeToolCallRequest { call, payload } = request.into_inner();
+        let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
+        self.check_digest(&call.config_digest)?;
+        if self.breaks(BrokenRule::NoReply) {
+            pending::<()>().await;
+        }
+        self.work(time_left).await?;
+        let modify = self.patch(&payload.args)?;
+        let mut tool = payload.tool_name;
+        if self.breaks(BrokenRule::SharedState) {
+            self.state().latest_tool = tool;
+            // Other calls come meanwhile.
+            sleep(Duration::from_millis(5)).await;
+            tool = self.state().latest_tool.clone();
+        }
+        let notice = Notice {
+            kind: NoticeKind::Info.into(),
+            code: Some("TOOL".into()),
+            message: tool,
+            ..Default::default()
+        };
+        let verdict = (!self.breaks(BrokenRule::NoVerdict)).then_some(Verdict::Continue(Continue {}));
+        Ok(Response::new(BeforeToolCallResponse { verdict, modify, notices: vec![notice] }))
+    }
+
+    async fn before_response(
+        &self,
+        _: Request<BeforeResponseRequest>,
+    ) -> Result<Response<BeforeResponseResponse>, Status> {
+        if !self.breaks(BrokenRule::SurplusPoint) {
+            return Err(Status::unimplemented("not offered"));
+        }
+        let verdict = Some(ResponseVerdict::Continue(Continue {}));
+        Ok(Response::new(BeforeResponseResponse { verdict, ..Default::default() }))
+    }
+
+    async fn before_llm_request(
+        &self,
+        _: Request<BeforeLlmRequestRequest>,
+    ) -> Result<Response<BeforeLlmRequestResponse>, Status> {
+        Err(Status::unimplemented("not offered"))
+    }
+
+    async fn after_tool_result(
+        &self,
+        _: Request<AfterToolResultRequest>,
+    ) -> Result<Response<AfterToolResultResponse>, Status> {
+        Err(Status::unimplemented("not offered"))
+    }
+
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
+        let (mut state, for_all) = (self.state(), self.breaks(BrokenRule::ReleaseForAll));
+        state.instances.retain(|digest, holders| {
+            let is_meant = *digest == config_digest;
+            let held = !is_meant || (holders.remove(&gateway_instance_id), !holders.is_empty()).1;
+            held && !(is_meant && for_all)
+        });
+        Ok(Response::new(ReleaseResponse {}))
+    }
+
+    async fn shutdown(
+        &self,
+        request: Request<ShutdownRequest>,
+    ) -> Result<Response<ShutdownResponse>, Status> {
+        if self.breaks(BrokenRule::EndsOnShutdown) {
+            self.ended.cancel();
+            // The reply comes after GOAWAY.
+            sleep(Duration::from_millis(100)).await;
+        }
+        let (gateway, for_all) =
+            (request.into_inner().gateway_instance_id, self.breaks(BrokenRule::ShutdownForAll));
+        self.state().instances.retain(|_, holders| {
+            holders.remove(&gateway);
+            !holders.is_empty() && !for_all
+        });
+        Ok(Response::new(ShutdownResponse {}))
+    }
+}
