@@ -1,5 +1,5 @@
-//! The Hookgate contract: what a plugin implements, what an agent calls, what an operator calls, and the messages they
-//! share.
+//! The Hookgate contract: what a plugin implements, what an agent calls, what an operator calls, what a plugin may ask of
+//! the gateway, and the messages they share.
 //!
 //! The code under `gen/` is generated from the `.proto` files and kept in git, so that building needs no
 //! protobuf compiler. `tests/regenerate.rs` generates it again and fails on a difference; run it with
@@ -42,6 +42,15 @@ pub mod admin {
     }
 }
 
+/// `hookgate.host.v1`: what a plugin may ask of the gateway.
+pub mod host {
+    /// Major version 1.
+    #[allow(missing_docs, unused_qualifications, clippy::all, clippy::too_many_lines)] // written by the generator
+    pub mod v1 {
+        include!("gen/hookgate.host.v1.rs");
+    }
+}
+
 mod point;
 pub use point::{Access, Capability, Offer, Point, SideEffects};
 
@@ -49,10 +58,11 @@ pub use point::{Access, Capability, Offer, Point, SideEffects};
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
 
 /// The contract itself, for other languages: the `.proto` files and buf's settings, each with its path below `proto/`.
-pub const SOURCES: [(&str, &str); 5] = [
+pub const SOURCES: [(&str, &str); 6] = [
     ("buf.yaml", include_str!("../buf.yaml")),
     ("hookgate/admin/v1/admin.proto", include_str!("../hookgate/admin/v1/admin.proto")),
     ("hookgate/gateway/v1/gateway.proto", include_str!("../hookgate/gateway/v1/gateway.proto")),
+    ("hookgate/host/v1/host.proto", include_str!("../hookgate/host/v1/host.proto")),
     ("hookgate/plugin/v1/plugin.proto", include_str!("../hookgate/plugin/v1/plugin.proto")),
     ("hookgate/types/v1/types.proto", include_str!("../hookgate/types/v1/types.proto")),
 ];

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use prost::Message;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "hookgate/types/v1/types.proto",
     "hookgate/plugin/v1/plugin.proto",
     "hookgate/gateway/v1/gateway.proto",
     "hookgate/admin/v1/admin.proto",
+    "hookgate/host/v1/host.proto",
 ];
 
 /// Generates everything into `out` from the `.proto` files under `root`.

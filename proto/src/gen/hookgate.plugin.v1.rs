@@ -63,12 +63,17 @@ pub struct InitializeRequest {
     /// Id of the gateway process; a plugin may serve several.
     #[prost(string, tag = "4")]
     pub gateway_instance_id: ::prost::alloc::string::String,
-    /// Where the plugin reaches host services; empty while there are none.
+    /// Where the plugin reaches the gateway's services (`hookgate.host.v1`): `unix:///PATH`, `<http://`> or `<https://`.>
+    /// Empty if the gateway offers none, or the plugin has no capability for them.
     #[prost(string, tag = "5")]
     pub host_endpoint: ::prost::alloc::string::String,
     /// Size limits.
     #[prost(message, optional, tag = "6")]
     pub limits: ::core::option::Option<Limits>,
+    /// Gives access to the plugin's own data, for 24 h; TokenService renews it. A secret: never log it. Empty if
+    /// `host_endpoint` is, or if the gateway can't sign tokens yet.
+    #[prost(string, tag = "7")]
+    pub host_token: ::prost::alloc::string::String,
 }
 /// Size limits for both sides, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -134,6 +139,10 @@ pub struct Call {
     /// Set only for observers: how the chain ended.
     #[prost(message, optional, tag = "5")]
     pub chain_result: ::core::option::Option<ChainResult>,
+    /// Gives access to the plugin's data for the tenant (`hookgate.host.v1`), until 5 s after the call's deadline. A
+    /// secret: never log it. Empty where that of InitializeRequest is.
+    #[prost(string, tag = "6")]
+    pub host_token: ::prost::alloc::string::String,
 }
 /// The caller. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is an
 /// unverified statement of the agent.
