@@ -190,6 +190,7 @@ impl Session {
             tenant_config: self.tenant_config.to_string().into(),
             tenant_config_digest: digest(&self.tenant_config),
             chain_result: None,
+            host_token: String::new(),
         }
     }
 

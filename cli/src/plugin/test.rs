@@ -174,6 +174,7 @@ where
         tenant_config: tenant_config.to_string().into(),
         tenant_config_digest: digest(tenant_config),
         chain_result: None,
+        host_token: String::new(),
     };
     let began = Instant::now();
     let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };

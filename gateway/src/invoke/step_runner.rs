@@ -117,6 +117,7 @@ impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
             tenant_config: step.tenant_config.clone(),
             tenant_config_digest: step.tenant_config_digest.to_string(),
             chain_result,
+            host_token: String::new(),
         }
     }
 }

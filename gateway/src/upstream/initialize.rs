@@ -82,6 +82,7 @@ impl PreparedConfig {
             capabilities: plugin.grants.iter().map(|grant| grant.as_str().into()).collect(),
             gateway_instance_id: shared.instance_id.as_ref().into(),
             host_endpoint: String::new(),
+            host_token: String::new(),
             limits: Some(limits(shared)),
         }
     }

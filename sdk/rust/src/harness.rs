@@ -76,6 +76,7 @@ impl<P: Plugin> TestPlugin<P> {
                 capabilities: P::CAPABILITIES.iter().map(|c| c.as_str().to_owned()).collect(),
                 gateway_instance_id: "test".to_owned(),
                 host_endpoint: String::new(),
+                host_token: String::new(),
                 limits: Some(Limits {
                     max_call_bytes: 5 << 20,
                     max_reply_bytes: 4 << 20,
