@@ -8,7 +8,7 @@
 use std::{
     ops::{Deref, DerefMut},
     sync::{Mutex, MutexGuard},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sqlx::Connection;
@@ -25,6 +25,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout for an idle connection to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
+/// [`ConnectionPool::take_recent`] doesn't ping a connection that was used this recently.
+const RECENT_USE: Duration = Duration::from_secs(1);
 
 /// A database that connections are made to.
 pub(super) trait Database: Send + Sync {
@@ -42,7 +44,8 @@ pub(super) trait Database: Send + Sync {
 pub(super) struct ConnectionPool<D: Database> {
     database: D,
     turns: Semaphore,
-    idle: Mutex<Vec<D::Connection>>,
+    /// Each with the time of its last use.
+    idle: Mutex<Vec<(D::Connection, Instant)>>,
 }
 
 impl<D: Database> ConnectionPool<D> {
@@ -63,15 +66,25 @@ impl<D: Database> ConnectionPool<D> {
 
     /// A connection that has just answered a ping, or is new.
     pub(super) async fn take(&self) -> Result<PooledConnection<'_, D>, StoreError> {
-        timeout(ACQUIRE_TIMEOUT, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
+        self.take_within(Duration::ZERO).await
     }
 
-    async fn in_turn(&self) -> Result<PooledConnection<'_, D>, StoreError> {
+    /// Like [`Self::take`], but saves the ping of a connection that was used a moment ago. So a use may fail because
+    /// the connection was lost since.
+    pub(super) async fn take_recent(&self) -> Result<PooledConnection<'_, D>, StoreError> {
+        self.take_within(RECENT_USE).await
+    }
+
+    async fn take_within(&self, recent: Duration) -> Result<PooledConnection<'_, D>, StoreError> {
+        timeout(ACQUIRE_TIMEOUT, self.in_turn(recent)).await.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    async fn in_turn(&self, recent: Duration) -> Result<PooledConnection<'_, D>, StoreError> {
         let Ok(turn) = self.turns.acquire().await else {
             return Err(StoreError::Unavailable(format!("{} was dropped", self.place())));
         };
-        if let Some(mut connection) = self.newest() {
-            if self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {
+        if let Some((mut connection, used)) = self.newest() {
+            if used.elapsed() < recent || self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {
                 return Ok(PooledConnection { from: self, connection, _turn: turn });
             }
             // The other idle connections were lost for the same reason.
@@ -102,16 +115,16 @@ impl<D: Database> ConnectionPool<D> {
     pub(super) async fn close(&self) {
         self.turns.close();
         let idle = std::mem::take(&mut *self.idle());
-        let farewell = futures::future::join_all(idle.into_iter().map(Connection::close));
+        let farewell = futures::future::join_all(idle.into_iter().map(|(connection, _)| connection.close()));
         // A database that doesn't respond will notice by itself.
         let _ = timeout(PING_TIMEOUT, farewell).await;
     }
 
-    fn newest(&self) -> Option<D::Connection> {
+    fn newest(&self) -> Option<(D::Connection, Instant)> {
         self.idle().pop()
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<D::Connection>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(D::Connection, Instant)>> {
         self.idle.lock().expect("no holder of this lock panics")
     }
 }
@@ -128,7 +141,7 @@ impl<D: Database> PooledConnection<'_, D> {
     /// Returns the connection to the pool. No transaction may be open, and all results must have been read.
     pub(super) fn keep(self) {
         if !self.from.turns.is_closed() {
-            self.from.idle().push(self.connection);
+            self.from.idle().push((self.connection, Instant::now()));
         }
     }
 }

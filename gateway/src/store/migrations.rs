@@ -15,14 +15,19 @@ use crate::core::control_span::{control_span, record_error};
 /// name.
 const MIGRATIONS_TABLE: &str = "hookgate_migrations";
 
-const SQLITE: [(i64, &str, &str); 2] = [
+const SQLITE: [(i64, &str, &str); 3] = [
     (1, "registry", include_str!("../../migrations/sqlite/0001_registry.sql")),
     (2, "bypasses", include_str!("../../migrations/sqlite/0002_bypasses.sql")),
+    (3, "plugin data", include_str!("../../migrations/sqlite/0003_plugin_data.sql")),
 ];
-const POSTGRES: [(i64, &str, &str); 2] = [
+const POSTGRES: [(i64, &str, &str); 3] = [
     (1, "registry", include_str!("../../migrations/postgres/0001_registry.sql")),
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
+    (3, "plugin data", include_str!("../../migrations/postgres/0003_plugin_data.sql")),
 ];
+
+/// The migration that adds bypasses.
+pub(super) const BYPASSES: i64 = 2;
 
 /// Selects the applied migrations as [`AppliedMigration`] rows.
 pub(super) const SELECT_APPLIED: &str =
@@ -54,6 +59,11 @@ pub(super) fn tables(migrator: &Migrator, done: &[AppliedMigration]) -> Result<T
     let last = migrator.iter().map(|step| step.version).max();
     let is_newer = done.iter().map(|(version, ..)| *version).max() > last;
     Ok(if is_newer { Tables::Newer } else { Tables::Current })
+}
+
+/// Whether the migrations `done` include the one with this number.
+pub(super) fn includes(done: &[AppliedMigration], number: i64) -> bool {
+    done.iter().any(|(version, ..)| *version == number)
 }
 
 /// The library's own message names another table.

@@ -1,4 +1,5 @@
-//! The registry's storage: plugins, tenants and bindings as they were written, and every revision of them.
+//! The registry's storage: plugins, tenants and bindings as they were written, and every revision of them. Plugins' data
+//! is in the same database.
 //! SQLite keeps them in a file for one process, PostgreSQL for several. Both implement [`Store`], and one
 //! test suite checks both.
 //!
@@ -9,6 +10,7 @@ mod connections;
 mod error;
 mod location;
 mod migrations;
+mod plugin_data;
 mod postgres;
 mod rows;
 mod spec;
@@ -24,8 +26,14 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::spec::Spec;
 use self::{location::StoreLocation, postgres::Postgres, sqlite::Sqlite};
+pub use self::{
+    plugin_data::{
+        DataChange, DataEntry, DataOperation, DataScope, DataUsage, EntryContent, ListRange, MAX_COUNTER,
+        PluginData, RejectedReason, RejectedWrite, SigningKey,
+    },
+    spec::Spec,
+};
 
 impl StoreInspection {
     /// The contents of a store that was never written to.
@@ -189,7 +197,7 @@ pub fn url_error(url: &str) -> Option<String> {
 /// The contract of both databases. Every method takes at most about five seconds to detect that the database
 /// doesn't respond.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: PluginData {
     /// Brings the tables up to this version. Does nothing if they are current or newer. Several processes may
     /// call this at the same time.
     async fn prepare(&self) -> Result<(), StoreError>;

@@ -8,7 +8,9 @@ use tokio::task::spawn_blocking;
 use crate::{
     core::object::{ObjectKind, Owner},
     store::{
-        Change, Object, ObjectContent, Revision, RevisionDraft, Spec, StoreError, Tables, unknown_kinds,
+        Change, Object, ObjectContent, Revision, RevisionDraft, Spec, StoreError,
+        migrations::{self, AppliedMigration},
+        unknown_kinds,
     },
     task::join::joined,
 };
@@ -64,11 +66,12 @@ pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>)
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
 
-/// The query for the objects, given the state of the tables.
-pub(super) fn query(tables: Tables) -> &'static str {
-    match tables {
-        Tables::Absent | Tables::Older => SELECT_OBJECTS_WITHOUT_BYPASSES,
-        Tables::Current | Tables::Newer => SELECT_OBJECTS,
+/// The query for the objects of a database to which the migrations `done` were applied.
+pub(super) fn query(done: &[AppliedMigration]) -> &'static str {
+    if migrations::includes(done, migrations::BYPASSES) {
+        SELECT_OBJECTS
+    } else {
+        SELECT_OBJECTS_WITHOUT_BYPASSES
     }
 }
 

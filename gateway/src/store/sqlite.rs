@@ -1,13 +1,14 @@
 //! The registry in SQLite: a file for one process. Other processes may read and write the file too, but they
 //! are not notified of each other's writes.
 //!
-//! A write is on the disk before it is acknowledged, and readers never wait for the writer (WAL).
+//! A write of the registry is on the disk before it is acknowledged, and readers never wait for the writer (WAL).
 
 use std::{
     fs::{self, OpenOptions},
     io::ErrorKind,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    sync::atomic::AtomicI64,
     time::Duration,
 };
 
@@ -45,24 +46,29 @@ pub(super) struct Sqlite {
     path: PathBuf,
     /// A single connection: SQLite allows one writer at a time, and writers queue here in order.
     writer: ConnectionPool<SqliteFile>,
-    readers: ConnectionPool<SqliteFile>,
+    pub(super) readers: ConnectionPool<SqliteFile>,
+    /// The writer of plugins' data. It doesn't wait for the disk: an acknowledged write survives the process, but
+    /// the last ones may be lost with the machine.
+    pub(super) data: ConnectionPool<SqliteFile>,
+    /// The greatest version of an entry of plugins' data that this process has drawn.
+    pub(super) last_version: AtomicI64,
     hints: watch::Sender<u64>,
 }
 
 /// How to connect to a database's file.
-struct SqliteFile {
+pub(super) struct SqliteFile {
     options: SqliteConnectOptions,
     /// The file's location, for messages.
     place: String,
 }
 
 impl SqliteFile {
-    fn new(path: &Path) -> Self {
+    fn new(path: &Path, synchronous: SqliteSynchronous) -> Self {
         let options = SqliteConnectOptions::new()
             .filename(path)
             // Only `prepare` creates the file, with its mode.
             .create_if_missing(false)
-            .synchronous(SqliteSynchronous::Full)
+            .synchronous(synchronous)
             .busy_timeout(BUSY_TIMEOUT)
             .disable_statement_logging();
         SqliteFile {
@@ -90,9 +96,12 @@ impl Database for SqliteFile {
 
 impl Sqlite {
     pub(super) fn new(path: PathBuf) -> Self {
+        let file = |synchronous| SqliteFile::new(&path, synchronous);
         Self {
-            writer: ConnectionPool::new(SqliteFile::new(&path), 1),
-            readers: ConnectionPool::new(SqliteFile::new(&path), MAX_READERS),
+            writer: ConnectionPool::new(file(SqliteSynchronous::Full), 1),
+            readers: ConnectionPool::new(file(SqliteSynchronous::Full), MAX_READERS),
+            data: ConnectionPool::new(file(SqliteSynchronous::Normal), 1),
+            last_version: AtomicI64::new(0),
             path,
             hints: watch::Sender::new(0),
         }
@@ -186,11 +195,12 @@ impl Store for Sqlite {
         }
         let done =
             sqlx::query_as::<_, AppliedMigration>(migrations::SELECT_APPLIED).fetch_all(&mut *moment).await;
-        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?)
+        let done = done.map_err(fault)?;
+        let tables = migrations::tables(&migrations::sqlite(), &done)
             .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.place())))?;
         let head =
             sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
-        let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
+        let found = sqlx::query_as::<_, ObjectRow>(rows::query(&done)).fetch_all(&mut *moment).await;
         let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;
         moment.rollback().await.map_err(fault)?;
         taken.keep();
@@ -279,7 +289,7 @@ impl Store for Sqlite {
 
     async fn close(&self) {
         // Running reads are not awaited: the process ends, and open transactions are rolled back.
-        tokio::join!(self.readers.close(), self.writer.close());
+        tokio::join!(self.readers.close(), self.writer.close(), self.data.close());
     }
 }
 

@@ -3,6 +3,11 @@
 //!
 //! The store doesn't check sizes, quotas or capabilities; [`crate::host`] does.
 
+mod postgres;
+mod sql;
+mod sqlite;
+mod write;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -33,9 +38,10 @@ pub enum EntryContent {
 pub struct DataEntry {
     pub key: String,
     pub content: EntryContent,
-    /// At least 1. A later write of the key has a greater one, also after a deletion.
+    /// At least 1. A later write of the key has a greater one. That includes a write after a deletion, unless the
+    /// database's clock was set back in between.
     pub version: u64,
-    /// Milliseconds since 1970; `None` if it never expires.
+    /// Milliseconds since 1970; `None` if it never expires. At this moment, the entry no longer exists.
     pub expires_ms: Option<i64>,
 }
 
@@ -70,7 +76,9 @@ pub enum DataOperation {
 impl DataOperation {
     pub fn key(&self) -> &str {
         match self {
-            DataOperation::Put { key, .. } | DataOperation::Delete { key, .. } | DataOperation::Add { key, .. } => key,
+            DataOperation::Put { key, .. }
+            | DataOperation::Delete { key, .. }
+            | DataOperation::Add { key, .. } => key,
         }
     }
 }
@@ -135,10 +143,20 @@ pub struct ListRange<'a> {
 #[async_trait]
 pub trait PluginData: Send + Sync {
     /// The entries of `keys` that exist, as of one moment, in no particular order.
-    async fn read(&self, scope: &DataScope, keys: &[String], now_ms: i64) -> Result<Vec<DataEntry>, StoreError>;
+    async fn read(
+        &self,
+        scope: &DataScope,
+        keys: &[String],
+        now_ms: i64,
+    ) -> Result<Vec<DataEntry>, StoreError>;
 
     /// Entries in the order of their keys' bytes.
-    async fn list(&self, scope: &DataScope, range: ListRange<'_>, now_ms: i64) -> Result<Vec<DataEntry>, StoreError>;
+    async fn list(
+        &self,
+        scope: &DataScope,
+        range: ListRange<'_>,
+        now_ms: i64,
+    ) -> Result<Vec<DataEntry>, StoreError>;
 
     /// Makes all of `operations`, each on another key, or none. Returns their results in order. One operation alone is
     /// one statement, unless it is rejected. After an error, the write may or may not have happened.

@@ -30,14 +30,15 @@ use crate::{
 
 /// The first version that ends an idle session in a transaction, as `SESSION_SETTINGS` requires.
 const MIN_SERVER_VERSION: i32 = 14;
-/// Most connections at a time. Those of all replicas add up, and a server allows a hundred by default.
+/// Most connections of a pool at a time. Those of all replicas add up, and a server allows a hundred by default.
 const MAX_CONNECTIONS: usize = 5;
-/// Settings of every session: the server releases the lock or statement of a process that has vanished. In
-/// milliseconds.
+/// Settings of every session: the server releases the lock or statement of a process that has vanished (in
+/// milliseconds). Writers of one row wait for each other instead of failing, whatever the database's defaults are.
 const SESSION_SETTINGS: &str = "SET lock_timeout = 3500; SET idle_in_transaction_session_timeout = 5000; \
-                       SET statement_timeout = 60000; SET synchronous_commit = on";
+                       SET statement_timeout = 60000; SET synchronous_commit = on; \
+                       SET default_transaction_isolation = 'read committed'";
 /// Timeout for one response of the server, or for the next row of one.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// A large write gets this much more time for each MiB.
 const EXTRA_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
 /// The advisory lock held during migrations: "hookgate" in ASCII.
@@ -47,13 +48,15 @@ const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 pub(super) struct Postgres {
     options: PgConnectOptions,
     connections: ConnectionPool<PostgresServer>,
+    /// For plugins' data, so that plugins can't keep the registry waiting.
+    pub(super) data: ConnectionPool<PostgresServer>,
     hints: Arc<watch::Sender<u64>>,
     listening: Once,
     closed: CancellationToken,
 }
 
 /// How to connect to the server.
-struct PostgresServer {
+pub(super) struct PostgresServer {
     options: PgConnectOptions,
     place: String,
 }
@@ -97,6 +100,7 @@ impl Postgres {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         Self {
             connections: ConnectionPool::new(PostgresServer::new(options.clone()), MAX_CONNECTIONS),
+            data: ConnectionPool::new(PostgresServer::new(options.clone()), MAX_CONNECTIONS),
             options,
             hints: Arc::new(watch::Sender::new(0)),
             listening: Once::new(),
@@ -182,15 +186,20 @@ impl Postgres {
         written.map(rows::number).transpose()
     }
 
-    async fn tables(&self, connection: &mut PgConnection) -> Result<Tables, StoreError> {
+    /// The state of the tables, and the applied migrations.
+    async fn tables(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<(Tables, Vec<AppliedMigration>), StoreError> {
         let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
         if !self.within(ANSWER_TIMEOUT, made.fetch_one(&mut *connection)).await? {
-            return Ok(Tables::Absent);
+            return Ok((Tables::Absent, Vec::new()));
         }
         let done = sqlx::query_as::<_, AppliedMigration>(migrations::SELECT_APPLIED).fetch_all(connection);
         let done = self.within(ANSWER_TIMEOUT, done).await?;
-        migrations::tables(&migrations::postgres(), &done)
-            .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.connections.place())))
+        let tables = migrations::tables(&migrations::postgres(), &done)
+            .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.connections.place())))?;
+        Ok((tables, done))
     }
 
     fn tick(&self) {
@@ -206,7 +215,7 @@ impl Store for Postgres {
         let mut alone = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
         self.within(ANSWER_TIMEOUT, lock).await?;
-        if matches!(self.tables(&mut alone).await?, Tables::Current | Tables::Newer) {
+        if matches!(self.tables(&mut alone).await?, (Tables::Current | Tables::Newer, _)) {
             // The tables may have been created by a role with more rights than this one.
             self.within(ANSWER_TIMEOUT, alone.rollback()).await?;
             taken.keep();
@@ -233,9 +242,9 @@ impl Store for Postgres {
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         let mut moment = self.within(ANSWER_TIMEOUT, begin).await?;
         let look = match self.tables(&mut moment).await? {
-            Tables::Absent => StoreInspection::nothing(),
-            tables => {
-                StoreInspection { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
+            (Tables::Absent, _) => StoreInspection::nothing(),
+            (tables, done) => {
+                StoreInspection { snapshot: self.read(&mut moment, rows::query(&done)).await?, tables }
             }
         };
         self.within(ANSWER_TIMEOUT, moment.rollback()).await?;
@@ -324,7 +333,7 @@ impl Store for Postgres {
 
     async fn close(&self) {
         self.closed.cancel();
-        self.connections.close().await;
+        tokio::join!(self.connections.close(), self.data.close());
     }
 }
 
