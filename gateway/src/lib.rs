@@ -32,6 +32,7 @@ pub mod edge;
 pub mod egress;
 pub mod fs;
 pub mod grpc;
+pub mod host;
 pub mod invoke;
 pub mod json;
 pub mod net;

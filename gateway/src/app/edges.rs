@@ -14,10 +14,14 @@ use crate::{
         call::Gateway,
         stack::{self, HttpService},
     },
-    edge::{common_services::CommonServices, header::is_grpc},
+    edge::{
+        common_services::{CommonServices, is_common},
+        header::is_grpc,
+    },
+    host::HostServices,
     net::server::{DrainSignals, RequestHandler},
     ops::{routes, status::StatusSource},
-    telemetry::Parent,
+    telemetry::{Parent, Telemetry},
 };
 
 /// The data port: extension points over HTTP and gRPC, health and reflection.
@@ -89,6 +93,44 @@ impl RequestHandler for OpsEdge {
             return self.grpc.answer(request).await;
         }
         ask(&self.http, request).await
+    }
+}
+
+/// The host port and the host socket: services for plugins, health and reflection, over gRPC alone.
+#[derive(Clone)]
+pub(super) struct HostEdge {
+    services: Router,
+    common: CommonServices,
+    telemetry: Telemetry,
+}
+
+impl HostEdge {
+    pub(super) fn new(
+        host: &Arc<HostServices>,
+        telemetry: &Telemetry,
+        health: HealthServer<impl Health>,
+        drain: DrainSignals,
+    ) -> Self {
+        let mut common = tonic::service::RoutesBuilder::default();
+        common.add_service(health);
+        add_reflection(&mut common, "hookgate.host.v1.StorageService");
+        HostEdge {
+            services: host.routes().prepare().into_axum_router(),
+            common: CommonServices::new(common.routes(), drain),
+            telemetry: telemetry.clone(),
+        }
+    }
+}
+
+impl RequestHandler for HostEdge {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        if is_common(request.uri().path()) {
+            return self.common.answer(request).await;
+        }
+        let Some(call) = self.telemetry.grpc_call(&request) else { return self.common.answer(request).await };
+        let answer = call.wrap(ask(&self.services, request)).await;
+        call.answered(&answer);
+        answer
     }
 }
 

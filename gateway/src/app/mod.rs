@@ -1,7 +1,12 @@
 //! The composition root: builds a running gateway from a configuration and shuts it down. The only module
 //! that knows every part.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use tokio::{
@@ -10,13 +15,18 @@ use tokio::{
     sync::{mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::{Health, HealthServer},
+    server::HealthReporter,
+};
 
 mod connect;
 mod drain;
 mod dry_run;
 mod edges;
 mod gauges;
+mod host;
 
 pub use crate::app::connect::{ConnectReport, EndpointReport, PluginReport};
 pub use crate::app::dry_run::{StartDryRun, StoreReport};
@@ -35,19 +45,21 @@ use crate::{
         reconciler::Reconciler,
     },
     dataplane::call::Gateway,
+    host::HostServices,
     net::{
         server,
         unix_listener::{self, SocketFile},
         worker::Workers,
     },
     ops::status::StatusSource,
-    registry::operations::Operations,
+    registry::{Registry, operations::Operations},
     snapshot::readiness::Readiness,
     telemetry::Telemetry,
     tls,
 };
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
-use edges::{AdminEdge, OpsEdge, data_edge};
+use edges::{AdminEdge, HostEdge, OpsEdge, data_edge};
+use host::HostPorts;
 
 /// A gateway that is built but not started.
 pub struct App {
@@ -61,6 +73,8 @@ pub struct App {
     tls: Option<tls::Server>,
     /// Where the configuration is reloaded from; `None` if it never is.
     origin: Option<Arc<DesiredConfig>>,
+    /// Services for plugins; `None` without a store.
+    host: Option<Arc<HostServices>>,
     /// Reload requests from operators.
     asks: (mpsc::Sender<ReloadRequest>, mpsc::Receiver<ReloadRequest>),
 }
@@ -79,10 +93,12 @@ pub enum RunError {
         /// The system's error.
         source: io::Error,
     },
-    /// The admin socket can't be opened.
-    #[error("can't listen on unix://{} (`server.admin_socket`): {why}", path.display())]
+    /// A socket can't be opened.
+    #[error("can't listen on unix://{} (`{key}`): {why}", path.display())]
     Socket {
         path: PathBuf,
+        /// The key in the configuration.
+        key: &'static str,
         /// The cause and the remedy.
         why: String,
     },
@@ -105,8 +121,12 @@ impl App {
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
         let (loaded, telemetry) = source.load(telemetry)?;
-        let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry.clone()));
+        let (workshop, config) =
+            (RuntimeBuilder::new(&loaded.config, telemetry.clone()), loaded.config.clone());
         let origin = Arc::new(DesiredConfig::new(source, loaded)?);
+        let services =
+            |registry: &Arc<Registry>| HostServices::new(&config, registry.plugin_data(), telemetry.clone());
+        let workshop = Arc::new(workshop.with_host(origin.registry().map(services)));
         let (loaded, basis) = origin.first(&workshop).await?;
         Ok((App::put_together(workshop, loaded, basis, Some(origin))?, telemetry))
     }
@@ -148,7 +168,8 @@ impl App {
         gauges::register(&gateway, &workshop.certificates, registry);
         let first = Arc::new(first);
         let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
-        Ok(App { workshop, first, seen, gateway, tls, origin, asks: mpsc::channel(MAX_PENDING_RELOADS) })
+        let (host, asks) = (workshop.host.clone(), mpsc::channel(MAX_PENDING_RELOADS));
+        Ok(App { workshop, first, seen, gateway, tls, origin, host, asks })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process exits when the drain's time is over, even if
@@ -197,6 +218,7 @@ impl App {
             None => None,
         };
         let local = self.listen_locally().await?;
+        let host_ports = HostPorts::listen(server).await?;
         let workers = Workers::start(server.workers()).map(Arc::new).map_err(RunError::Workers)?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = ShutdownPhases::default();
@@ -219,6 +241,7 @@ impl App {
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         let (asks, writes) = (self.asks.0.clone(), lifecycle.writes.clone());
         let operators = Admin::new(overview, self.operations(), asks, writes, lifecycle.ended.clone());
+        let host_socket = self.serve_plugins(host_ports, health_service.clone(), &lifecycle);
         let edge = AdminEdge::new(operators, health_service, lifecycle.to_the_end());
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
@@ -242,6 +265,7 @@ impl App {
             data_addr,
             ops_addr,
             admin_socket,
+            host_socket,
             workers,
             lifecycle,
             readiness,
@@ -268,8 +292,23 @@ impl App {
     /// Opens the admin socket, if one is configured.
     async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
         let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
-        let listening = unix_listener::listen(path).await;
-        listening.map(Some).map_err(|why| RunError::Socket { path: path.clone(), why })
+        listen_on_socket(path, "server.admin_socket", unix_listener::OWNER_ONLY).await.map(Some)
+    }
+
+    /// Serves the host ports until the end: plugins may still write when they are shut down.
+    fn serve_plugins(
+        &self,
+        ports: HostPorts,
+        health: HealthServer<impl Health>,
+        lifecycle: &ShutdownPhases,
+    ) -> Option<SocketFile> {
+        let host = self.host.as_ref()?;
+        if let Some(address) = ports.address() {
+            host.bound_to(address);
+        }
+        tokio::spawn(Arc::clone(host).follow(lifecycle.ended.clone()));
+        let edge = HostEdge::new(host, &self.gateway.telemetry, health, lifecycle.to_the_end());
+        ports.serve(&edge, self.tls.as_ref(), &lifecycle.to_the_end())
     }
 
     fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &ShutdownPhases) {
@@ -284,6 +323,7 @@ pub struct BoundGateway {
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     admin_socket: Option<SocketFile>,
+    host_socket: Option<SocketFile>,
     workers: Arc<Workers>,
     lifecycle: ShutdownPhases,
     readiness: Arc<Readiness>,
@@ -298,8 +338,17 @@ impl BoundGateway {
     /// If a required plugin of the file is missing.
     pub async fn start(self) -> Result<RunningGateway, RunError> {
         crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
-        let BoundGateway { app, data_addr, ops_addr, admin_socket, workers, lifecycle, readiness, health } =
-            self;
+        let BoundGateway {
+            app,
+            data_addr,
+            ops_addr,
+            admin_socket,
+            host_socket,
+            workers,
+            lifecycle,
+            readiness,
+            health,
+        } = self;
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
@@ -321,7 +370,7 @@ impl BoundGateway {
             started,
             data_addr,
             ops_addr,
-            admin_socket,
+            sockets: [admin_socket, host_socket],
             workers,
             lifecycle,
             health,
@@ -340,7 +389,8 @@ pub struct RunningGateway {
     started: Arc<Config>,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
-    admin_socket: Option<SocketFile>,
+    /// The files of the admin and the host socket.
+    sockets: [Option<SocketFile>; 2],
     workers: Arc<Workers>,
     lifecycle: ShutdownPhases,
     health: HealthReporter,
@@ -374,15 +424,7 @@ impl RunningGateway {
     /// short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
         let RunningGateway {
-            changes,
-            gateway,
-            started,
-            admin_socket,
-            workers,
-            lifecycle,
-            health,
-            mut reload,
-            ..
+            changes, gateway, started, sockets, workers, lifecycle, health, mut reload, ..
         } = self;
         tokio::select! {
             () = reload.run(changes) => {}
@@ -397,7 +439,7 @@ impl RunningGateway {
         lifecycle.writes.close();
         lifecycle.ended.cancel();
         drain::take_leave(&lifecycle.operators).await;
-        drop(admin_socket);
+        drop(sockets);
         reload.close().await;
         // Last: the connections to plugins are theirs.
         drop(workers);
@@ -429,6 +471,15 @@ impl ShutdownPhases {
     fn to_the_end(&self) -> server::DrainSignals {
         server::DrainSignals { goaway: self.ended.clone(), ..server::DrainSignals::default() }
     }
+}
+
+async fn listen_on_socket(
+    path: &Path,
+    key: &'static str,
+    mode: u32,
+) -> Result<(UnixListener, SocketFile), RunError> {
+    let listening = unix_listener::listen(path, mode).await;
+    listening.map_err(|why| RunError::Socket { path: path.to_owned(), key, why })
 }
 
 async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {

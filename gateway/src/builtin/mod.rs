@@ -8,10 +8,12 @@ use hookgate_sdk::Plugin;
 use hookgate_secrets::Secrets;
 use hookgate_tool_policy::ToolPolicy;
 
-use crate::upstream::InProcess;
+use std::sync::Arc;
 
-/// The service of the built-in plugin `name`, if there is one.
-pub fn service(name: &str) -> Option<InProcess> {
+use crate::{host::HostServices, upstream::InProcess};
+
+/// The service of the built-in plugin `name`, if there is one. It stores its data with `host`.
+pub fn service(name: &str, host: Option<&Arc<HostServices>>) -> Option<InProcess> {
     match name {
         ContentPolicy::NAME => Some(InProcess::new(hookgate_sdk::service::<ContentPolicy>())),
         OutputValidate::NAME => Some(InProcess::new(hookgate_sdk::service::<OutputValidate>())),

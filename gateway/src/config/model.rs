@@ -150,7 +150,16 @@ pub struct Server {
     /// Unix socket for the admin API without a token, which only the gateway's user and root may open (mode 0600).
     /// Absent: no socket.
     pub admin_socket: Option<PathBuf>,
-    /// TLS on the data and the admin port; absent: plaintext.
+    /// Port for plugins that use the gateway's storage; needs `store`. Absent: none.
+    #[schemars(with = "Option<String>", extend("format" = "socket-address"))]
+    pub host_addr: Option<SocketAddr>,
+    /// URL of `host_addr` for plugins on other machines, such as `http://hookgate.agents:9092`. Absent: `host_addr`
+    /// itself.
+    pub host_endpoint: Option<String>,
+    /// Unix socket for plugins that use the gateway's storage; needs `store`. Every user may connect (mode 0666), and a
+    /// token decides what a plugin may do. Absent: none.
+    pub host_socket: Option<PathBuf>,
+    /// TLS on the data, the admin and the host port; absent: plaintext.
     pub tls: Option<ServerTls>,
     /// Threads that serve the data port. Each makes its own connections to plugins. Absent: one for each core that the
     /// process may use.
@@ -185,6 +194,9 @@ impl Default for Server {
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
             admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
             admin_socket: None,
+            host_addr: None,
+            host_endpoint: None,
+            host_socket: None,
             tls: None,
             workers: None,
         }
@@ -289,6 +301,11 @@ pub struct Limits {
     pub notice_bytes: Size,
     /// Largest details of one notice; at most 16MiB.
     pub details_bytes: Size,
+    /// Most entries that a plugin may store for one tenant.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub storage_entries: usize,
+    /// Most bytes of keys and values that a plugin may store for one tenant.
+    pub storage_bytes: Size,
 }
 
 impl Default for Limits {
@@ -303,6 +320,8 @@ impl Default for Limits {
             notices: 16,
             notice_bytes: Size(8 << 10),
             details_bytes: Size(4 << 10),
+            storage_entries: 100_000,
+            storage_bytes: Size(64 << 20),
         }
     }
 }

@@ -45,7 +45,8 @@ pub struct Plugin {
     /// Accepted range of the plugin's version, such as `>=1.2, <2`.
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
     pub version: Option<semver::VersionReq>,
-    /// Capabilities that the plugin may request.
+    /// Capabilities that the plugin may request; a built-in plugin may request all. With `storage:read` and
+    /// `storage:write` it reads and writes its own data in the gateway's database.
     #[serde(default)]
     pub grants: Vec<Capability>,
     /// The approved manifest: no other is accepted. Absent: a plugin of the API waits for approval, and a plugin of
@@ -109,6 +110,12 @@ impl Plugin {
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let several = self.endpoints.iter().flatten();
         self.endpoint.iter().chain(several).map(String::as_str)
+    }
+
+    /// The capabilities that the plugin may request: all, if it is built in.
+    pub fn granted(&self) -> impl Iterator<Item = Capability> {
+        let own: &[Capability] = if self.builtin.is_some() { &Capability::ALL } else { &self.grants };
+        own.iter().copied()
     }
 
     /// Whether the plugin runs only with a manifest that an operator consented to. A built-in plugin comes

@@ -13,8 +13,13 @@ const RESTART_KEYS: &[(&str, KeyComparison)] = &[
     // Opens or closes depending on whether an issuer grants tokens for it.
     ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
     ("server.admin_socket", |a, b| a.server.admin_socket == b.server.admin_socket),
+    ("server.host_addr", |a, b| a.server.host_addr == b.server.host_addr),
+    ("server.host_endpoint", |a, b| a.server.host_endpoint == b.server.host_endpoint),
+    ("server.host_socket", |a, b| a.server.host_socket == b.server.host_socket),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
     ("server.workers", |a, b| a.server.workers == b.server.workers),
+    ("limits.storage_entries", |a, b| a.limits.storage_entries == b.limits.storage_entries),
+    ("limits.storage_bytes", |a, b| a.limits.storage_bytes == b.limits.storage_bytes),
     ("drain", |a, b| a.drain == b.drain),
     ("store", |a, b| a.store == b.store),
     ("log", |a, b| a.log == b.log),

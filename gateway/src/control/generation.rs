@@ -22,13 +22,14 @@ use crate::{
     },
     core::{block_status::BlockStatuses, digest::digest, manifest::Manifest, object::Owner},
     fs::read_limited,
+    host::HostServices,
     invoke::{Invoker, ReplyLimits, Routes},
     registry::Contents,
     routing::RouteTable,
     snapshot::{ConfigSnapshot, EdgeLimits},
     telemetry::Telemetry,
     tls,
-    upstream::{self, PluginClient, SharedResources},
+    upstream::{self, HostAccess, HostOffer, PluginClient, SharedResources},
 };
 
 /// The manifests accepted at one moment, by index in `Config.plugins`.
@@ -43,6 +44,8 @@ pub(crate) struct RuntimeBuilder {
     pub(crate) abort: CancellationToken,
     pub(crate) refusals: PluginRejections,
     pub(crate) bypasses: Bypasses,
+    /// Services for plugins; `None` without a store.
+    pub(crate) host: Option<Arc<HostServices>>,
 }
 
 /// A generation, together with the listeners' TLS that only a starting process uses.
@@ -143,9 +146,19 @@ impl RuntimeBuilder {
         let certificates = tls::CertificateWatch::default();
         let shared =
             SharedResources::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
-                .following(certificates.clone());
+                .following(certificates.clone())
+                .offering(if config.store.is_some() { HostOffer::Untested } else { HostOffer::NoStore });
         let (abort, refusals, bypasses) = Default::default();
-        RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses }
+        RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses, host: None }
+    }
+
+    /// The same, and plugins may use `host`.
+    pub(crate) fn with_host(self, host: Option<Arc<HostServices>>) -> Self {
+        let shared = match &host {
+            Some(host) => self.shared.offering(HostOffer::Services(Arc::clone(host) as Arc<dyn HostAccess>)),
+            None => self.shared,
+        };
+        RuntimeBuilder { shared, host, ..self }
     }
 
     /// Builds `loaded`, and reuses the unchanged parts of `before`. Nothing is dialled or fetched before
@@ -216,7 +229,8 @@ impl RuntimeBuilder {
                 made.push(same.clone());
                 continue;
             }
-            let builtin = plugin.builtin.as_deref().and_then(builtin::service);
+            let service = |name| builtin::service(name, self.host.as_ref());
+            let builtin = plugin.builtin.as_deref().and_then(service);
             match PluginClient::new(plugin, &shared, builtin) {
                 Ok(client) => made.push(ClientEntry { client, from: Arc::new(from) }),
                 Err(message) => problems.push(Problem::new(format!("/plugins/{index}"), message)),
@@ -233,6 +247,9 @@ impl RuntimeBuilder {
         table: RouteTable,
     ) -> ConfigSnapshot {
         let Generation { basis, keys, statuses, .. } = generation;
+        if let Some(host) = &self.host {
+            host.grants().update(&config);
+        }
         let routes = Routes {
             table,
             clients: generation.clients().cloned().collect(),

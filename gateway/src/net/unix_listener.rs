@@ -1,5 +1,4 @@
-//! A Unix socket that is protected by its file mode: from its first moment on, only its owner and root can
-//! open it. Owns the file: creates it, replaces stale ones, and removes it. Doesn't interpret requests.
+//! A Unix socket that is protected by its file mode from its first moment on. Owns the file: creates it, replaces stale ones, and removes it. Doesn't interpret requests.
 
 use std::{
     fs::{self, Permissions},
@@ -15,8 +14,10 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use super::server::RequestHandler;
 
-/// Only the owner and root.
-const SOCKET_MODE: u32 = 0o600;
+/// Only the owner and root may connect.
+pub const OWNER_ONLY: u32 = 0o600;
+/// Every user may connect who can reach the path.
+pub const EVERY_USER: u32 = 0o666;
 /// The most connections that wait to be accepted.
 const BACKLOG: u32 = 128;
 /// How often a path is checked that keeps changing because other processes start and end there.
@@ -61,9 +62,9 @@ type FileId = (u64, u64);
 ///
 /// # Errors
 /// A sentence with the reason and the remedy.
-pub async fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
+pub async fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), String> {
     let folder = path.parent().unwrap_or(path);
-    let mut made = make(folder).map_err(|error| unmade(folder, &error))?;
+    let mut made = make(folder, mode).map_err(|error| unmade(folder, &error))?;
     let id = id(made.path()).map_err(|error| error.to_string())?;
     for _ in 0..MAX_CLEAR_ATTEMPTS {
         let taken = match made.persist_noclobber(path) {
@@ -79,12 +80,12 @@ pub async fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     Err("other processes keep replacing it: choose another path".into())
 }
 
-fn make(folder: &Path) -> io::Result<NamedTempFile<UnixListener>> {
+fn make(folder: &Path, mode: u32) -> io::Result<NamedTempFile<UnixListener>> {
     temporary().make_in(folder, |path| {
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
         // No process can connect before it listens.
-        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)
     })
 }

@@ -46,7 +46,9 @@ use crate::{
         control_span::{control_span, record_error},
         object::{ObjectKind, Owner},
     },
-    store::{self, Change, CommitError, RevisionDraft, Store, StoreError, StoreInspection, Tables},
+    store::{
+        self, Change, CommitError, PluginData, RevisionDraft, Store, StoreError, StoreInspection, Tables,
+    },
     task::join::joined,
 };
 use file::OfFile;
@@ -185,6 +187,11 @@ pub struct CommitOutcome<T> {
 pub type ContentsCheck = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
 
 impl Registry {
+    /// Plugins' data, in the same database.
+    pub fn plugin_data(&self) -> Arc<dyn PluginData> {
+        Arc::clone(&self.store) as Arc<dyn PluginData>
+    }
+
     /// Opens the registry in `settings` without reading it.
     ///
     /// # Errors

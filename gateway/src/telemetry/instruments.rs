@@ -23,6 +23,7 @@ pub(crate) struct Instruments {
     pub(crate) bypassed: Counter<u64>,
     pub(crate) auth_failures: Counter<u64>,
     pub(crate) budget_exhausted: Counter<u64>,
+    pub(crate) host_refusals: Counter<u64>,
 }
 
 impl Instruments {
@@ -49,6 +50,7 @@ impl Instruments {
             bypassed: counter(&names::BYPASSED),
             auth_failures: counter(&names::AUTH_FAILURES),
             budget_exhausted: counter(&names::BUDGET_EXHAUSTED),
+            host_refusals: counter(&names::HOST_REFUSALS),
         }
     }
 }

@@ -123,6 +123,12 @@ pub const SPANS: &[SpanName] = &[
         meaning: "A call over gRPC on the data port.",
     },
     SpanName {
+        name: "gRPC method, such as `hookgate.host.v1.StorageService/Add`",
+        parent: "the plugin's span",
+        attributes: &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS],
+        meaning: "A plugin's request on the host port.",
+    },
+    SpanName {
         name: "gRPC method, such as `hookgate.plugin.v1.PluginService/BeforeToolCall`",
         parent: "the request's span",
         attributes: &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, SERVER_ADDRESS, SERVER_PORT, PLUGIN, POINT, TEST],
@@ -205,7 +211,7 @@ pub const RPC_SERVER: Metric = histogram(
     &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, ERROR_TYPE],
 )
 .says(
-    "Calls over gRPC on the data port, from the headers to the answer. An unknown method is `_OTHER`; health \
+    "Calls over gRPC on the data port and the host port, from the headers to the answer. An unknown method is `_OTHER`; health \
          and reflection are not measured. A block is `OK`: it is a decision.",
     "series with `error.type`: agents get no decision",
 );
@@ -278,6 +284,12 @@ pub const WOULD_BLOCK: Metric =
 pub const AUTH_FAILURES: Metric = counter("hookgate.auth.failures", "{call}", &[REASON]).says(
     "Callers refused because of their token.",
     "rising `signature` or `issuer`: a possible attack; `keys_unavailable`: the issuer can't be reached",
+);
+pub const HOST_REFUSALS: Metric = counter("hookgate.host.refusals", "{call}", &[PLUGIN, REASON]).says(
+    "Requests of plugins for their data that were refused because of their token: `missing`, `invalid`, `expired`, \
+     `capability`, `unregistered`, or `keys_unavailable` (the store could not be read yet). Without a valid token the \
+     plugin is unknown.",
+    "`invalid`: somebody forges tokens; `expired`: a plugin works on after its call",
 );
 pub const IN_FLIGHT: Metric =
     gauge("hookgate.in_flight", "{call}", &[]).says("Calls in flight.", "near `limits.in_flight`");
@@ -374,6 +386,7 @@ pub const METRICS: &[&Metric] = &[
     &WOULD_BLOCK,
     &BUDGET_EXHAUSTED,
     &AUTH_FAILURES,
+    &HOST_REFUSALS,
     &IN_FLIGHT,
     &READY,
     &PLUGIN_CALL,

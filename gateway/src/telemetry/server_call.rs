@@ -1,4 +1,4 @@
-//! One request on the data port: its server span, and its duration, by the semantic conventions.
+//! One request on the data port or the host port: its server span, and its duration, by the semantic conventions.
 
 use axum::body::Body;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -29,12 +29,20 @@ const KNOWN_ROUTES: [&str; 6] = [
     "/openapi.json",
 ];
 
-/// Full gRPC method names of the extension points.
-const KNOWN_METHODS: [&str; 4] = [
+/// Full gRPC method names of the extension points and of the services for plugins.
+const KNOWN_METHODS: [&str; 12] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
     "hookgate.gateway.v1.ExtensionPointService/BeforeResponse",
+    "hookgate.host.v1.StorageService/Get",
+    "hookgate.host.v1.StorageService/GetMany",
+    "hookgate.host.v1.StorageService/List",
+    "hookgate.host.v1.StorageService/Put",
+    "hookgate.host.v1.StorageService/Delete",
+    "hookgate.host.v1.StorageService/Add",
+    "hookgate.host.v1.StorageService/Transact",
+    "hookgate.host.v1.TokenService/RenewToken",
 ];
 
 /// What is called. Holds no text of the caller's own.

@@ -37,6 +37,7 @@ use crate::{
         codec::{self, ExchangeError},
         connection::Rpc,
         endpoint::Endpoint,
+        host_access::CallTokenRequest,
         pool::{self, Route, RouteError},
         request::{CallMeta, PluginReply, PluginRequest, ServingEndpoint},
     },
@@ -172,6 +173,7 @@ impl PluginClient {
         let Route { live, ticket } = route;
         span.sent_to(&ticket.endpoint().server);
         let generation = live.generation();
+        self.add_host_token(request, &live.config.capabilities, *deadline);
         let frame = request.frame(&live.config.digest);
         if frame.len() > self.max_call {
             let detail = format!("the call has {} bytes; the limit is {}", frame.len(), self.max_call);
@@ -183,6 +185,22 @@ impl PluginClient {
         let reply = live.connection.unary(rpc, frame, headers, *deadline, self.max_reply).await;
         drop(occupied);
         Ok(reply.map_err(|error| FailedExchange { error, generation, whole }))
+    }
+
+    /// Adds a token for the gateway's own services, if the plugin has a use for one.
+    fn add_host_token(&self, request: &mut PluginRequest, capabilities: &[String], deadline: Instant) {
+        let Some(host) = self.host.services(capabilities) else { return };
+        if !request.call.host_token.is_empty() {
+            return;
+        }
+        let request_id = request.call.context.as_ref().map_or("", |context| &*context.request_id);
+        request.call.host_token = host.call_token(&CallTokenRequest {
+            plugin: self.name(),
+            tenant: &request.meta.tenant,
+            request_id,
+            capabilities,
+            left: deadline.saturating_duration_since(Instant::now()),
+        });
     }
 
     /// Prepares another attempt after `failed` if one is allowed; otherwise tells the endpoint's breaker.

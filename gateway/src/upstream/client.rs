@@ -15,6 +15,7 @@ use crate::{
     upstream::{
         bulkhead::Bulkhead,
         consent::Wants,
+        host_access::HostOffer,
         observers::{DeliveryCallback, ObserverDelivery},
         pool::Pool,
         registration::Registration,
@@ -48,6 +49,7 @@ pub struct SharedResources {
     pub(super) telemetry: Telemetry,
     pub(super) certificates: tls::CertificateWatch,
     pub(super) reach: Arc<config::ApiPluginPolicy>,
+    pub(super) host: HostOffer,
 }
 
 impl SharedResources {
@@ -80,6 +82,7 @@ impl SharedResources {
             telemetry,
             certificates,
             reach: Arc::default(),
+            host: HostOffer::default(),
         }
     }
 
@@ -87,6 +90,12 @@ impl SharedResources {
     #[must_use]
     pub fn following(self, certificates: tls::CertificateWatch) -> Self {
         SharedResources { certificates, ..self }
+    }
+
+    /// Plugins may use `host`.
+    #[must_use]
+    pub fn offering(self, host: HostOffer) -> Self {
+        SharedResources { host, ..self }
     }
 
     /// The same resources with the settings of `config`. If it has none, plugins of the admin API may reach
@@ -127,6 +136,7 @@ pub struct PluginClient {
     pub(super) bulkhead: Bulkhead,
     pub(super) observers: ObserverDelivery,
     pub(super) calls: PluginCalls,
+    pub(super) host: HostOffer,
 }
 
 impl fmt::Debug for PluginClient {
@@ -151,6 +161,7 @@ impl PluginClient {
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {
             calls: shared.telemetry.plugin_calls(&name),
+            host: shared.host.clone(),
             name,
             max_call: shared.max_call(),
             max_reply: shared.max_reply(),

@@ -247,7 +247,7 @@ impl Endpoint {
         let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
         let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
-        let accepted = manifest_validation::judge(plugin, described, before.as_deref())?;
+        let accepted = manifest_validation::judge(plugin, described, before.as_deref(), &shared.host)?;
         // One process keeps one configuration, even if a secret has changed since.
         let same = |live: &&ReadyConnection| {
             live.accepted.version() == accepted.version() && self.is_delivered(&live.config)

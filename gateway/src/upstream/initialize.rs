@@ -32,6 +32,8 @@ pub(super) struct PreparedConfig {
     json: Bytes,
     /// Sent with every call; shown to the plugin alone.
     pub(super) digest: Arc<str>,
+    /// The capabilities that the plugin asks for, all of which are granted.
+    pub(super) capabilities: Vec<String>,
     redaction: Redaction,
 }
 
@@ -71,18 +73,27 @@ impl PreparedConfig {
             }
         }
         let json = serde_json::to_vec(&resolved).expect("a JSON value has text keys").into();
-        Ok(PreparedConfig { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
+        Ok(PreparedConfig {
+            json,
+            digest: digest(&resolved).into(),
+            capabilities: manifest.capabilities.clone(),
+            redaction: Redaction::new(secrets),
+        })
     }
 
     /// The request that delivers it.
     pub(super) fn request(&self, plugin: &config::Plugin, shared: &SharedResources) -> InitializeRequest {
+        let host = shared.host.services(&self.capabilities);
+        let is_local = plugin.addresses().all(|address| address.starts_with("unix:"));
         InitializeRequest {
             config: self.json.clone(),
             config_digest: self.digest.as_ref().into(),
-            capabilities: plugin.grants.iter().map(|grant| grant.as_str().into()).collect(),
+            capabilities: plugin.granted().map(|grant| grant.as_str().into()).collect(),
             gateway_instance_id: shared.instance_id.as_ref().into(),
-            host_endpoint: String::new(),
-            host_token: String::new(),
+            host_endpoint: host.and_then(|host| host.endpoint(is_local)).unwrap_or_default().into(),
+            host_token: host
+                .map(|host| host.plugin_token(&plugin.name, &self.capabilities))
+                .unwrap_or_default(),
             limits: Some(limits(shared)),
         }
     }

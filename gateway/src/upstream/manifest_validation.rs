@@ -22,6 +22,7 @@ use crate::{
         consent::{Wants, consented},
         control_call,
         dial_error::DialErrorKind,
+        host_access::{HostOffer, is_storage},
         initialize::PreparedConfig,
         refusal::{Refusal, RefusalDetail},
         state::Why,
@@ -137,10 +138,11 @@ pub(super) fn judge(
     registered: &config::Plugin,
     described: DescribeResponse,
     before: Option<&AcceptedManifest>,
+    host: &HostOffer,
 ) -> Result<AcceptedManifest, DescribeError> {
     let version = identity(registered, &described)?;
     let offers = offers(&described.points)?;
-    let capabilities = capabilities(registered, &described.capabilities, before)?;
+    let capabilities = capabilities(registered, &described.capabilities, before, host)?;
     let config_schema = schema("config_schema", &described.config_schema)?;
     let tenant_config_schema = schema("tenant_config_schema", &described.tenant_config_schema)?;
     let shape = Consent {
@@ -182,30 +184,42 @@ fn capabilities(
     registered: &config::Plugin,
     wanted: &[String],
     before: Option<&AcceptedManifest>,
+    host: &HostOffer,
 ) -> Result<BTreeSet<Capability>, DescribeError> {
     let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    let lacks =
+        host.lacks(registered.builtin.is_some()).filter(|_| wanted.iter().any(|name| is_storage(name)));
+    if let Some(lack) = lacks {
+        return overreach(before, format!("the plugin wants storage, and {lack}"));
+    }
     let asks = registered.needs_consent();
     let may_have = |name: &str| {
-        Capability::from_name(name).filter(|capability| asks || registered.grants.contains(capability))
+        Capability::from_name(name)
+            .filter(|capability| asks || registered.granted().any(|granted| granted == *capability))
     };
     let surplus: Vec<_> = wanted.iter().filter(|name| may_have(name).is_none()).collect();
     if surplus.is_empty() {
         return Ok(wanted.into_iter().filter_map(may_have).collect());
     }
     let surplus = codec::display_text(&format!("{surplus:?}"));
-    let overreach = |advice| Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into());
     if asks {
-        return overreach(format!(
+        let advice = format!(
             "the plugin wants {surplus}, which this gateway can't grant: make it request less, or run a gateway that \
              can"
-        ));
+        );
+        return Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into());
     }
     let advice = format!(
         "the plugin wants {surplus} beyond its grants: add them to `grants`, or make it request less"
     );
+    overreach(before, advice)
+}
+
+/// More is wanted than can be had. An endpoint waits while others have an accepted manifest.
+fn overreach<T>(before: Option<&AcceptedManifest>, advice: String) -> Result<T, DescribeError> {
     match before {
         Some(_) => Err(DescribeError::Out { why: Why::UpgradePending, detail: advice, wants: None }),
-        None => overreach(advice),
+        None => Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into()),
     }
 }
 

@@ -97,7 +97,8 @@ impl PluginTrial {
     /// # Errors
     /// The stable reason, and a sentence that says what to change.
     pub fn accept(&self, described: DescribeResponse) -> Result<Manifest, String> {
-        let accepted = manifest_validation::judge(&self.plugin, described, None).map_err(sentence)?;
+        let accepted = manifest_validation::judge(&self.plugin, described, None, &self.shared.host);
+        let accepted = accepted.map_err(sentence)?;
         Ok((*accepted.manifest).clone())
     }
 

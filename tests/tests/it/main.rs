@@ -12,6 +12,7 @@ mod e2e;
 mod edge;
 mod failure_matrix;
 mod fake;
+mod host;
 mod layout;
 mod plugins;
 mod proxy;

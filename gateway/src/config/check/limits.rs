@@ -29,6 +29,7 @@ impl ConfigChecker<'_> {
             self.size("/limits/bytes_in_flight", limits.bytes_in_flight, MIB * MIB);
             self.size("/limits/notice_bytes", limits.notice_bytes, 16 * MIB);
             self.size("/limits/details_bytes", limits.details_bytes, 16 * MIB);
+            self.size("/limits/storage_bytes", limits.storage_bytes, MIB * MIB);
             self.span("/limits/budget", limits.budget, STEP_TIMEOUT_RANGE);
             if limits.bytes_in_flight < limits.request {
                 self.report(
@@ -58,6 +59,7 @@ impl ConfigChecker<'_> {
             {
                 self.report("/server/admin_socket", flaw, "write it as /run/hookgate/admin.sock");
             }
+            self.host(server);
         }
     }
 
@@ -70,8 +72,12 @@ impl ConfigChecker<'_> {
             (true, "ops_addr", server.ops_addr),
             (admin, "admin_addr", server.admin_addr),
         ];
-        let opens: Vec<_> =
-            opens.into_iter().filter(|(opens, _, address)| *opens && address.port() != 0).collect();
+        let host = server.host_addr.map(|address| (true, "host_addr", address));
+        let opens: Vec<_> = opens
+            .into_iter()
+            .chain(host)
+            .filter(|(opens, _, address)| *opens && address.port() != 0)
+            .collect();
         for (index, (_, key, address)) in opens.iter().enumerate() {
             if let Some((_, other, _)) = opens[..index].iter().find(|(_, _, other)| other == address) {
                 self.report(

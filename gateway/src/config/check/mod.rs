@@ -4,6 +4,7 @@
 
 mod bindings;
 mod egress;
+mod host;
 mod issuers;
 mod limits;
 mod plugins;

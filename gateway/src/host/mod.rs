@@ -1,0 +1,209 @@
+//! What the gateway offers to plugins, `hookgate.host.v1` (docs/protocol.md, section 2): storage in the registry's
+//! database, and the tokens that give access to it.
+//!
+//! A token alone decides whose data a request reaches ([`token`]); requests name keys only. Knows nothing of chains:
+//! [`crate::upstream`] asks for tokens through [`HostAccess`].
+
+mod error;
+mod grants;
+mod operation;
+mod quota;
+mod signing;
+mod storage;
+mod token;
+mod token_service;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tonic::service::Routes;
+
+pub use self::grants::GrantTable;
+use self::{
+    quota::QuotaCheck,
+    signing::KeyRing,
+    storage::StorageServer,
+    token::{Refusal, TokenClaims},
+    token_service::TokenServer,
+};
+use crate::{
+    config,
+    store::{DataEntry, EntryContent, PluginData},
+    telemetry::Telemetry,
+    upstream::{CallTokenRequest, HostAccess},
+};
+use hookgate_proto::{
+    Capability,
+    host::v1::{storage_service_server::StorageServiceServer, token_service_server::TokenServiceServer},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long a call's token is valid after the call's deadline: a plugin may finish its writes.
+const CALL_TOKEN_GRACE: Duration = Duration::from_secs(5);
+/// How long a plugin's own token is valid. Below the age at which a signing key is deleted, which is twice
+/// [`signing::KEY_AGE`].
+const PLUGIN_TOKEN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often expired entries are deleted.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Most expired entries that one statement deletes.
+const MAX_EXPIRED_BATCH: usize = 1000;
+/// What a counter counts as, in bytes.
+const COUNTER_BYTES: u64 = 8;
+/// Largest request: 32 values of 64 KiB, with their keys.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
+
+/// The services, for plugins over a listener and in this process.
+pub struct HostServices {
+    data: Arc<dyn PluginData>,
+    keys: KeyRing,
+    quota: QuotaCheck,
+    grants: Arc<GrantTable>,
+    endpoints: HostEndpoints,
+    telemetry: Telemetry,
+}
+
+/// Where plugins reach the services.
+struct HostEndpoints {
+    /// For plugins on a Unix socket.
+    local: Option<String>,
+    /// For all others. Set when the port is bound, if the configuration doesn't say it.
+    remote: OnceLock<String>,
+    /// The scheme of the port.
+    scheme: &'static str,
+}
+
+impl HostEndpoints {
+    fn new(server: &config::Server) -> Self {
+        let local = server.host_socket.as_deref().map(|path| format!("unix://{}", path.display()));
+        let remote = server.host_endpoint.clone().map_or_else(OnceLock::new, OnceLock::from);
+        HostEndpoints { local, remote, scheme: if server.tls.is_some() { "https" } else { "http" } }
+    }
+}
+
+impl HostServices {
+    /// The services over `data`. Nothing is read before [`HostServices::follow`].
+    pub fn new(config: &config::Config, data: Arc<dyn PluginData>, telemetry: Telemetry) -> Arc<Self> {
+        Arc::new(HostServices {
+            keys: KeyRing::new(Arc::clone(&data)),
+            quota: QuotaCheck::new(&config.limits),
+            grants: Arc::new(GrantTable::new(config)),
+            endpoints: HostEndpoints::new(&config.server),
+            data,
+            telemetry,
+        })
+    }
+
+    /// The port listens on `address`. Called before the first plugin is dialled.
+    pub fn bound_to(&self, address: SocketAddr) {
+        let HostEndpoints { remote, scheme, .. } = &self.endpoints;
+        remote.get_or_init(|| format!("{scheme}://{address}"));
+    }
+
+    /// What plugins are granted now. Whoever publishes a configuration updates it.
+    pub fn grants(&self) -> &Arc<GrantTable> {
+        &self.grants
+    }
+
+    /// The gRPC services, for a listener or for plugins of this process.
+    pub fn routes(self: &Arc<Self>) -> Routes {
+        let storage = StorageServiceServer::new(StorageServer::new(Arc::clone(self)));
+        let tokens = TokenServiceServer::new(TokenServer::new(Arc::clone(self)));
+        Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES)).add_service(tokens)
+    }
+
+    /// Keeps the signing keys current and deletes expired entries, until `ended`.
+    pub async fn follow(self: Arc<Self>, ended: CancellationToken) {
+        let work = async { tokio::join!(self.keys.follow(), self.delete_expired()) };
+        ended.run_until_cancelled(work).await;
+    }
+
+    async fn delete_expired(&self) {
+        loop {
+            tokio::time::sleep(EXPIRY_INTERVAL).await;
+            loop {
+                match self.data.delete_expired(now_ms(), MAX_EXPIRED_BATCH).await {
+                    Ok(deleted) if deleted >= MAX_EXPIRED_BATCH as u64 => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "expired entries of plugins could not be deleted");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The claims of the bearer token in `metadata`, if it grants `capability`.
+    async fn authorize(
+        &self,
+        metadata: &tonic::metadata::MetadataMap,
+        capability: Option<Capability>,
+    ) -> Result<TokenClaims, tonic::Status> {
+        let refused = match token::bearer(metadata) {
+            Ok(token) => match self.keys.verify(token).await {
+                Ok(claims) => match self.refusal(&claims, capability) {
+                    None => return Ok(claims),
+                    Some(refusal) => (refusal, Some(claims.plugin)),
+                },
+                Err(refusal) => (refusal, None),
+            },
+            Err(refusal) => (refusal, None),
+        };
+        let (refusal, plugin) = refused;
+        self.telemetry.record_host_refusal(refusal.as_str(), plugin.as_deref());
+        Err(error::refused(refusal))
+    }
+
+    fn refusal(&self, claims: &TokenClaims, capability: Option<Capability>) -> Option<Refusal> {
+        if capability.is_some_and(|capability| !claims.grants(capability)) {
+            return Some(Refusal::Capability);
+        }
+        // A call's token is short-lived. A plugin's own lives for a day, so what it may is checked again.
+        if claims.tenant.is_some() {
+            return None;
+        }
+        let is_granted = match capability {
+            Some(capability) => self.grants.grants(&claims.plugin, capability),
+            None => self.grants.knows(&claims.plugin),
+        };
+        (!is_granted).then_some(Refusal::Unregistered)
+    }
+}
+
+impl HostAccess for HostServices {
+    fn endpoint(&self, is_local: bool) -> Option<&str> {
+        let HostEndpoints { local, remote, .. } = &self.endpoints;
+        let (local, remote) = (local.as_ref(), remote.get());
+        let chosen = if is_local { local.or(remote) } else { remote.or(local) };
+        chosen.map(String::as_str)
+    }
+
+    fn plugin_token(&self, plugin: &str, capabilities: &[String]) -> String {
+        let expires = SystemTime::now() + PLUGIN_TOKEN_AGE;
+        let claims = TokenClaims::for_plugin(plugin, capabilities, expires);
+        self.keys.sign(&claims).unwrap_or_default()
+    }
+
+    fn call_token(&self, call: &CallTokenRequest<'_>) -> String {
+        let expires = SystemTime::now() + call.left + CALL_TOKEN_GRACE;
+        self.keys.sign(&TokenClaims::for_call(call, expires)).unwrap_or_default()
+    }
+}
+
+/// What an entry counts as, in bytes.
+fn entry_bytes(entry: &DataEntry) -> u64 {
+    let content = match &entry.content {
+        EntryContent::Value(value) => value.len() as u64,
+        EntryContent::Counter(_) => COUNTER_BYTES,
+    };
+    entry.key.len() as u64 + content
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,135 @@
+//! The keys that sign plugins' tokens. They are in the database, so that any replica accepts a token of any other. There
+//! are two generations: a new key signs, and the one before is still accepted.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use jsonwebtoken::{DecodingKey, EncodingKey};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::{
+    now_ms,
+    token::{self, Refusal, TokenClaims},
+};
+use crate::store::{PluginData, SigningKey, StoreError};
+
+/// How long a key signs.
+pub(super) const KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often the keys are read again.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+/// How soon they are, after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a token of an unknown key makes this process read them: anyone can invent such a token.
+const MIN_UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The keys as last read.
+struct AcceptedKeys {
+    /// The newest one signs.
+    newest: (u64, EncodingKey),
+    accepted: Vec<(u64, DecodingKey)>,
+}
+
+impl AcceptedKeys {
+    fn new(keys: &[SigningKey]) -> Option<Self> {
+        let newest = keys.first()?;
+        let accepted = keys.iter().map(|key| (key.generation, DecodingKey::from_secret(&key.secret)));
+        Some(AcceptedKeys {
+            newest: (newest.generation, EncodingKey::from_secret(&newest.secret)),
+            accepted: accepted.collect(),
+        })
+    }
+
+    fn find(&self, generation: u64) -> Option<&DecodingKey> {
+        self.accepted.iter().find(|(own, _)| *own == generation).map(|(_, key)| key)
+    }
+}
+
+/// The keys of this process.
+pub(super) struct KeyRing {
+    data: Arc<dyn PluginData>,
+    /// `None` until they were read first.
+    keys: ArcSwapOption<AcceptedKeys>,
+    /// When a token of an unknown key last made this process read them. Held while reading.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl KeyRing {
+    pub(super) fn new(data: Arc<dyn PluginData>) -> Self {
+        KeyRing { data, keys: ArcSwapOption::empty(), asked: Mutex::new(None) }
+    }
+
+    /// Keeps the keys current, and makes a new one when the newest is too old.
+    pub(super) async fn follow(&self) {
+        let mut was_read = true;
+        loop {
+            let refreshed = self.refresh().await;
+            if let (Err(error), true) = (&refreshed, was_read) {
+                tracing::warn!(%error, "the keys for plugins' tokens can't be read");
+            }
+            was_read = refreshed.is_ok();
+            tokio::time::sleep(if was_read { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
+        }
+    }
+
+    async fn refresh(&self) -> Result<(), StoreError> {
+        let mut keys = self.data.signing_keys().await?;
+        let oldest_signing = now_ms() - i64::try_from(KEY_AGE.as_millis()).unwrap_or(i64::MAX);
+        if keys.first().is_none_or(|newest| newest.created_ms <= oldest_signing) {
+            let generation = keys.first().map_or(0, |newest| newest.generation) + 1;
+            // Another replica may add this generation first; then its key is read here.
+            self.data
+                .add_signing_key(&SigningKey { generation, created_ms: now_ms(), secret: secret()? })
+                .await?;
+            keys = self.data.signing_keys().await?;
+        }
+        self.keys.store(AcceptedKeys::new(&keys).map(Arc::new));
+        Ok(())
+    }
+
+    /// Signs `claims`. `None` if the keys were not read yet.
+    pub(super) fn sign(&self, claims: &TokenClaims) -> Option<String> {
+        let keys = self.keys.load();
+        let (generation, key) = &keys.as_ref()?.newest;
+        token::sign(claims, *generation, key)
+    }
+
+    /// The claims of a token that this or another replica signed.
+    pub(super) async fn verify(&self, token: &str) -> Result<TokenClaims, Refusal> {
+        let generation = token::generation(token)?;
+        if let Some(claims) = self.verify_known(token, generation) {
+            return claims;
+        }
+        // Another replica may have made a new key since.
+        self.ask_again(generation).await;
+        match self.verify_known(token, generation) {
+            Some(claims) => claims,
+            None if self.keys.load().is_none() => Err(Refusal::KeysUnavailable),
+            None => Err(Refusal::Invalid),
+        }
+    }
+
+    /// `None` if the key isn't known.
+    fn verify_known(&self, token: &str, generation: u64) -> Option<Result<TokenClaims, Refusal>> {
+        let keys = self.keys.load();
+        Some(token::verify(token, keys.as_ref()?.find(generation)?))
+    }
+
+    async fn ask_again(&self, generation: u64) {
+        let mut asked = self.asked.lock().await;
+        let is_known = || self.keys.load().as_ref().is_some_and(|keys| keys.find(generation).is_some());
+        if is_known() || asked.is_some_and(|last| last.elapsed() < MIN_UNKNOWN_KEY_INTERVAL) {
+            return;
+        }
+        *asked = Some(Instant::now());
+        if let Err(error) = self.refresh().await {
+            tracing::debug!(%error, "the keys for plugins' tokens can't be read");
+        }
+    }
+}
+
+fn secret() -> Result<[u8; 32], StoreError> {
+    let mut secret = [0; 32];
+    aws_lc_rs::rand::fill(&mut secret)
+        .map_err(|_| StoreError::Unavailable("the system gave no random bytes for a key".into()))?;
+    Ok(secret)
+}

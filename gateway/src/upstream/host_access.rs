@@ -1,0 +1,80 @@
+//! What a plugin is told of the gateway's own services (`hookgate.host.v1`): where they are, and the tokens for them.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use hookgate_proto::Capability;
+
+/// A call that a token is for.
+#[derive(Debug, Clone, Copy)]
+pub struct CallTokenRequest<'a> {
+    pub plugin: &'a str,
+    pub tenant: &'a str,
+    /// The gateway's id of the invocation.
+    pub request_id: &'a str,
+    /// The plugin's capabilities, by name.
+    pub capabilities: &'a [String],
+    /// The time until the call's deadline.
+    pub left: Duration,
+}
+
+/// The gateway's services, as plugins are told of them.
+pub trait HostAccess: Send + Sync {
+    /// The URL for a plugin that is on a Unix socket (`is_local`), or for another one. `None` if no listener is open.
+    fn endpoint(&self, is_local: bool) -> Option<&str>;
+
+    /// A token for the plugin's own data. Empty if none can be signed yet.
+    fn plugin_token(&self, plugin: &str, capabilities: &[String]) -> String;
+
+    /// A token for one call. Empty if none can be signed yet.
+    fn call_token(&self, call: &CallTokenRequest<'_>) -> String;
+}
+
+/// What stands behind the capabilities for storage.
+#[derive(Clone, Default)]
+pub enum HostOffer {
+    /// Nothing, but plugins may ask for them: a plugin is only tried.
+    #[default]
+    Untested,
+    /// There is no database for plugins' data.
+    NoStore,
+    Services(Arc<dyn HostAccess>),
+}
+
+impl fmt::Debug for HostOffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HostOffer::Untested => "Untested",
+            HostOffer::NoStore => "NoStore",
+            HostOffer::Services(_) => "Services",
+        })
+    }
+}
+
+impl HostOffer {
+    /// The services, if the plugin with these capabilities has a use for them.
+    pub(super) fn services(&self, capabilities: &[String]) -> Option<&dyn HostAccess> {
+        match self {
+            HostOffer::Services(services) if capabilities.iter().any(|name| is_storage(name)) => {
+                Some(&**services)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the configuration lacks for a plugin that wants storage. `is_builtin` plugins need no listener.
+    pub(super) fn lacks(&self, is_builtin: bool) -> Option<&'static str> {
+        match self {
+            HostOffer::Untested => None,
+            HostOffer::NoStore => Some("the gateway has no database for it: set `store`"),
+            HostOffer::Services(services) if !is_builtin && services.endpoint(true).is_none() => {
+                Some("plugins can't reach it: set `server.host_addr` or `server.host_socket`")
+            }
+            HostOffer::Services(_) => None,
+        }
+    }
+}
+
+/// Whether a capability is one for storage.
+pub(super) fn is_storage(capability: &str) -> bool {
+    [Capability::StorageRead, Capability::StorageWrite].iter().any(|storage| storage.as_str() == capability)
+}
