@@ -211,3 +211,45 @@ impl PluginData for Sqlite {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{AssertSqlSafe, Row};
+
+    use super::*;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn statements_read_only_the_rows_that_they_are_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::new(folder.path().join("small.db"));
+        store.prepare().await.unwrap();
+        let page = |prefix| KeyRange::new(ListRange { prefix, after: "", limit: 1 }).sql();
+        for (sql, used) in [
+            (page("a"), "PRIMARY KEY (plugin=? AND tenant=? AND key>? AND key<?)"),
+            (page(""), "PRIMARY KEY (plugin=? AND tenant=? AND key>?)"),
+            (SELECT_ENTRIES, "PRIMARY KEY (plugin=? AND tenant=? AND key=?)"),
+            (DELETE_EXPIRED, "hookgate_plugin_data_expiry (expires_ms<?)"),
+            (DELETE_PLUGIN, "PRIMARY KEY (plugin=?)"),
+        ] {
+            let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+            let mut taken = store.readers.take().await.unwrap();
+            let plan = sqlx::raw_sql(explain).fetch_all(&mut *taken).await.unwrap();
+            let plan: Vec<String> = plan.iter().map(|row| row.get("detail")).collect();
+            assert!(plan.iter().any(|step| step.contains(used)), "{sql}: {plan:?}");
+            assert!(!plan.iter().any(|step| step.contains("B-TREE")), "{sql}: {plan:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn plugins_data_is_written_without_waiting_for_the_disk_but_the_registry_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::new(folder.path().join("small.db"));
+        store.prepare().await.unwrap();
+        for (database, synchronous) in [(&store.data, 1_i64), (&store.readers, 2)] {
+            let mut taken = database.take().await.unwrap();
+            let set = sqlx::query_scalar::<_, i64>("PRAGMA synchronous").fetch_one(&mut *taken).await;
+            assert_eq!(set.unwrap(), synchronous);
+        }
+    }
+}

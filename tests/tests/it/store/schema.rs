@@ -7,10 +7,14 @@ use std::{
 };
 
 use futures::future::join_all;
-use hookgate::store;
+use hookgate::{
+    core::object::ObjectKind,
+    store::{self, DataOperation, DataScope, SigningKey, Tables},
+};
+use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use crate::store::support::{Place, add};
+use crate::store::support::{Place, add, api, change, draft};
 
 /// Runs statements like a person by hand.
 async fn run(place: &Place, sql: &str) -> Result<(), String> {
@@ -78,6 +82,8 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_may_bring_an_older_versions_tables_up_at_once() {
     let older = "DROP TABLE hookgate_bypasses;
+                 DROP TABLE hookgate_plugin_data;
+                 DROP TABLE hookgate_signing_keys;
                  ALTER TABLE hookgate_revisions DROP COLUMN further;
                  DELETE FROM hookgate_migrations WHERE version > 1;";
     for place in Place::every().await {
@@ -91,6 +97,33 @@ async fn many_may_bring_an_older_versions_tables_up_at_once() {
             }
             assert_eq!(stores[0].commit(&add(round + 1, &format!("t{round}"))).await.unwrap(), round + 2);
         }
+    }
+}
+
+#[tokio::test]
+async fn tables_without_plugins_data_get_them_and_keep_what_they_hold() {
+    let older = "DROP TABLE hookgate_plugin_data;
+                 DROP TABLE hookgate_signing_keys;
+                 DELETE FROM hookgate_migrations WHERE version > 2;";
+    for place in Place::every().await {
+        let store = place.prepared().await;
+        let bypass = change(ObjectKind::Bypass, "b", None, api(json!({ "reason": "x" })));
+        let tenant = change(ObjectKind::Tenant, "t", None, api(json!({ "id": "t" })));
+        store.commit(&draft(0, vec![tenant, bypass])).await.unwrap();
+        let before = store.snapshot().await.unwrap();
+        store.close().await;
+        run(&place, older).await.unwrap();
+
+        let store = place.open();
+        let look = store.look().await.unwrap();
+        assert_eq!((look.tables, &look.snapshot), (Tables::Older, &before), "{place}");
+        store.prepare().await.unwrap();
+        let look = store.look().await.unwrap();
+        assert_eq!((look.tables, &look.snapshot), (Tables::Current, &before), "{place}");
+        let own = DataScope { plugin: "p".into(), tenant: None };
+        let put = DataOperation::Add { key: "c".into(), delta: 1, limit: 1, expires_ms: None };
+        assert!(store.write(&own, &[put], 0).await.unwrap().is_ok(), "{place}");
+        assert_eq!(store.commit(&add(1, "a")).await.unwrap(), 2, "{place}");
     }
 }
 
@@ -111,6 +144,13 @@ async fn a_role_that_may_make_no_tables_can_use_those_that_are_there() {
     confined.prepare().await.unwrap();
     assert_eq!(confined.commit(&add(1, "b")).await.unwrap(), 2);
     assert_eq!(confined.snapshot().await.unwrap().objects.len(), 2);
+    let own = DataScope { plugin: "p".into(), tenant: None };
+    let counter = DataOperation::Add { key: "c".into(), delta: 1, limit: 1, expires_ms: Some(1) };
+    confined.write(&own, &[counter], 0).await.unwrap().unwrap();
+    assert_eq!(confined.delete_expired(1, 10).await.unwrap(), 1);
+    assert_eq!(confined.delete_plugin("p").await.unwrap(), 0);
+    let key = SigningKey { generation: 1, created_ms: 0, secret: [1; 32] };
+    confined.add_signing_key(&key).await.unwrap();
 
     let mut by_hand = PgConnection::connect(&url).await.unwrap();
     let refused = sqlx::raw_sql("CREATE TABLE mine (n INT)").execute(&mut by_hand).await.unwrap_err();
@@ -124,10 +164,21 @@ async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
     let place = Place::postgres().await;
     place.prepared().await;
     let mut connection = PgConnection::connect(&place.url).await.unwrap();
-    let by_bytes = "SELECT table_name::text FROM information_schema.columns
-                    WHERE column_name = 'name' AND collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
-    let tables: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
-    assert_eq!(tables, ["hookgate_bindings", "hookgate_bypasses", "hookgate_plugins", "hookgate_tenants"]);
+    let by_bytes = "SELECT table_name || '.' || column_name FROM information_schema.columns
+                    WHERE collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
+    let columns: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(
+        columns,
+        [
+            "hookgate_bindings.name",
+            "hookgate_bypasses.name",
+            "hookgate_plugin_data.key",
+            "hookgate_plugin_data.plugin",
+            "hookgate_plugin_data.tenant",
+            "hookgate_plugins.name",
+            "hookgate_tenants.name",
+        ]
+    );
 }
 
 #[tokio::test]
