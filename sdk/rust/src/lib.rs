@@ -24,6 +24,7 @@ pub mod host;
 mod host_service;
 pub mod json;
 mod listen;
+mod period;
 mod plugin;
 mod reply;
 mod serve;
@@ -50,6 +51,7 @@ pub use hookgate_proto::{
 };
 pub use host::{PluginHost, service, service_with_host};
 pub use host_service::HostService;
+pub use period::Period;
 pub use plugin::{Answer, Host, Plugin};
 pub use reply::{Cancel, Notice, Reply, Verdict};
 pub use serve::{ServeError, Server, serve, stop_signal};
