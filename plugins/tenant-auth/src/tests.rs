@@ -1,5 +1,4 @@
-use hookgate_sdk::{BeforeToolCallPayload, NoConfig, Verdict, harness::TestPlugin};
-use serde_json::{Value, json};
+use hookgate_sdk::{Verdict, harness::TestPlugin};
 
 use super::*;
 
@@ -90,4 +89,39 @@ async fn a_wrong_tenant_configuration_is_an_error_and_no_pass() {
         assert_eq!(status.code(), hookgate_sdk::StatusCode::InvalidArgument, "{config}");
         assert!(status.message().contains(says), "{}", status.message());
     }
+}
+
+#[tokio::test]
+async fn only_listed_operators_may_act() {
+    let plugin = TestPlugin::<TenantAuth>::start(&NoConfig {}).await.unwrap();
+    for (config, operator, admitted) in [
+        (json!({ "allowed_tools": ["*"] }), "anyone", true),
+        (json!({ "allowed_tools": ["*"], "operators": [] }), "anyone", false),
+        (json!({ "allowed_tools": ["*"], "operators": ["bot-*", "ada"] }), "bot-7", true),
+        (json!({ "allowed_tools": ["*"], "operators": ["bot-*", "ada"] }), "ada", true),
+        (json!({ "allowed_tools": ["*"], "operators": ["bot-*", "ada"] }), "Ada", false),
+    ] {
+        let plugin = plugin.with_tenant_config(&config).unwrap();
+        let plugin = plugin.with_context(|context| operator.clone_into(&mut context.operator));
+        let call = BeforeToolCallPayload { tool_name: "fs.read".to_owned(), ..Default::default() };
+        let call = plugin.before_tool_call(call).await.unwrap();
+        let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+        for (cancel, notices) in
+            [(call.cancelled(), call.notices()), (request.cancelled(), request.notices())]
+        {
+            assert_eq!(cancel.is_none(), admitted, "{operator} with {config}");
+            let Some(cancel) = cancel else { continue };
+            assert_eq!(cancel.code(), "UNAUTHORIZED");
+            assert_eq!(cancel.message(), format!("Operator '{operator}' may not act for this tenant."));
+            let details: Value = serde_json::from_slice(notices[0].details_json()).unwrap();
+            assert_eq!(details, json!({ "operator": operator }));
+        }
+    }
+}
+
+#[tokio::test]
+async fn allowed_tools_have_no_say_at_a_request_to_a_model() {
+    let plugin = TestPlugin::<TenantAuth>::start(&NoConfig {}).await.unwrap();
+    let reply = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+    assert_eq!(reply.verdict(), &Verdict::Continue);
 }

@@ -1,13 +1,16 @@
 //! The context of a call: the caller, the deadline and the trace. Immutable.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
 use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult};
 
-use crate::Point;
+use crate::{
+    Point, Storage,
+    host_service::{HostLinks, bearer},
+};
 
 /// The context of a call: the caller, the deadline and the trace.
 ///
@@ -20,11 +23,26 @@ pub struct Context {
     chain_result: Option<ChainResult>,
     deadline: Option<Instant>,
     pub(crate) forwarded: ForwardedMetadata,
+    host: HostAccess,
+}
+
+/// The gateway's services, and what the call may do there.
+#[derive(Clone)]
+struct HostAccess {
+    links: Arc<HostLinks>,
+    token: Option<AsciiMetadataValue>,
+}
+
+impl fmt::Debug for HostAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostAccess").finish_non_exhaustive()
+    }
 }
 
 impl Context {
-    pub(crate) fn new(point: Point, call: &mut Call, metadata: &MetadataMap) -> Self {
+    pub(crate) fn new(point: Point, call: &mut Call, metadata: &MetadataMap, links: Arc<HostLinks>) -> Self {
         Context {
+            host: HostAccess { links, token: bearer(&std::mem::take(&mut call.host_token)) },
             point,
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
@@ -66,6 +84,13 @@ impl Context {
     /// Time until the gateway gives up the call; `None` if there is no limit. Zero once it has passed.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// The plugin's data for the call's tenant. It can be used until 5 s after the call's deadline; for work that goes
+    /// on longer, use [`Host::storage`](crate::Host::storage).
+    pub fn storage(&self) -> Storage {
+        let HostAccess { links, token } = self.host.clone();
+        Storage::for_call(links, token, self.deadline, self.forwarded.clone())
     }
 
     /// W3C trace context of the call, as received.

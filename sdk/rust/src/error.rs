@@ -3,9 +3,12 @@
 
 use tonic::{Code, Status};
 
+use crate::StorageError;
+
 /// Why a plugin could not answer a call. The step fails, and its binding decides whether the chain stops.
 ///
-/// `?` converts any error into an internal one.
+/// `?` converts any error into an internal one, except that an unavailable storage stays unavailable (see
+/// [`StorageError`]).
 #[derive(Debug)]
 pub struct PluginError {
     code: Code,
@@ -48,15 +51,23 @@ pub(crate) fn cut(mut message: String) -> String {
 /// The maximum length of a status's message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
-impl<E: std::error::Error> From<E> for PluginError {
+impl<E: std::error::Error + 'static> From<E> for PluginError {
     fn from(error: E) -> Self {
-        PluginError::internal(error.to_string())
+        PluginError { code: code_of(&error), message: error.to_string() }
+    }
+}
+
+fn code_of(error: &(dyn std::error::Error + 'static)) -> Code {
+    match StorageError::find(error) {
+        Some(storage) if storage.is_unavailable() => Code::Unavailable,
+        _ => Code::Internal,
     }
 }
 
 /// Why a plugin could not start with a configuration.
 ///
-/// `?` converts any error into one that doesn't blame the configuration.
+/// `?` converts any error into one that doesn't blame the configuration. If the error is that the storage is
+/// unavailable (see [`StorageError`]), the gateway tries again.
 #[derive(Debug)]
 pub struct InitError {
     code: Code,
@@ -85,9 +96,9 @@ impl InitError {
     }
 }
 
-impl<E: std::error::Error> From<E> for InitError {
+impl<E: std::error::Error + 'static> From<E> for InitError {
     fn from(error: E) -> Self {
-        InitError { code: Code::Internal, message: error.to_string() }
+        InitError { code: code_of(&error), message: error.to_string() }
     }
 }
 

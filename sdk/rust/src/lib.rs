@@ -21,11 +21,14 @@ mod context;
 mod error;
 pub mod harness;
 pub mod host;
+mod host_service;
 pub mod json;
 mod listen;
+mod period;
 mod plugin;
 mod reply;
 mod serve;
+pub mod storage;
 #[cfg(feature = "otel")]
 pub mod telemetry;
 #[cfg(test)]
@@ -46,10 +49,13 @@ pub use hookgate_proto::{
         MediaList, TokenUsage,
     },
 };
-pub use host::{PluginHost, service};
+pub use host::{PluginHost, service, service_with_host};
+pub use host_service::HostService;
+pub use period::Period;
 pub use plugin::{Answer, Host, Plugin};
 pub use reply::{Cancel, Notice, Reply, Verdict};
 pub use serve::{ServeError, Server, serve, stop_signal};
+pub use storage::{Storage, StorageError};
 pub use tonic::{Code as StatusCode, Status};
 
 /// Largest message that a plugin takes, in bytes: the largest request limit of a gateway (16 MiB) and the 1 MiB

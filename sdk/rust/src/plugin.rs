@@ -1,6 +1,8 @@
 //! What a plugin author implements: the [`Plugin`] trait. Also what a gateway tells a plugin when it starts
 //! it.
 
+use std::{fmt, sync::Arc};
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -9,7 +11,7 @@ use hookgate_proto::plugin::v1::{InitializeRequest, Limits};
 use crate::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Capability,
-    Context, InitError, Offer, PluginError, Reply,
+    Context, InitError, Offer, PluginError, Reply, Storage, host_service::HostLinks,
 };
 
 /// A plugin's result at a point: a reply, or an error.
@@ -18,8 +20,8 @@ pub type Answer<Patch> = Result<Reply<Patch>, PluginError>;
 /// A plugin.
 ///
 /// One value of the type serves all calls with the same configuration, many at a time. While a
-/// configuration changes, several values exist side by side. Keep state elsewhere if it must survive a
-/// restart or be shared between processes.
+/// configuration changes, several values exist side by side. State that must survive a restart or be shared
+/// between processes belongs into the [`Storage`].
 ///
 /// The four point methods answer "continue" unless written; only those that [`Plugin::points`] lists are called.
 /// Write them as `async fn`.
@@ -100,16 +102,28 @@ pub trait Plugin: Sized + Send + Sync + 'static {
 }
 
 /// What a gateway tells a plugin when it starts it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Host {
     instance_id: String,
     capabilities: Vec<String>,
     limits: Limits,
+    links: Arc<HostLinks>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("instance_id", &self.instance_id)
+            .field("capabilities", &self.capabilities)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Host {
-    pub(crate) fn from_request(request: &InitializeRequest) -> Self {
+    pub(crate) fn from_request(request: &InitializeRequest, links: Arc<HostLinks>) -> Self {
         Host {
+            links,
             instance_id: request.gateway_instance_id.clone(),
             capabilities: request.capabilities.clone(),
             limits: request.limits.unwrap_or_default(),
@@ -124,6 +138,14 @@ impl Host {
     /// Whether the gateway granted `capability`.
     pub fn grants(&self, capability: Capability) -> bool {
         self.capabilities.iter().any(|granted| granted == capability.as_str())
+    }
+
+    /// The plugin's own data, which belongs to no tenant, at any gateway that uses this configuration. Keep the
+    /// [`Storage`] or this `Host` for background work: the SDK renews the token while the plugin runs. Data of a
+    /// tenant is reached with [`Context::storage`].
+    pub fn storage(&self) -> Storage {
+        self.links.keep_tokens();
+        Storage::for_plugin(Arc::clone(&self.links))
     }
 
     /// The size limits of replies; 0 where the gateway did not say.

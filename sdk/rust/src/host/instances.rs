@@ -11,6 +11,8 @@ use std::{
 
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
+use crate::host_service::{HostLink, HostLinks};
+
 /// The maximum number of instances. It limits what is left over from gateways that crashed or never
 /// release. An instance with calls in flight may exceed it.
 const MAX_INSTANCES: usize = 16;
@@ -26,6 +28,8 @@ struct Instance<P> {
     digest: String,
     /// The gateways that initialised it and have not released it, the most recently seen one last.
     holders: VecDeque<String>,
+    /// What the holders offer.
+    links: Arc<HostLinks>,
     plugin: Arc<P>,
     /// Each call in flight holds one permit.
     calls: Arc<Semaphore>,
@@ -34,18 +38,25 @@ struct Instance<P> {
 }
 
 impl<P> Instance<P> {
-    fn hold(&mut self, gateway: &str) {
-        self.let_go(gateway);
+    fn hold(&mut self, gateway: &str, link: Arc<HostLink>) {
+        self.holders.retain(|holder| holder != gateway);
         self.holders.push_back(gateway.to_owned());
-        if self.holders.len() > MAX_HOLDERS {
-            self.holders.pop_front();
+        self.links.add(link);
+        if self.holders.len() > MAX_HOLDERS
+            && let Some(forgotten) = self.holders.pop_front()
+        {
+            self.links.remove(&forgotten);
         }
     }
 
     /// Removes `gateway` from the holders, and returns whether it was one.
     fn let_go(&mut self, gateway: &str) -> bool {
         let place = self.holders.iter().position(|holder| holder == gateway);
-        place.and_then(|place| self.holders.remove(place)).is_some()
+        let is_holder = place.and_then(|place| self.holders.remove(place)).is_some();
+        if is_holder {
+            self.links.remove(gateway);
+        }
+        is_holder
     }
 
     fn is_idle(&self) -> bool {
@@ -60,7 +71,15 @@ impl<P> Instance<P> {
 /// Keeps an instance in use during a call.
 pub(crate) struct InstanceGuard<P> {
     plugin: Arc<P>,
+    links: Arc<HostLinks>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl<P> InstanceGuard<P> {
+    /// What its gateways offer.
+    pub(crate) fn links(&self) -> Arc<HostLinks> {
+        Arc::clone(&self.links)
+    }
 }
 
 impl<P> Deref for InstanceGuard<P> {
@@ -86,13 +105,19 @@ impl<P> RetiredInstance<P> {
     }
 }
 
+/// A plugin that has started, with what its gateways offer.
+struct StartedPlugin<P> {
+    plugin: Arc<P>,
+    links: Arc<HostLinks>,
+}
+
 /// The instances, ordered by their last initialisation. Calls only take the read lock; initialising and
 /// releasing take the write lock, but never across an await.
 pub(crate) struct Instances<P> {
     ready: RwLock<VecDeque<Instance<P>>>,
     /// Starts in progress, so that two gateways with the same configuration share one start. An entry lives
     /// as long as a request waits for it, so an abandoned start leaves nothing behind.
-    starting: Mutex<HashMap<String, Weak<OnceCell<Arc<P>>>>>,
+    starting: Mutex<HashMap<String, Weak<OnceCell<StartedPlugin<P>>>>>,
     uses: AtomicU64,
 }
 
@@ -111,7 +136,8 @@ impl<P> Instances<P> {
         let instance = ready.iter().find(|instance| instance.digest == digest)?;
         instance.used.store(self.next_use(), Ordering::Relaxed);
         let permit = Arc::clone(&instance.calls).try_acquire_owned().ok()?;
-        Some(InstanceGuard { plugin: Arc::clone(&instance.plugin), _permit: permit })
+        let (plugin, links) = (Arc::clone(&instance.plugin), Arc::clone(&instance.links));
+        Some(InstanceGuard { plugin, links, _permit: permit })
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, VecDeque<Instance<P>>> {
@@ -122,26 +148,32 @@ impl<P> Instances<P> {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts an instance unless it exists, and records that `gateway` holds it. Returns the instance that
-    /// had to make room.
+    /// Starts an instance unless it exists, and records that `gateway` holds it and offers `link`. Returns the
+    /// instance that had to make room.
     pub(crate) async fn start<E, F>(
         &self,
         digest: &str,
         gateway: &str,
-        start: impl FnOnce() -> F,
+        link: Arc<HostLink>,
+        start: impl FnOnce(Arc<HostLinks>) -> F,
     ) -> Result<Option<RetiredInstance<P>>, E>
     where
         F: Future<Output = Result<P, E>>,
     {
-        if self.hold(&mut self.write(), digest, gateway) {
+        if self.hold(&mut self.write(), digest, gateway, Arc::clone(&link)) {
             return Ok(None);
         }
         let cell = self.cell(digest);
-        let plugin = cell.get_or_try_init(|| async { start().await.map(Arc::new) }).await?;
-        Ok(self.keep(digest, gateway, plugin))
+        let started = cell.get_or_try_init(|| async {
+            let links = Arc::new(HostLinks::default());
+            links.add(Arc::clone(&link));
+            let plugin = start(Arc::clone(&links)).await.map(Arc::new)?;
+            Ok(StartedPlugin { plugin, links })
+        });
+        Ok(self.keep(digest, gateway, started.await?, link))
     }
 
-    fn cell(&self, digest: &str) -> Arc<OnceCell<Arc<P>>> {
+    fn cell(&self, digest: &str) -> Arc<OnceCell<StartedPlugin<P>>> {
         let mut starting: MutexGuard<'_, _> = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         starting.retain(|_, cell| cell.strong_count() > 0);
         if let Some(cell) = starting.get(digest).and_then(Weak::upgrade) {
@@ -153,26 +185,39 @@ impl<P> Instances<P> {
     }
 
     /// Records that `gateway` holds the instance for a digest, if it exists.
-    fn hold(&self, ready: &mut VecDeque<Instance<P>>, digest: &str, gateway: &str) -> bool {
+    fn hold(
+        &self,
+        ready: &mut VecDeque<Instance<P>>,
+        digest: &str,
+        gateway: &str,
+        link: Arc<HostLink>,
+    ) -> bool {
         let Some(place) = ready.iter().position(|instance| instance.digest == digest) else { return false };
         let Some(mut instance) = ready.remove(place) else { return false };
-        instance.hold(gateway);
+        instance.hold(gateway, link);
         instance.used.store(self.next_use(), Ordering::Relaxed);
         ready.push_back(instance);
         true
     }
 
     /// Adds an instance. If there are too many, removes the least recently used one.
-    fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<RetiredInstance<P>> {
+    fn keep(
+        &self,
+        digest: &str,
+        gateway: &str,
+        started: &StartedPlugin<P>,
+        link: Arc<HostLink>,
+    ) -> Option<RetiredInstance<P>> {
         let mut ready = self.write();
         // Another request that shared the start may have added it already.
-        if self.hold(&mut ready, digest, gateway) {
+        if self.hold(&mut ready, digest, gateway, link) {
             return None;
         }
         ready.push_back(Instance {
             digest: digest.to_owned(),
             holders: VecDeque::from([gateway.to_owned()]),
-            plugin: Arc::clone(plugin),
+            links: Arc::clone(&started.links),
+            plugin: Arc::clone(&started.plugin),
             calls: Arc::new(Semaphore::new(MAX_CALLS as usize)),
             used: AtomicU64::new(self.next_use()),
         });

@@ -16,10 +16,11 @@ use tonic::{Request, Response, Status, async_trait};
 
 use self::instances::{Instances, RetiredInstance};
 use crate::{
-    Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
+    Capability, Context, Host, HostService, InitError, MAX_CALL_BYTES, Plugin,
     call_span::CallSpan,
     config::{self, TenantConfigs},
     error::cut,
+    host_service::{HostLinks, HostServices},
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
@@ -41,6 +42,12 @@ pub fn service<P: Plugin>() -> PluginServiceServer<PluginHost<P>> {
     server(Arc::new(PluginHost::new()))
 }
 
+/// Like [`service`], for a plugin in the gateway's own process: its [`Context::storage`] and [`Host::storage`] call
+/// `host`, whatever `host_endpoint` the gateway names.
+pub fn service_with_host<P: Plugin>(host: HostService) -> PluginServiceServer<PluginHost<P>> {
+    server(Arc::new(PluginHost::with_services(HostServices::in_process(host))))
+}
+
 pub(crate) fn server<P: Plugin>(host: Arc<PluginHost<P>>) -> PluginServiceServer<PluginHost<P>> {
     PluginServiceServer::from_arc(host).max_decoding_message_size(MAX_CALL_BYTES)
 }
@@ -50,13 +57,19 @@ pub struct PluginHost<P: Plugin> {
     instances: Instances<P>,
     tenant_configs: TenantConfigs<P::TenantConfig>,
     points: Vec<crate::Offer>,
+    host_services: HostServices,
     /// Instances that are flushing.
     flushes: TaskTracker,
 }
 
 impl<P: Plugin> PluginHost<P> {
     pub(crate) fn new() -> Self {
+        Self::with_services(HostServices::default())
+    }
+
+    fn with_services(host_services: HostServices) -> Self {
         PluginHost {
+            host_services,
             instances: Instances::new(),
             tenant_configs: TenantConfigs::new(),
             points: P::points(),
@@ -106,7 +119,7 @@ impl<P: Plugin> PluginHost<P> {
             .tenant_configs
             .get(&call.tenant_config_digest, &call.tenant_config)
             .map_err(|error| Status::invalid_argument(cut(format!("tenant-level config: {error}"))))?;
-        let ctx = Context::new(W::POINT, &mut call, &metadata);
+        let ctx = Context::new(W::POINT, &mut call, &metadata, plugin.links());
         let asked = AssertUnwindSafe(W::ask(&*plugin, &ctx, &tenant, payload)).catch_unwind().await;
         match asked.map_err(|_| panicked::<P>(&format!("at {}", W::POINT)))? {
             Ok(reply) => Ok(Response::new(W::response(reply))),
@@ -123,14 +136,16 @@ impl<P: Plugin> PluginHost<P> {
             return Err(Status::invalid_argument("`config_digest` is missing"));
         }
         // Initialize doesn't wait for the calls of the instance that made room.
-        drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
+        let link = Arc::new(self.host_services.link(&request));
+        let start = |links| self.start(&request, links);
+        drop(self.flush(self.instances.start(digest, gateway, link, start).await?));
         Ok(Response::new(wire::InitializeResponse {}))
     }
 
-    async fn start(&self, request: &wire::InitializeRequest) -> Result<P, Status> {
+    async fn start(&self, request: &wire::InitializeRequest, links: Arc<HostLinks>) -> Result<P, Status> {
         let config = config::parse_config::<P::Config>(&request.config)
             .map_err(|error| InitError::from_refusal(format!("config: {error}")).into_status())?;
-        AssertUnwindSafe(P::initialize(config, Host::from_request(request)))
+        AssertUnwindSafe(P::initialize(config, Host::from_request(request, links)))
             .catch_unwind()
             .await
             .map_err(|_| panicked::<P>("at initialize"))?

@@ -21,6 +21,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The plugin gets a [`TestStorage`], an implementation of the gateway's storage in memory.
+//! [`TestPlugin::start_with_storage`] shares one among several plugins or replicas.
+
+mod memory;
+mod storage;
+mod validation;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -33,10 +40,11 @@ use hookgate_proto::plugin::v1::{
     plugin_service_server::PluginServiceServer,
 };
 
+pub use self::storage::TestStorage;
 use crate::{
     Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Plugin,
-    PluginHost, Reply, host,
+    PluginHost, Reply, Storage, host,
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
@@ -49,23 +57,42 @@ const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 pub struct TestPlugin<P: Plugin> {
     client: PluginServiceClient<PluginServiceServer<PluginHost<P>>>,
     call: Call,
+    storage: TestStorage,
     time_left: Option<Duration>,
 }
 
 impl<P: Plugin> Clone for TestPlugin<P> {
     fn clone(&self) -> Self {
-        TestPlugin { client: self.client.clone(), call: self.call.clone(), time_left: self.time_left }
+        TestPlugin {
+            client: self.client.clone(),
+            call: self.call.clone(),
+            storage: self.storage.clone(),
+            time_left: self.time_left,
+        }
     }
 }
 
 impl<P: Plugin> TestPlugin<P> {
-    /// Checks the plugin's manifest, then starts the plugin with a plugin-level configuration.
+    /// Checks the plugin's manifest, then starts the plugin with a plugin-level configuration and a new storage.
     ///
     /// # Errors
     /// FAILED_PRECONDITION if a gateway would reject the manifest; otherwise the plugin's error for the
     /// configuration.
     pub async fn start<C: Serialize + ?Sized>(config: &C) -> Result<Self, Status> {
-        let mut client = PluginServiceClient::new(host::service::<P>());
+        Self::start_with_storage(config, &TestStorage::new()).await
+    }
+
+    /// Like [`start`](Self::start), with this storage. Two plugins of the same type over one storage are like two
+    /// replicas.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub async fn start_with_storage<C: Serialize + ?Sized>(
+        config: &C,
+        storage: &TestStorage,
+    ) -> Result<Self, Status> {
+        let service = host::service_with_host::<P>(storage.host_service());
+        let mut client = PluginServiceClient::new(service);
         let describe = wire::DescribeRequest { protocol_versions: vec![1], ..Default::default() };
         check(&client.describe(describe).await?.into_inner()).map_err(Status::failed_precondition)?;
         let config = json(config)?;
@@ -76,7 +103,7 @@ impl<P: Plugin> TestPlugin<P> {
                 capabilities: P::CAPABILITIES.iter().map(|c| c.as_str().to_owned()).collect(),
                 gateway_instance_id: "test".to_owned(),
                 host_endpoint: String::new(),
-                host_token: String::new(),
+                host_token: storage.issue(P::NAME, None, P::CAPABILITIES),
                 limits: Some(Limits {
                     max_call_bytes: 5 << 20,
                     max_reply_bytes: 4 << 20,
@@ -93,7 +120,7 @@ impl<P: Plugin> TestPlugin<P> {
             ..Default::default()
         };
         let call = Call { context: Some(context), config_digest: digest(&config), ..Default::default() };
-        Ok(TestPlugin { client, call, time_left: None })
+        Ok(TestPlugin { client, call, storage: storage.clone(), time_left: None })
     }
 
     /// Calls with this tenant-level configuration; the default is an empty object.
@@ -133,6 +160,27 @@ impl<P: Plugin> TestPlugin<P> {
     #[must_use]
     pub fn with_time_left(&self, left: Duration) -> Self {
         TestPlugin { time_left: Some(left), ..self.clone() }
+    }
+
+    /// The storage that the plugin uses.
+    pub fn test_storage(&self) -> &TestStorage {
+        &self.storage
+    }
+
+    /// The plugin's data for the tenant, for the test to prepare or to read. It may read and write, whatever the
+    /// plugin's capabilities are.
+    pub fn storage(&self) -> Storage {
+        self.storage.storage_of(P::NAME, Some(self.tenant()))
+    }
+
+    /// The plugin's own data, which belongs to no tenant. It may read and write, whatever the plugin's capabilities
+    /// are.
+    pub fn plugin_storage(&self) -> Storage {
+        self.storage.storage_of(P::NAME, None)
+    }
+
+    fn tenant(&self) -> &str {
+        self.call.context.as_ref().map_or("", |context| &context.tenant)
     }
 
     /// Calls it at `before_llm_request`.
@@ -193,7 +241,9 @@ impl<P: Plugin> TestPlugin<P> {
     }
 
     fn request<W: PointWire>(&self, payload: W::Payload) -> Request<W::Request> {
-        let mut request = Request::new(W::request(self.call.clone(), payload));
+        let mut call = self.call.clone();
+        call.host_token = self.storage.issue(P::NAME, Some(self.tenant()), P::CAPABILITIES);
+        let mut request = Request::new(W::request(call, payload));
         if let Some(left) = self.time_left {
             request.set_timeout(left);
         }

@@ -1,4 +1,4 @@
-//! A tenant's tool lists, compiled.
+//! A tenant's lists of operators and tools, compiled.
 
 use regex::RegexSet;
 use schemars::JsonSchema;
@@ -12,7 +12,10 @@ const MAX_SHOWN_BYTES: usize = 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "tenant-auth")]
-struct ToolLists {
+struct AccessLists {
+    /// Globs (`*`, `?`, `[..]`, case-sensitive) of the operators that may act for the tenant; absent: every operator.
+    #[serde(default)]
+    operators: Option<Vec<String>>,
     /// Globs (`*`, `?`, `[..]`, case-sensitive) of the tools that the tenant may use; `*` is every tool, absent
     /// none.
     #[serde(default)]
@@ -22,17 +25,23 @@ struct ToolLists {
     blocked_tools: Vec<String>,
 }
 
-/// The tools that a tenant may use.
+/// Who may act for a tenant, and with which tools.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(try_from = "ToolLists")]
-#[schemars(into = "ToolLists")] // both ways, the schema is that of the lists
-pub struct ToolRules {
+#[serde(try_from = "AccessLists")]
+#[schemars(into = "AccessLists")] // both ways, the schema is that of the lists
+pub struct AccessRules {
+    operators: Option<RegexSet>,
     allowed: RegexSet,
     blocked: RegexSet,
     shown: Vec<String>,
 }
 
-impl ToolRules {
+impl AccessRules {
+    /// Whether the operator may act for the tenant.
+    pub fn admit(&self, operator: &str) -> bool {
+        self.operators.as_ref().is_none_or(|operators| operators.is_match(operator))
+    }
+
     /// Whether the tenant may use the tool.
     pub fn allow(&self, tool: &str) -> bool {
         self.allowed.is_match(tool) && !self.blocked.is_match(tool)
@@ -44,12 +53,13 @@ impl ToolRules {
     }
 }
 
-impl TryFrom<ToolLists> for ToolRules {
+impl TryFrom<AccessLists> for AccessRules {
     type Error = String;
 
-    fn try_from(lists: ToolLists) -> Result<Self, String> {
+    fn try_from(lists: AccessLists) -> Result<Self, String> {
         let compile =
             |name, globs: &[String]| hookgate_glob::compile(name, globs).map_err(|error| error.to_string());
+        let operators = lists.operators.as_deref().map(|globs| compile("operators", globs)).transpose()?;
         let allowed = compile("allowed_tools", &lists.allowed_tools)?;
         let blocked = compile("blocked_tools", &lists.blocked_tools)?;
         let mut room = MAX_SHOWN_BYTES;
@@ -61,7 +71,7 @@ impl TryFrom<ToolLists> for ToolRules {
         });
         let fits = fits.count();
         shown.truncate(fits);
-        Ok(ToolRules { allowed, blocked, shown })
+        Ok(AccessRules { operators, allowed, blocked, shown })
     }
 }
 
@@ -71,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn rules(lists: Value) -> ToolRules {
+    fn rules(lists: Value) -> AccessRules {
         serde_json::from_value(lists).unwrap()
     }
 

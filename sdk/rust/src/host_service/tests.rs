@@ -1,0 +1,193 @@
+use std::{path::Path, time::Duration};
+
+use hookgate_proto::host::v1::{
+    storage_service_server::StorageServiceServer, token_service_server::TokenServiceServer,
+};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::transport::{Identity, Server, ServerTlsConfig, server::Router};
+
+use super::*;
+use crate::{Storage, context::ForwardedMetadata, harness::TestStorage};
+
+const CAPABILITIES: [Capability; 2] = [Capability::StorageRead, Capability::StorageWrite];
+
+fn router(storage: &TestStorage, mut server: Server) -> Router {
+    let router = server.add_service(StorageServiceServer::new(storage.clone()));
+    router.add_service(TokenServiceServer::new(storage.clone()))
+}
+
+/// Serves the storage until the test ends.
+async fn serve(storage: &TestStorage) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let incoming = TcpListenerStream::new(listener);
+    tokio::spawn(router(storage, Server::builder()).serve_with_incoming(incoming));
+    format!("http://{address}")
+}
+
+/// An endpoint at which nobody listens.
+async fn dead_endpoint() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+fn request(gateway: &str, endpoint: &str) -> InitializeRequest {
+    InitializeRequest {
+        gateway_instance_id: gateway.to_owned(),
+        host_endpoint: endpoint.to_owned(),
+        host_token: "unknown".to_owned(),
+        ..Default::default()
+    }
+}
+
+fn token(storage: &TestStorage) -> String {
+    storage.issue("p", Some("acme"), &CAPABILITIES)
+}
+
+/// The storage as a call gets it from gateways at these endpoints, the newest last.
+fn storage_at(endpoints: &[&str], token: &str) -> Storage {
+    let (services, links) = (HostServices::default(), Arc::new(HostLinks::default()));
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        links.add(Arc::new(services.link(&request(&format!("g{number}"), endpoint))));
+    }
+    Storage::for_call(links, bearer(token), None, ForwardedMetadata::default())
+}
+
+#[tokio::test]
+async fn a_gateway_is_reached_over_tcp_and_a_unix_socket() {
+    let all = TestStorage::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("host.sock");
+    let incoming = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
+    tokio::spawn(router(&all, Server::builder()).serve_with_incoming(incoming));
+    for endpoint in [serve(&all).await, format!("unix://{}", path.display())] {
+        let storage = storage_at(&[&endpoint], &token(&all));
+        let count = storage.add("n", 1).await.unwrap();
+        assert!(count.is_added(), "{endpoint}");
+    }
+    assert_eq!(all.storage_of("p", Some("acme")).get("n").await.unwrap().unwrap().counter(), Some(2));
+}
+
+#[tokio::test]
+async fn a_gateway_is_reached_over_tls_with_a_ca_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca_file = directory.path().join("ca.pem");
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let pem = certificate.cert.pem();
+    std::fs::write(&ca_file, &pem).unwrap();
+    let identity = Identity::from_pem(pem, certificate.signing_key.serialize_pem());
+    let tls = Server::builder().tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let all = TestStorage::new();
+    tokio::spawn(router(&all, tls).serve_with_incoming(TcpListenerStream::new(listener)));
+
+    let at = |ca_file| {
+        let service = HostService::from_fallible(dial::dial(&endpoint, Some(ca_file)).unwrap());
+        let links = Arc::new(HostLinks::default());
+        links.add(Arc::new(HostLink::new("g", Ok(Arc::new(service)), "")));
+        Storage::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default())
+    };
+    assert!(at(&ca_file).add("n", 1).await.unwrap().is_added());
+    let other = directory.path().join("other.pem");
+    let stranger = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(&other, stranger.cert.pem()).unwrap();
+    assert!(at(&other).add("n", 1).await.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn an_endpoint_or_ca_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let no_pem = directory.path().join("no.pem");
+    std::fs::write(&no_pem, "nothing").unwrap();
+    for (endpoint, ca_file, expected) in [
+        ("localhost:80", None, "`host_endpoint` isn't unix:///path"),
+        ("http://a b", None, "`host_endpoint` isn't"),
+        ("https://localhost:1", Some(Path::new("/no/such/ca.pem")), "HOOKGATE_HOST_CA_FILE: can't read"),
+        ("https://localhost:1", Some(&no_pem), "no certificate in PEM form"),
+    ] {
+        let error = dial::dial(endpoint, ca_file).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_without_host_services_is_reported_with_the_remedy() {
+    for storage in [storage_at(&[], "t"), storage_at(&[""], "")] {
+        let error = storage.get("k").await.unwrap_err();
+        assert_eq!(error, StorageError::NotOffered);
+        assert!(error.to_string().contains("set `server.host_addr` or `server.host_socket`"));
+    }
+    let unsigned = storage_at(&["http://127.0.0.1:1"], "").get("k").await.unwrap_err();
+    assert!(unsigned.is_unavailable() && unsigned.to_string().contains("can't sign tokens"), "{unsigned}");
+}
+
+#[tokio::test]
+async fn another_gateway_is_used_if_the_newest_is_gone_or_refuses_the_token() {
+    let (all, other) = (TestStorage::new(), TestStorage::new());
+    let (alive, stranger, dead) = (serve(&all).await, serve(&other).await, dead_endpoint().await);
+    let storage = storage_at(&[&alive, &stranger, &dead], &token(&all));
+    for expected in 1..=3 {
+        assert_eq!(storage.add("n", 1).await.unwrap().counter(), expected);
+    }
+    // A call that a gateway may have made isn't repeated.
+    other.set_available(false);
+    assert!(storage.add("n", 1).await.unwrap_err().is_unavailable());
+    assert_eq!(storage.add("n", 1).await.unwrap().counter(), 4, "the failed one is tried last");
+}
+
+#[tokio::test]
+async fn instances_share_a_connection_and_the_last_one_closes_it() {
+    let services = HostServices::default();
+    let first = services.connection("http://127.0.0.1:1").unwrap();
+    let second = services.connection("http://127.0.0.1:1").unwrap();
+    assert!(Arc::ptr_eq(&first, &second));
+    assert!(!Arc::ptr_eq(&first, &services.connection("http://127.0.0.1:2").unwrap()));
+    drop((first, second));
+    let _third = services.connection("http://127.0.0.1:3").unwrap();
+    assert_eq!(services.connections.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_link_that_a_gateway_sends_again_replaces_its_earlier_one() {
+    let all = TestStorage::new();
+    let (services, links) = (HostServices::default(), Arc::new(HostLinks::default()));
+    for endpoint in [dead_endpoint().await, serve(&all).await] {
+        links.add(Arc::new(services.link(&request("g", &endpoint))));
+    }
+    assert_eq!(links.candidates().len(), 1);
+    links.remove("g");
+    let storage = Storage::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default());
+    assert!(storage.add("n", 1).await.unwrap().is_added(), "the last one stays for the flush");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plugins_token_is_renewed_at_half_of_its_life_and_again_after_a_failure() {
+    let all = TestStorage::new();
+    let old = all.issue("p", None, &CAPABILITIES);
+    let services = HostServices::in_process(all.host_service());
+    let capabilities = CAPABILITIES.map(|capability| capability.as_str().to_owned()).into();
+    let request = InitializeRequest { capabilities, host_token: old.clone(), ..Default::default() };
+    let links = Arc::new(HostLinks::default());
+    links.add(Arc::new(services.link(&request)));
+    let storage = Storage::for_plugin(Arc::clone(&links));
+    links.keep_tokens();
+    let header = || links.candidates()[0].token().unwrap();
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+
+    tokio::time::sleep(hours(11)).await;
+    assert_eq!(header(), format!("Bearer {old}"));
+    all.set_available(false);
+    tokio::time::sleep(hours(2)).await;
+    assert_eq!(header(), format!("Bearer {old}"));
+    all.set_available(true);
+    tokio::time::sleep(hours(1)).await;
+    let renewed = header();
+    assert_ne!(renewed, format!("Bearer {old}"));
+    all.revoke(&old);
+    storage.put("k", "v").await.unwrap();
+    tokio::time::sleep(hours(100)).await;
+    assert_ne!(header(), renewed);
+    assert!(storage.get("k").await.unwrap().is_some());
+}
