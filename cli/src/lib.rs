@@ -32,6 +32,7 @@ mod serve;
 mod shell;
 mod shell_quote;
 mod signals;
+mod starter;
 mod status;
 mod token;
 mod whoami;
