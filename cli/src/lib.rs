@@ -19,6 +19,7 @@ mod events;
 mod explain;
 mod init;
 mod keygen;
+mod new;
 mod output;
 mod payload;
 mod payload_diff;
@@ -32,6 +33,7 @@ mod serve;
 mod shell;
 mod shell_quote;
 mod signals;
+mod starter;
 mod status;
 mod token;
 mod whoami;
@@ -85,6 +87,9 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
+    /// Creates a project to begin with.
+    #[command(subcommand, after_help = "Example: hookgate new plugin no-shell --lang rust")]
+    New(new::NewCommand),
     /// Runs reference plugins, tests your own, and manages the plugins of a registry.
     #[command(
         subcommand,
@@ -270,6 +275,7 @@ impl Cli {
         match self.command {
             Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
             Command::Init { folder } => init::run(&folder),
+            Command::New(command) => new::run(&command),
             Command::Plugin(command) => plugin::run(command).await,
             Command::Conformance(asked) => conformance::run(*asked).await,
             Command::Tenant(command) => registry::tenant::run(command).await,

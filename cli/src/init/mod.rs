@@ -2,11 +2,14 @@
 //! random key is in a file of its own.
 
 use std::{
-    fs, io,
-    path::{Component, Path, PathBuf},
+    io,
+    path::{Path, PathBuf},
 };
 
-use crate::{Exit, keygen, output, shell_quote};
+use crate::{
+    Exit, keygen, output, shell_quote,
+    starter::{self, NewFile, StarterError},
+};
 use hookgate::config;
 
 /// The configuration; `@DIR@` is the absolute path of the folder.
@@ -33,8 +36,7 @@ struct InitFolder {
 impl InitFolder {
     /// Refuses a path that can't be written in the template.
     fn new(given: &Path) -> Result<Self, String> {
-        let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
-        let path = resolved(&path);
+        let path = starter::resolved(given).map_err(|error| unwritable(given, &error))?;
         let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
         if path.to_str().is_some_and(names) {
             Ok(InitFolder { given: given.to_owned(), path })
@@ -48,30 +50,25 @@ impl InitFolder {
 
     /// Writes all files or none. The configuration comes last, so that it exists only if the others do.
     fn write(&self) -> Result<(), String> {
-        let wrong = |error: io::Error| unwritable(&self.given, &error);
         let key = keygen::random()?;
         let text = self.configuration();
         let schema = format!("{:#}\n", config::schema());
-        let files: [(&str, u32, &str); 4] = [
-            (".gitignore", 0o666, GITIGNORE),
-            ("dev.key", 0o600, &key),
-            ("hookgate.schema.json", 0o666, &schema),
-            ("hookgate.yaml", 0o666, &text),
+        let files = [
+            NewFile::new(".gitignore", GITIGNORE),
+            NewFile { name: "dev.key", mode: 0o600, text: &key },
+            NewFile::new("hookgate.schema.json", &schema),
+            NewFile::new("hookgate.yaml", &text),
         ];
         // A broken link counts as existing.
         let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
-        let there: Vec<_> = files.iter().map(|file| file.0).filter(is_there).collect();
+        let there: Vec<_> = files.iter().map(|file| file.name).filter(is_there).collect();
         if !there.is_empty() {
             return Err(self.existing_files(&there));
         }
-        let made = first_missing(&self.path);
-        let written = fs::create_dir_all(&self.path).map_err(wrong).and_then(|()| self.create(&files));
-        if let (Err(_), Some(made)) = (&written, made) {
-            // Remove the folders that were created, unless somebody else has put something into them.
-            let _ =
-                self.path.ancestors().take_while(|path| path.starts_with(&made)).try_for_each(fs::remove_dir);
-        }
-        written
+        starter::write(&self.path, &files).map_err(|error| match error {
+            StarterError::Taken(name) => self.existing_files(&[&name]),
+            StarterError::System(error) => unwritable(&self.given, &error),
+        })
     }
 
     /// The template for this folder, without a socket if the path is too long for one.
@@ -80,22 +77,6 @@ impl InitFolder {
         let socket = if flaw.is_some() { "  # admin_socket:" } else { "  admin_socket:" };
         let text = CONFIG_TEMPLATE.replace("  admin_socket:", socket);
         text.replace("@DIR@", &self.path.display().to_string())
-    }
-
-    /// Creates the files in this order; if one fails, removes those before it.
-    fn create(&self, files: &[(&str, u32, &str)]) -> Result<(), String> {
-        for (number, (name, mode, text)) in files.iter().enumerate() {
-            if let Err(error) = keygen::create(&self.path.join(name), *mode, text) {
-                for (written, ..) in &files[..number] {
-                    let _ = fs::remove_file(self.path.join(written)); // the first error is the one to tell of
-                }
-                return Err(match error.kind() {
-                    io::ErrorKind::AlreadyExists => self.existing_files(&[name]),
-                    _ => unwritable(&self.given, &error),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn existing_files(&self, names: &[&str]) -> String {
@@ -122,25 +103,6 @@ impl InitFolder {
              {hookgate} call before_llm_request --text \"{BLOCKED_INPUT}\"\n"
         )
     }
-}
-
-/// The absolute `path` without `.`, `..` and links, because a configuration refuses `..`. The end of the path need
-/// not exist yet, so it can't be canonicalised as a whole.
-fn resolved(path: &Path) -> PathBuf {
-    path.components().fold(PathBuf::new(), |mut resolved, component| {
-        if component == Component::ParentDir {
-            resolved.pop();
-        } else {
-            resolved.push(component);
-        }
-        // Resolve every prefix, as the system does: `..` after a link leaves the link's target.
-        resolved.canonicalize().unwrap_or(resolved)
-    })
-}
-
-/// The first missing folder of `path`.
-fn first_missing(path: &Path) -> Option<PathBuf> {
-    path.ancestors().take_while(|path| !path.exists()).last().map(Path::to_owned)
 }
 
 fn unwritable(folder: &Path, error: &io::Error) -> String {

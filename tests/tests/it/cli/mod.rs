@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod help;
 mod init;
+mod new;
 mod plugin_test;
 mod probe;
 mod profile;

@@ -4,7 +4,7 @@ mod names;
 mod openapi;
 mod operators;
 pub(crate) mod pages;
-mod plugins;
+pub(crate) mod plugins;
 mod readme;
 mod sidecar;
 mod sidecar_image;

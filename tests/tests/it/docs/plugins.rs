@@ -49,11 +49,12 @@ build() {{
     cp '{root}/Cargo.lock' . && chmod u+w Cargo.lock
     '{cargo}' tree --offline --quiet > tree.txt
     rm -f "$program"
-    rustc --edition 2024 -C debuginfo=0 -L dependency='{dependencies}' {externs} "$@" -o "$program" src/main.rs
+    CARGO_PKG_VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml) \
+        rustc --edition 2024 -C debuginfo=0 -L dependency='{dependencies}' {externs} "$@" -o "$program" src/main.rs
 }}
 case "$1" in
     new) '{cargo}' new --quiet --vcs none "$2" ;;
-    run) build program; exec ./program ;;
+    run) build program; exec ./program "${{@:3}}" ;;
     test) build tests --test; exec ./tests ;;
 esac
 "#,

@@ -1,0 +1,170 @@
+//! `hookgate new`: writes a project to begin with. The files are templates; each language has its own list. The
+//! project is never in a folder that holds something else.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::{
+    Exit, output, shell_quote,
+    starter::{self, NewFile, StarterError},
+};
+use hookgate::config::is_name;
+
+mod rust;
+mod sdk;
+
+use sdk::SdkCheckout;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Creates a plugin's project: a small plugin that works, its test, a Dockerfile, and a hookgate.yaml to try it.
+    ///
+    /// Prints the next commands. If the directory holds anything, nothing is written. Inside a checkout of Hookgate
+    /// the project depends on the SDK by path, elsewhere on the version of this program.
+    #[command(after_help = "Example: hookgate new plugin no-shell --lang rust\n\n\
+                            Exit codes: 0 written, 1 the directory isn't empty or can't be written, 2 invalid usage.")]
+    Plugin(NewPluginArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewPluginArgs {
+    /// The plugin's name: a letter, then up to 63 letters, digits, `_` and `-`.
+    #[arg(value_parser = plugin_name)]
+    name: String,
+    /// The plugin's language.
+    #[arg(long, value_enum)]
+    lang: Language,
+    /// The directory, created if missing. Default: the plugin's name.
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+    /// A checkout of Hookgate, to use its SDK by path instead of a published version.
+    #[arg(long, value_name = "PATH")]
+    sdk_path: Option<PathBuf>,
+}
+
+/// The languages that have templates.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Language {
+    /// Rust, with the crate hookgate-sdk.
+    Rust,
+}
+
+impl Language {
+    /// Its files: the paths in the project, and the templates.
+    fn templates(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Language::Rust => &rust::TEMPLATES,
+        }
+    }
+
+    /// What the templates' `@PLACEHOLDERS@` stand for. A line with a placeholder that stands for nothing is left out.
+    fn values(self, name: &str, sdk: Option<&SdkCheckout>) -> Vec<(&'static str, Option<String>)> {
+        match self {
+            Language::Rust => rust::values(name, sdk),
+        }
+    }
+
+    /// The commands that test and start the plugin.
+    fn commands(self) -> [&'static str; 2] {
+        match self {
+            Language::Rust => ["cargo test", "cargo run"],
+        }
+    }
+}
+
+fn plugin_name(text: &str) -> Result<String, String> {
+    if is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("a plugin's name is a letter and up to 63 letters, digits, `_` and `-`, as in `no-shell`".to_owned())
+}
+
+pub(super) fn run(command: &NewCommand) -> Exit {
+    let NewCommand::Plugin(asked) = command;
+    let given = asked.dir.clone().unwrap_or_else(|| asked.name.clone().into());
+    let project = match starter::resolved(&given) {
+        Ok(project) => project,
+        Err(error) => return Exit::failure(unwritable(&given, &error)),
+    };
+    let sdk = match sdk::for_project(&project, asked.sdk_path.as_deref()) {
+        Ok(sdk) => sdk,
+        Err(wrong) => return Exit::usage(wrong),
+    };
+    match write(&given, &project, asked, sdk.as_ref()) {
+        Ok(()) => output::print(&next(&given, asked, sdk.as_ref()), Exit::ok()),
+        Err(wrong) => Exit::failure(wrong),
+    }
+}
+
+/// Writes all files or none.
+fn write(
+    given: &Path,
+    project: &Path,
+    asked: &NewPluginArgs,
+    sdk: Option<&SdkCheckout>,
+) -> Result<(), String> {
+    match fs::read_dir(project).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => return Err(taken(given)),
+        Ok(false) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unwritable(given, &error)),
+    }
+    let values = asked.lang.values(&asked.name, sdk);
+    let texts = asked.lang.templates().iter().map(|(path, template)| (*path, filled(template, &values)));
+    let texts: Vec<_> = texts.collect();
+    let files: Vec<_> = texts.iter().map(|(path, text)| NewFile::new(path, text)).collect();
+    starter::write(project, &files).map_err(|error| match error {
+        StarterError::Taken(_) => taken(given),
+        StarterError::System(error) => unwritable(given, &error),
+    })
+}
+
+/// The template with its values.
+fn filled(template: &str, values: &[(&str, Option<String>)]) -> String {
+    let is_kept = |line: &&str| {
+        !values.iter().any(|(name, value)| value.is_none() && line.contains(&format!("@{name}@")))
+    };
+    let kept: String = template.split_inclusive('\n').filter(is_kept).collect();
+    values.iter().fold(kept, |text, (name, value)| {
+        text.replace(&format!("@{name}@"), value.as_deref().unwrap_or_default())
+    })
+}
+
+/// The next commands.
+fn next(given: &Path, asked: &NewPluginArgs, sdk: Option<&SdkCheckout>) -> String {
+    let (shown, directory) = (output::printable(&given.display().to_string()), shell_quote::quoted(given));
+    let ([test, start], hookgate, name) = (asked.lang.commands(), shell_quote::program(), &asked.name);
+    let note = if sdk.is_none() {
+        format!(
+            "\nThe project needs hookgate-sdk {} from crates.io. If it isn't published there yet, remove the directory and \
+             repeat\nthe command with --sdk-path PATH, where PATH is a checkout of Hookgate.\n",
+            sdk::VERSION
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "Created in {shown}: a plugin that refuses tools, its test, a Dockerfile, a hookgate.yaml and a README.md. \
+         Next:\n\n  \
+         cd {directory}\n  \
+         {test}\n  \
+         {start}\n\n\
+         and, in another terminal, a call that is blocked:\n\n  \
+         {hookgate} plugin test unix:///tmp/{name}.sock before_tool_call --tool shell.exec \
+         --tenant-config '{{\"refused_tools\": [\"shell.exec\"]}}'\n{note}"
+    )
+}
+
+fn taken(given: &Path) -> String {
+    let given = output::printable(&given.display().to_string());
+    format!("nothing was written, because {given} isn't empty: give a new directory with --dir")
+}
+
+fn unwritable(given: &Path, error: &io::Error) -> String {
+    let given = output::printable(&given.display().to_string());
+    format!("{given} can't be written: {error}; give a directory that you may write to with --dir")
+}

@@ -1,0 +1,277 @@
+//! Tests `hookgate new`: what it writes builds against this repository's SDK, passes its test and decides calls.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use hookgate_tests::repository;
+use tokio::{
+    process::Command,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    cli::support::{CommandOutput, Folder, Serving, pasted},
+    docs::plugins,
+};
+
+const FILES: [&str; 8] = [
+    ".dockerignore",
+    ".gitignore",
+    "Cargo.toml",
+    "Dockerfile",
+    "README.md",
+    "hookgate.yaml",
+    "src/main.rs",
+    "src/plugin.rs",
+];
+/// The timeout of a build, while all other tests run.
+const PATIENCE: Duration = Duration::from_secs(240);
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// A folder with what a project by path needs from a checkout.
+fn checkout(folder: &Folder) -> PathBuf {
+    let checkout = folder.0.path().join("checkout");
+    fs::create_dir(&checkout).unwrap();
+    for name in ["Cargo.toml", "proto", "sdk"] {
+        symlink(repository::root().join(name), checkout.join(name)).unwrap();
+    }
+    checkout
+}
+
+async fn created(folder: &Folder, args: &[&str]) -> CommandOutput {
+    let ran = folder.run(&[&["new", "plugin"], args].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    ran
+}
+
+/// The script that stands for cargo: see [`plugins::cargo`].
+async fn cargo(folder: &Folder) -> String {
+    let script = tokio::task::spawn_blocking(plugins::cargo).await.unwrap();
+    format!("bash '{}'", folder.write("cargo", &script).display())
+}
+
+/// Runs a line in the project, which must succeed.
+async fn succeeds(project: &Path, line: &str) -> String {
+    let output = Command::new("sh").args(["-c", &format!("{line} 2>&1")]).current_dir(project).output();
+    let output = timeout(PATIENCE, output).await.unwrap_or_else(|_| panic!("{line} does not end")).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{line}: {said}");
+    said
+}
+
+/// Waits for a plugin's socket. It is built first.
+async fn appears(socket: &Path) {
+    let seen = async {
+        while !socket.exists() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, seen).await.expect("the plugin listens");
+}
+
+#[tokio::test]
+async fn a_project_inside_a_checkout_is_built_with_its_sdk_and_decides_calls() {
+    let folder = Folder::new();
+    let checkout = checkout(&folder);
+    let ran = created(&folder, &["no-shell", "--lang", "rust", "--dir", "checkout/plugins/mine"]).await;
+    let project = checkout.join("plugins/mine");
+    for file in FILES {
+        let text = read(project.join(file));
+        assert!(!text.contains('@') || file == "README.md", "{file} has a placeholder: {text}");
+    }
+    assert!(read(project.join("Cargo.toml")).contains(r#"hookgate-sdk = { path = "../../sdk/rust" }"#));
+    assert!(!ran.stdout.contains("crates.io"), "{ran:?}");
+    check_dockerfile(&project, Some("../../sdk/rust"));
+    succeeds(&project, "rustfmt --edition 2024 --check src/main.rs").await;
+
+    let cargo = cargo(&folder).await;
+    let tested = succeeds(&project, &format!("{cargo} test")).await;
+    assert!(tested.contains("1 passed; 0 failed"), "{tested}");
+
+    let socket = folder.0.path().join("plugin.sock");
+    let address = format!("unix://{}", socket.display());
+    let plugin = Serving::pasted(&project, &format!("{cargo} run -- {address}"), &[]).await;
+    appears(&socket).await;
+    let commands: Vec<_> = ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let [cd, "cargo test", "cargo run", call] = commands[..] else { panic!("four commands: {ran:?}") };
+    assert_eq!(cd, "cd checkout/plugins/mine");
+    let (_, words) = call.split_once(" plugin test ").unwrap();
+    assert!(
+        read(project.join("README.md")).contains(&format!("\nhookgate plugin test {words}\n")),
+        "{words}"
+    );
+    let call = call.replace("unix:///tmp/no-shell.sock", &address);
+    let blocked = pasted(&call).await;
+    assert_eq!(blocked.code, Some(3), "{blocked:?}");
+    assert!(
+        blocked.stdout.contains("CANCEL  TOOL_NOT_ALLOWED: Agents may not use shell.exec."),
+        "{blocked:?}"
+    );
+    let passed = pasted(&call.replace("--tool shell.exec", "--tool fs.read")).await;
+    assert!(passed.code == Some(0) && passed.stdout.contains("before_tool_call CONTINUE"), "{passed:?}");
+
+    let config = read(project.join("hookgate.yaml")).replace("unix:///tmp/no-shell.sock", &address);
+    folder.write("hookgate.yaml", &config);
+    let secret = [("HOOKGATE_JWT_SECRET", "0123456789abcdef0123456789abcdef")];
+    let check = folder.run_with(&["config", "check", "hookgate.yaml", "--connect"], &secret, "").await;
+    assert!(check.code == Some(0) && check.stdout.contains("ready"), "{check:?}");
+    assert_eq!(plugin.stop().await.code, Some(0));
+}
+
+/// The patch makes this repository's SDK the published one. Cargo uses it only if the version fits.
+#[tokio::test]
+async fn a_project_outside_a_checkout_is_built_with_the_version_of_the_program() {
+    let folder = Folder::new();
+    let ran = created(&folder, &["Match", "--lang", "rust"]).await;
+    let project = folder.0.path().join("Match");
+    let manifest = read(project.join("Cargo.toml"));
+    assert!(manifest.contains(&format!("hookgate-sdk = \"{VERSION}\"")), "{manifest}");
+    assert!(manifest.contains("name = \"match-plugin\""), "{manifest}");
+    for said in [&ran.stdout, &read(project.join("README.md"))] {
+        assert!(said.contains("crates.io") && said.contains("--sdk-path PATH"), "{said}");
+    }
+    check_dockerfile(&project, None);
+
+    fs::create_dir(folder.0.path().join(".cargo")).unwrap();
+    let sdk = repository::root().join("sdk/rust");
+    let patch = format!("[patch.crates-io]\nhookgate-sdk.path = '{}'\n", sdk.display());
+    folder.write(".cargo/config.toml", &patch);
+    let cargo = cargo(&folder).await;
+    let tested = succeeds(&project, &format!("{cargo} test")).await;
+    assert!(tested.contains("1 passed; 0 failed"), "{tested}");
+    let tree = read(project.join("tree.txt"));
+    assert!(tree.contains(&format!("hookgate-sdk v{VERSION} ({})", sdk.display())), "{tree}");
+}
+
+#[tokio::test]
+async fn a_checkout_elsewhere_is_used_if_it_is_given() {
+    let folder = Folder::new();
+    checkout(&folder);
+    for (name, given) in [("a", "checkout"), ("b", "checkout/plugins")] {
+        fs::create_dir_all(folder.0.path().join("checkout/plugins")).unwrap();
+        created(&folder, &[name, "--lang", "rust", "--sdk-path", given]).await;
+        let project = folder.0.path().join(name);
+        check_dockerfile(&project, Some("../checkout/sdk/rust"));
+        let said = read(project.join("README.md"));
+        assert!(said.contains("docker build --build-context hookgate=../checkout -t "), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_holds_something_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.0.path().join("taken/.git")).unwrap();
+    folder.write("file", "mine");
+    for (dir, said) in [
+        ("taken", "nothing was written, because taken isn't empty: give a new directory with --dir\n"),
+        (".", "nothing was written, because . isn't empty: give a new directory with --dir\n"),
+        ("file", "file can't be written: Not a directory"),
+        ("file/below", "file/below can't be written: Not a directory"),
+    ] {
+        let ran = folder.run(&["new", "plugin", "no-shell", "--lang", "rust", "--dir", dir]).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{dir}: {ran:?}");
+        assert!(ran.stderr.starts_with(&format!("hookgate: {said}")), "{dir}: {ran:?}");
+    }
+    assert_eq!(fs::read_dir(folder.0.path().join("taken")).unwrap().count(), 1);
+    assert_eq!(read(folder.0.path().join("file")), "mine");
+    // An empty one is as good as none.
+    fs::create_dir(folder.0.path().join("no-shell")).unwrap();
+    created(&folder, &["no-shell", "--lang", "rust"]).await;
+}
+
+#[tokio::test]
+async fn a_project_that_cannot_be_written_whole_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let program = hookgate_tests::gateway::binary().display().to_string();
+    let project = folder.0.path().join("above/project");
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 1; exec '{program}' new plugin no-shell --lang rust --dir '{}'",
+        project.display()
+    );
+    let ran = pasted(&line).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains(" can't be written: File too large"), "{ran:?}");
+    assert!(!folder.0.path().join("above").exists());
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_refused_with_what_would_be_right() {
+    let folder = Folder::new();
+    let long = "a".repeat(65);
+    let name = "a letter and up to 63 letters, digits, `_` and `-`";
+    for (args, said) in [
+        (&["1x", "--lang", "rust"][..], name),
+        (&["_x", "--lang", "rust"], name),
+        (&["a.b", "--lang", "rust"], name),
+        (&["ä", "--lang", "rust"], name),
+        (&["../a", "--lang", "rust"], name),
+        (&["", "--lang", "rust"], name),
+        (&[&long, "--lang", "rust"], name),
+        (&["a", "--lang", "cobol"], "[possible values: rust]"),
+        (&["a"], "--lang <LANG>"),
+        (&["a", "--lang", "rust", "--sdk-path", "."], "--sdk-path: . isn't a checkout of Hookgate: give "),
+    ] {
+        let ran = folder.run(&[&["new", "plugin"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(said), "{args:?}: {ran:?}");
+    }
+    assert_eq!(fs::read_dir(folder.0.path()).unwrap().count(), 0);
+
+    checkout(&folder);
+    let spaced = ["new", "plugin", "a", "--lang", "rust", "--dir", "checkout/my plugins/a"];
+    let ran = folder.run(&spaced).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("only ASCII letters"), "{ran:?}");
+    assert!(!folder.0.path().join("checkout/my plugins").exists());
+}
+
+/// Checks by reading that the image could be built: the instructions, the copied files, and the place of the SDK.
+fn check_dockerfile(project: &Path, sdk: Option<&str>) {
+    let text = read(project.join("Dockerfile")).replace("\\\n", "");
+    let instructions: Vec<_> =
+        text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let all = |word: &str| -> Vec<Vec<String>> {
+        let rest = instructions.iter().filter_map(|line| line.strip_prefix(&format!("{word} ")));
+        rest.map(|rest| rest.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let known = ["ARG", "FROM", "COPY", "WORKDIR", "RUN", "USER", "ENTRYPOINT", "CMD"];
+    for line in &instructions {
+        assert!(known.iter().any(|word| line.starts_with(&format!("{word} "))), "{line}");
+    }
+    let (run, workdir) = (all("RUN")[0].join(" "), &all("WORKDIR")[0][0]);
+    let mut checkout = None;
+    for copy in all("COPY") {
+        let (flags, paths): (Vec<_>, Vec<_>) = copy.iter().partition(|word| word.starts_with("--"));
+        let [source, to] = paths[..] else { panic!("one source: {copy:?}") };
+        match flags.first().map(|flag| flag.as_str()) {
+            None => assert!(project.join(source).exists(), "{source}"),
+            Some("--from=build") => assert!(run.contains(&format!(" {source}")), "{run} makes no {source}"),
+            Some("--from=hookgate") => checkout = Some(to.clone()),
+            Some(flag) => panic!("{flag} is not known"),
+        }
+    }
+    assert!(run.contains(&format!(",target={workdir}/target ")), "{run}");
+    let program = all("ENTRYPOINT")[0].join(" ");
+    assert!(all("COPY").iter().any(|copy| program == format!("[\"{}\"]", copy.last().unwrap())), "{program}");
+    let rust = all("ARG").concat();
+    assert_eq!(rust, [format!("RUST={}", env!("CARGO_PKG_RUST_VERSION"))]);
+
+    let Some(sdk) = sdk else { return assert_eq!(checkout, None) };
+    assert!(read(project.join("Cargo.toml")).contains(&format!("hookgate-sdk = {{ path = \"{sdk}\" }}")));
+    let found = Path::new(workdir).join(sdk).components().fold(PathBuf::new(), |mut path, component| {
+        if component == Component::ParentDir {
+            path.pop()
+        } else {
+            path.push(component);
+            true
+        };
+        path
+    });
+    assert_eq!(found, Path::new(&checkout.unwrap()).join("sdk/rust"));
+}
