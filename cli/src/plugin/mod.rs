@@ -5,7 +5,7 @@ use clap::{Subcommand, ValueEnum};
 
 use hookgate_audit_log::AuditLog;
 use hookgate_sdk::{Plugin, ServeError};
-use hookgate_tenant_auth::TenantAuth;
+use hookgate_tenant_auth::{TenantAuth, TenantQuota};
 
 use crate::{Exit, process_ops, registry};
 use hookgate::telemetry;
@@ -102,8 +102,11 @@ pub(super) enum PluginCommand {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Name {
-    /// Which tools a tenant may use, by its `allowed_tools` and `blocked_tools`; at before_tool_call.
+    /// Which operators and tools a tenant may use; at before_llm_request and before_tool_call.
     TenantAuth,
+    /// How many tokens and requests a tenant may use, counted in the gateway's storage; at before_llm_request,
+    /// after_tool_result and before_response.
+    TenantQuota,
     /// Writes who did what, with which result, as JSON lines to `path` or standard output; at all four points.
     AuditLog,
 }
@@ -124,6 +127,7 @@ pub(super) async fn run(command: PluginCommand) -> Exit {
     };
     match name {
         Name::TenantAuth => serve::<TenantAuth>(&listen).await,
+        Name::TenantQuota => serve::<TenantQuota>(&listen).await,
         Name::AuditLog => serve::<AuditLog>(&listen).await,
     }
 }

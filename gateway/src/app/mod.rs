@@ -241,6 +241,9 @@ impl App {
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         let (asks, writes) = (self.asks.0.clone(), lifecycle.writes.clone());
         let operators = Admin::new(overview, self.operations(), asks, writes, lifecycle.ended.clone());
+        if let Some(host) = &self.host {
+            host.prepare().await;
+        }
         let host_socket = self.serve_plugins(host_ports, health_service.clone(), &lifecycle);
         let edge = AdminEdge::new(operators, health_service, lifecycle.to_the_end());
         let admin_socket = local.map(|(listener, file)| {

@@ -11,12 +11,11 @@ use crate::{
     config::{
         auth::Issuer,
         egress_policy::{Egress, Secrets},
-        model::{
-            Drain, Limits, Observers, Server, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant,
-        },
+        model::{Drain, Limits, Observers, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant},
         plugin::{Binding, Plugin},
         problem::item,
         schema::{self, Schema},
+        server::Server,
     },
     json::pointer::{self, child},
 };

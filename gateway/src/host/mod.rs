@@ -114,6 +114,11 @@ impl HostServices {
         Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES)).add_service(tokens)
     }
 
+    /// Reads the signing keys. Called before the first plugin is dialled.
+    pub async fn prepare(&self) {
+        self.keys.prepare().await;
+    }
+
     /// Keeps the signing keys current and deletes expired entries, until `ended`.
     pub async fn follow(self: Arc<Self>, ended: CancellationToken) {
         let work = async { tokio::join!(self.keys.follow(), self.delete_expired()) };

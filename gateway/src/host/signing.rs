@@ -58,16 +58,23 @@ impl KeyRing {
         KeyRing { data, keys: ArcSwapOption::empty(), asked: Mutex::new(None) }
     }
 
+    /// Reads the keys, so that the first plugins get tokens. A failure is logged, and [`KeyRing::follow`] tries again.
+    pub(super) async fn prepare(&self) {
+        if let Err(error) = self.refresh().await {
+            tracing::warn!(%error, "the keys for plugins' tokens can't be read");
+        }
+    }
+
     /// Keeps the keys current, and makes a new one when the newest is too old.
     pub(super) async fn follow(&self) {
-        let mut was_read = true;
+        let mut was_read = self.keys.load().is_some();
         loop {
+            tokio::time::sleep(if was_read { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
             let refreshed = self.refresh().await;
             if let (Err(error), true) = (&refreshed, was_read) {
                 tracing::warn!(%error, "the keys for plugins' tokens can't be read");
             }
             was_read = refreshed.is_ok();
-            tokio::time::sleep(if was_read { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
         }
     }
 

@@ -88,7 +88,7 @@ impl PreparedConfig {
         InitializeRequest {
             config: self.json.clone(),
             config_digest: self.digest.as_ref().into(),
-            capabilities: plugin.granted().map(|grant| grant.as_str().into()).collect(),
+            capabilities: self.granted(plugin),
             gateway_instance_id: shared.instance_id.as_ref().into(),
             host_endpoint: host.and_then(|host| host.endpoint(is_local)).unwrap_or_default().into(),
             host_token: host
@@ -96,6 +96,15 @@ impl PreparedConfig {
                 .unwrap_or_default(),
             limits: Some(limits(shared)),
         }
+    }
+
+    /// The grants of the entry, and for a built-in plugin those that it asks for.
+    fn granted(&self, plugin: &config::Plugin) -> Vec<String> {
+        let mut granted: Vec<String> = plugin.grants.iter().map(|grant| grant.as_str().into()).collect();
+        granted.extend(
+            self.capabilities.iter().filter(|name| !granted.contains(name)).cloned().collect::<Vec<_>>(),
+        );
+        granted
     }
 
     /// A plugin's text as shown to people, without resolved secrets.

@@ -21,7 +21,7 @@ pub type Answer<Patch> = Result<Reply<Patch>, PluginError>;
 ///
 /// One value of the type serves all calls with the same configuration, many at a time. While a
 /// configuration changes, several values exist side by side. State that must survive a restart or be shared
-/// between processes belongs into the [`Storage`].
+/// between processes belongs in the [`Storage`].
 ///
 /// The four point methods answer "continue" unless written; only those that [`Plugin::points`] lists are called.
 /// Write them as `async fn`.

@@ -1,7 +1,7 @@
 //! Checks of where plugins reach the gateway's storage.
 
 use super::{ConfigChecker, plugins::socket_flaw};
-use crate::config::model::Server;
+use crate::config::server::Server;
 
 impl ConfigChecker<'_> {
     pub(super) fn host(&mut self, server: &Server) {
@@ -51,7 +51,10 @@ fn is_http_url(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::fixtures::problems;
+    use crate::config::{
+        fixtures::{AUTH, problems, served},
+        load::from_text,
+    };
 
     #[test]
     fn a_host_port_needs_a_database_and_an_address_that_plugins_can_reach() {
@@ -69,16 +72,18 @@ mod tests {
                 "/server/host_endpoint",
             ),
         ] {
-            let text = format!("server: {{ {server} }}\n{store}");
-            assert_eq!(problems(&text), [at], "{text}");
+            let text = format!("{AUTH}server: {{ {server} }}\n{store}");
+            let found = problems(&text);
+            let pointers: Vec<_> = found.iter().map(|located| &*located.problem.pointer).collect();
+            assert_eq!(pointers, [at], "{text}");
         }
         for server in [
             "host_addr: \"127.0.0.1:9092\"",
             "host_addr: \"0.0.0.0:9092\", host_endpoint: \"https://hookgate.agents:9092\"",
             "host_socket: /run/hookgate/host.sock",
         ] {
-            let text = format!("server: {{ {server} }}\n{store}");
-            assert!(problems(&text).is_empty(), "{text}");
+            let text = format!("{AUTH}server: {{ {server} }}\n{store}");
+            assert!(from_text("f.yaml".into(), &served(&text), []).is_ok(), "{text}");
         }
     }
 }

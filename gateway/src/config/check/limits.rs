@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{ConfigChecker, socket_flaw};
 use crate::{
     config::{
-        model::Server,
         plugin::{Breaker, Health, PluginLimits},
+        server::Server,
         units::{Size, Span},
     },
     json::pointer::child,

@@ -17,8 +17,17 @@ use crate::{
 };
 
 /// The plugins built into the gateway.
-const BUILTINS: &[&str] =
-    &["content-policy", "output-validate", "redact", "response-sanitizer", "secrets", "tool-policy"];
+const BUILTINS: &[&str] = &[
+    "circuit-breaker",
+    "content-policy",
+    "loop-detect",
+    "output-validate",
+    "rate-limit",
+    "redact",
+    "response-sanitizer",
+    "secrets",
+    "tool-policy",
+];
 
 /// Longest path of a Unix socket, in bytes (`sun_path` without its NUL).
 const MAX_SOCKET_PATH: usize = 107;

@@ -135,7 +135,7 @@ fn endpoints_are_unix_sockets_or_urls_of_a_port() {
         "`content-polcy` is not built in",
         "did you mean `content-policy`?",
     );
-    let remedy = "write `content-policy`, `output-validate`, `redact`, `response-sanitizer`, `secrets` or `tool-policy`";
+    let remedy = "write `circuit-breaker`, `content-policy`, `loop-detect`, `output-validate`, `rate-limit`, `redact`, `response-sanitizer`, `secrets` or `tool-policy`";
     plugin("name: p, builtin: x", "`x` is not built in", remedy);
 }
 

@@ -74,10 +74,7 @@ async fn storage_without_a_database_is_refused_with_the_key_to_set() {
         .binding("quota", 1)
         .start()
         .await;
-    let refused = gateway
-        .log()
-        .wait_for(|line| line.field("event") == Some(&json!("plugin.capability_overreach")))
-        .await;
+    let refused = gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.refused"))).await;
     let said = format!("{refused:?}");
     assert!(said.contains("set `store`"), "{said}");
     let answer = gateway.http(&token("acme")).call(POINT, json!({ "tool_name": "t", "args": {} })).await;
@@ -91,10 +88,7 @@ async fn storage_without_a_listener_is_refused_with_the_keys_to_set() {
     let setup = support::stored_at(&url, folder.path(), &[]);
     let members = json!({ "grants": STORAGE, "required": false });
     let gateway = setup.plugin_with(&plugin, &members).binding("quota", 1).start().await;
-    let refused = gateway
-        .log()
-        .wait_for(|line| line.field("event") == Some(&json!("plugin.capability_overreach")))
-        .await;
+    let refused = gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.refused"))).await;
     let said = format!("{refused:?}");
     assert!(said.contains("set `server.host_addr` or `server.host_socket`"), "{said}");
 }

@@ -11,4 +11,5 @@ mod reference_page;
 mod refused_config;
 mod run;
 mod secrets;
+mod stored;
 mod tool_policy;
