@@ -173,7 +173,8 @@ pub trait PluginData: Send + Sync {
     /// Deletes at most `most` entries that have expired, and returns how many.
     async fn delete_expired(&self, now_ms: i64, most: usize) -> Result<u64, StoreError>;
 
-    /// Deletes all data of a plugin, for every tenant, and returns how many entries.
+    /// Deletes all data of a plugin, for every tenant, and returns how many entries. Not atomic: others see some entries
+    /// before the last is gone, and what is written meanwhile may stay.
     async fn delete_plugin(&self, plugin: &str) -> Result<u64, StoreError>;
 
     /// The two newest keys, the newest first.
