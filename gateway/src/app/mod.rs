@@ -241,10 +241,7 @@ impl App {
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         let (asks, writes) = (self.asks.0.clone(), lifecycle.writes.clone());
         let operators = Admin::new(overview, self.operations(), asks, writes, lifecycle.ended.clone());
-        if let Some(host) = &self.host {
-            host.prepare().await;
-        }
-        let host_socket = self.serve_plugins(host_ports, health_service.clone(), &lifecycle);
+        let host_socket = self.serve_plugins(host_ports, health_service.clone(), &lifecycle).await;
         let edge = AdminEdge::new(operators, health_service, lifecycle.to_the_end());
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
@@ -299,13 +296,14 @@ impl App {
     }
 
     /// Serves the host ports until the end: plugins may still write when they are shut down.
-    fn serve_plugins(
+    async fn serve_plugins(
         &self,
         ports: HostPorts,
         health: HealthServer<impl Health>,
         lifecycle: &ShutdownPhases,
     ) -> Option<SocketFile> {
         let host = self.host.as_ref()?;
+        host.prepare().await;
         if let Some(address) = ports.address() {
             host.bound_to(address);
         }

@@ -18,8 +18,6 @@ const RESTART_KEYS: &[(&str, KeyComparison)] = &[
     ("server.host_socket", |a, b| a.server.host_socket == b.server.host_socket),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
     ("server.workers", |a, b| a.server.workers == b.server.workers),
-    ("limits.storage_entries", |a, b| a.limits.storage_entries == b.limits.storage_entries),
-    ("limits.storage_bytes", |a, b| a.limits.storage_bytes == b.limits.storage_bytes),
     ("drain", |a, b| a.drain == b.drain),
     ("store", |a, b| a.store == b.store),
     ("log", |a, b| a.log == b.log),

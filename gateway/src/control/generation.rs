@@ -248,7 +248,7 @@ impl RuntimeBuilder {
     ) -> ConfigSnapshot {
         let Generation { basis, keys, statuses, .. } = generation;
         if let Some(host) = &self.host {
-            host.grants().update(&config);
+            host.apply(&config);
         }
         let routes = Routes {
             table,

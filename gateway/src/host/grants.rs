@@ -8,7 +8,7 @@ use hookgate_proto::Capability;
 use crate::config::Config;
 
 /// The grants of the active configuration, by plugin.
-pub struct GrantTable(ArcSwap<BTreeMap<String, Vec<Capability>>>);
+pub(super) struct GrantTable(ArcSwap<BTreeMap<String, Vec<Capability>>>);
 
 impl GrantTable {
     pub(super) fn new(config: &Config) -> Self {
@@ -16,7 +16,7 @@ impl GrantTable {
     }
 
     /// Takes over the grants of a configuration that became active.
-    pub fn update(&self, config: &Config) {
+    pub(super) fn update(&self, config: &Config) {
         self.0.store(grants(config).into());
     }
 

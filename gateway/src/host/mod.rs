@@ -21,8 +21,8 @@ use std::{
 
 use tonic::service::Routes;
 
-pub use self::grants::GrantTable;
 use self::{
+    grants::GrantTable,
     quota::QuotaCheck,
     signing::KeyRing,
     storage::StorageServer,
@@ -60,7 +60,7 @@ pub struct HostServices {
     data: Arc<dyn PluginData>,
     keys: KeyRing,
     quota: QuotaCheck,
-    grants: Arc<GrantTable>,
+    grants: GrantTable,
     endpoints: HostEndpoints,
     telemetry: Telemetry,
 }
@@ -89,7 +89,7 @@ impl HostServices {
         Arc::new(HostServices {
             keys: KeyRing::new(Arc::clone(&data)),
             quota: QuotaCheck::new(&config.limits),
-            grants: Arc::new(GrantTable::new(config)),
+            grants: GrantTable::new(config),
             endpoints: HostEndpoints::new(&config.server),
             data,
             telemetry,
@@ -102,9 +102,10 @@ impl HostServices {
         remote.get_or_init(|| format!("{scheme}://{address}"));
     }
 
-    /// What plugins are granted now. Whoever publishes a configuration updates it.
-    pub fn grants(&self) -> &Arc<GrantTable> {
-        &self.grants
+    /// Takes over the grants and limits of a configuration that became active.
+    pub fn apply(&self, config: &config::Config) {
+        self.grants.update(config);
+        self.quota.update(&config.limits);
     }
 
     /// The gRPC services, for a listener or for plugins of this process.

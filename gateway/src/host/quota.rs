@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -32,15 +33,19 @@ struct UsageReading {
 }
 
 pub(super) struct QuotaCheck {
-    max: DataUsage,
+    max: ArcSwap<DataUsage>,
     /// Held for a look-up, never across an `await`.
     readings: Mutex<HashMap<DataScope, UsageReading>>,
 }
 
 impl QuotaCheck {
     pub(super) fn new(limits: &config::Limits) -> Self {
-        let max = DataUsage { entries: limits.storage_entries as u64, bytes: limits.storage_bytes.0 };
-        QuotaCheck { max, readings: Mutex::default() }
+        QuotaCheck { max: ArcSwap::from_pointee(quota(limits)), readings: Mutex::default() }
+    }
+
+    /// Takes over the limits of a configuration that became active.
+    pub(super) fn update(&self, limits: &config::Limits) {
+        self.max.store(quota(limits).into());
     }
 
     /// Whether `operations` have room.
@@ -72,7 +77,7 @@ impl QuotaCheck {
         if growth == DataUsage::default() || self.has_room(reading, growth) {
             return Ok(());
         }
-        let DataUsage { entries, bytes } = self.max;
+        let DataUsage { entries, bytes } = **self.max.load();
         Err(error::quota_full(&if reading.entries + growth.entries > entries {
             format!("{entries} entries (`limits.storage_entries`)")
         } else {
@@ -83,7 +88,8 @@ impl QuotaCheck {
     fn has_room(&self, usage: DataUsage, growth: DataUsage) -> bool {
         let entries = usage.entries.saturating_add(growth.entries);
         let bytes = usage.bytes.saturating_add(growth.bytes);
-        entries <= self.max.entries && bytes <= self.max.bytes
+        let max = self.max.load();
+        entries <= max.entries && bytes <= max.bytes
     }
 
     /// Counts what was written.
@@ -121,6 +127,10 @@ impl QuotaCheck {
     fn readings(&self) -> MutexGuard<'_, HashMap<DataScope, UsageReading>> {
         self.readings.lock().expect("no holder of this lock panics")
     }
+}
+
+fn quota(limits: &config::Limits) -> DataUsage {
+    DataUsage { entries: limits.storage_entries as u64, bytes: limits.storage_bytes.0 }
 }
 
 /// What `operations` add at most.

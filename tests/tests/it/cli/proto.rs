@@ -6,10 +6,11 @@ use hookgate_tests::repository;
 
 use crate::cli::support::Folder;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "buf.yaml",
     "hookgate/admin/v1/admin.proto",
     "hookgate/gateway/v1/gateway.proto",
+    "hookgate/host/v1/host.proto",
     "hookgate/plugin/v1/plugin.proto",
     "hookgate/types/v1/types.proto",
 ];

@@ -305,7 +305,10 @@ fn pods_are_replaced_for_what_waits_for_a_restart() {
         mark(&values)
     };
     assert_ne!(applied(true), applied(false), "store.apply_file");
-    assert_eq!(tried, keys_that_change("restart"));
+    // The chart opens no host port: built-in plugins need none.
+    let set_by_the_chart =
+        keys_that_change("restart").into_iter().filter(|key| !key.starts_with("server.host_"));
+    assert_eq!(tried, set_by_the_chart.collect());
     // The admin port opens with the first issuer that has an admin audience.
     assert_ne!(mark(&values("/config/auth/issuers/0/admin_audience", &json!("admin"))), before);
 }

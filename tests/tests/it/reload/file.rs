@@ -284,8 +284,9 @@ async fn every_key_that_the_docs_call_a_restart_s_is_named_when_it_changes() {
     let ca = Ca::new();
     let files = ca.pair(&["localhost"]).files();
     let cases = at_restart(files.members(&json!({ "client_ca_file": ca.file() })));
-    // TLS counts as a whole.
-    let tried = documented.iter().filter(|key| !key.starts_with("server.tls."));
+    // TLS counts as a whole, and the host port needs a store.
+    let is_other = |key: &&str| key.starts_with("server.tls.") || key.starts_with("server.host_");
+    let tried = documented.iter().filter(|key| !is_other(key));
     assert!(tried.eq(cases.iter().map(|(key, ..)| key).collect::<BTreeSet<_>>()), "{documented:?}");
 
     let gateway = acme().start().await;
@@ -297,5 +298,23 @@ async fn every_key_that_the_docs_call_a_restart_s_is_named_when_it_changes() {
         let said = configuration(&gateway).await;
         assert_eq!((&said["restart_required"], &said["rejected"]), (&json!([named]), &Value::Null), "{key}");
         assert_eq!(call(&gateway, "acme").await, (200, json!(revision)), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_where_plugins_find_their_storage_wait_for_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("data.db").display());
+    let stored = || acme().store(&url, folder.path()).set("/server/host_addr", "127.0.0.1:0");
+    let gateway = stored().start().await;
+    for (key, value) in [
+        ("host_addr", json!("127.0.0.1:1")),
+        ("host_endpoint", json!("http://hookgate.agents:9092")),
+        ("host_socket", json!("/nowhere/host.sock")),
+    ] {
+        gateway.reload(&stored().set(&format!("/server/{key}"), value));
+        let named = json!(format!("server.{key}"));
+        gateway.log().wait_for(|line| line.field("keys").is_some_and(|keys| *keys == named)).await;
+        assert_eq!(configuration(&gateway).await["restart_required"], json!([named]), "{key}");
     }
 }
