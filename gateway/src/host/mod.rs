@@ -1,7 +1,7 @@
 //! What the gateway offers to plugins, `hookgate.host.v1` (docs/protocol.md, section 2): storage in the registry's
 //! database, and the tokens that give access to it.
 //!
-//! A token alone decides whose data a request reaches ([`token`]); requests name keys only. Knows nothing of chains:
+//! A token alone decides whose data a request reaches; requests name keys only. Knows nothing of chains:
 //! [`crate::upstream`] asks for tokens through [`HostAccess`].
 
 mod error;

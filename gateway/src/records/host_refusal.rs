@@ -13,6 +13,6 @@ impl Telemetry {
         let of_plugin = plugin.map(|plugin| KeyValue::new(PLUGIN, plugin.to_owned()));
         let attributes: Vec<_> = of_plugin.into_iter().chain([KeyValue::new(REASON, reason)]).collect();
         self.0.instruments.host_refusals.add(1, &attributes);
-        tracing::warn!(event = "host.refused", reason, plugin, "a plugin's request for its data was refused");
+        tracing::info!(event = "host.refused", reason, plugin, "a plugin's request for its data was refused");
     }
 }
