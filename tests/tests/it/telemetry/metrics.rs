@@ -8,6 +8,10 @@ use std::{
 };
 
 use hookgate::telemetry::names::{InstrumentKind, METRICS, Metric, TENANT};
+use hookgate_proto::{
+    host::v1::{PutRequest, storage_service_client::StorageServiceClient},
+    plugin::v1::DescribeResponse,
+};
 use hookgate_tests::{
     agent::{HttpAgent, path},
     ca::Ca,
@@ -93,7 +97,8 @@ pub(crate) struct Eventful {
 pub(crate) async fn eventful() -> Eventful {
     let gate = Gate::closed();
     let named = FakePlugin::named;
-    let advisor = named("advisor").at(POINT, Act::cancel("X", "would")).start().await;
+    let reads = |manifest: &mut DescribeResponse| manifest.capabilities = vec!["storage:read".into()];
+    let advisor = named("advisor").manifest(reads).at(POINT, Act::cancel("X", "would")).start().await;
     let broken = named("broken").at(POINT, Act::no_verdict()).start_tls(&Ca::new()).await;
     let slow = named("slow").at(POINT, Act::hang()).start().await;
     let guard = named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start_unix().await;
@@ -103,7 +108,7 @@ pub(crate) async fn eventful() -> Eventful {
         "tenants": ["globex"],
     });
     let gateway = tenants()
-        .plugin(&advisor)
+        .plugin_with(&advisor, &json!({ "grants": ["storage:read"] }))
         .plugin_without_breaker(&broken)
         .plugin_without_breaker(&slow)
         .plugin(&guard)
@@ -121,7 +126,7 @@ pub(crate) async fn eventful() -> Eventful {
         .set("/telemetry/tenant_labels", json!(["acme", "globex"]));
     let folder = tempfile::tempdir().expect("there is room");
     let database = format!("sqlite:{}", folder.path().join("hookgate.db").display());
-    let gateway = gateway.store(&database, folder.path());
+    let gateway = gateway.store(&database, folder.path()).set("/server/host_addr", "127.0.0.1:0");
     let gateway = with_issuer(gateway, &issuer).start().await;
     let (acme, globex) = (gateway.http(&token("acme")), gateway.http(&token("globex")));
     for _ in 0..12 {
@@ -140,8 +145,20 @@ pub(crate) async fn eventful() -> Eventful {
     grpc.before_tool_call(hookgate_proto::gateway::v1::BeforeToolCallRequest::default())
         .await
         .expect_err("it has no payload");
+    write_without_permission(&advisor).await;
     gate.open();
     Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer], _folder: folder }
+}
+
+/// Writes as a plugin that may only read.
+async fn write_without_permission(plugin: &FakePlugin) {
+    let endpoint = plugin.initialized().pop().expect("it was initialised").host_endpoint;
+    let token = plugin.seen().pop().expect("it was called").call.host_token;
+    let mut client = StorageServiceClient::connect(endpoint).await.expect("the host port is open");
+    let mut request = tonic::Request::new(PutRequest { key: "k".into(), ..Default::default() });
+    let header = format!("Bearer {token}").parse().expect("a header");
+    request.metadata_mut().insert("authorization", header);
+    client.put(request).await.expect_err("it may not write");
 }
 
 /// Adds an issuer whose keys are fetched.
