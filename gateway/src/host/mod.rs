@@ -48,8 +48,6 @@ const CALL_TOKEN_GRACE: Duration = Duration::from_secs(5);
 const PLUGIN_TOKEN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often expired entries are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Most expired entries that one statement deletes.
-const MAX_EXPIRED_BATCH: usize = 1000;
 /// What a counter counts as, in bytes.
 const COUNTER_BYTES: u64 = 8;
 /// Largest request: 32 values of 64 KiB, with their keys.
@@ -84,7 +82,7 @@ impl HostEndpoints {
 }
 
 impl HostServices {
-    /// The services over `data`. Nothing is read before [`HostServices::follow`].
+    /// The services over `data`. Nothing is read before [`HostServices::prepare`].
     pub fn new(config: &config::Config, data: Arc<dyn PluginData>, telemetry: Telemetry) -> Arc<Self> {
         Arc::new(HostServices {
             keys: KeyRing::new(Arc::clone(&data)),
@@ -129,15 +127,9 @@ impl HostServices {
     async fn delete_expired(&self) {
         loop {
             tokio::time::sleep(EXPIRY_INTERVAL).await;
-            loop {
-                match self.data.delete_expired(now_ms(), MAX_EXPIRED_BATCH).await {
-                    Ok(deleted) if deleted >= MAX_EXPIRED_BATCH as u64 => {}
-                    Ok(_) => break,
-                    Err(error) => {
-                        tracing::debug!(%error, "expired entries of plugins could not be deleted");
-                        break;
-                    }
-                }
+            // The store deletes them in small batches.
+            if let Err(error) = self.data.delete_expired(now_ms(), usize::MAX).await {
+                tracing::debug!(%error, "expired entries of plugins could not be deleted");
             }
         }
     }

@@ -150,7 +150,7 @@ fn size(operation: &DataOperation) -> DataUsage {
     DataUsage { entries: 1, bytes: operation.key().len() as u64 + content }
 }
 
-/// What `operations` add to what is there now.
+/// By how much `operations` grow the existing entries, and how many they create.
 async fn exact_growth(
     data: &dyn PluginData,
     scope: &DataScope,
