@@ -58,7 +58,7 @@ impl HostPorts {
         let socket = file.as_ref().map(|file| tracing::field::display(file.path().display()));
         let address = address.map(tracing::field::display);
         if address.is_some() || socket.is_some() {
-            tracing::info!(host_addr = address, host_socket = socket, "plugins reach their storage here");
+            tracing::info!(host_addr = address, host_socket = socket, "plugins reach the host services here");
         }
         file
     }

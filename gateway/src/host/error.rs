@@ -1,6 +1,6 @@
 //! What a plugin is answered when its request fails. Every status has an `ErrorInfo` of the domain `hookgate`.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -63,6 +63,14 @@ pub(super) fn quota_full(what: &str) -> Status {
         "QUOTA_FULL",
         format!("the plugin's data for the tenant would exceed {what}"),
     )
+}
+
+/// A plugin emits more than `limit` events per second; after `wait` one more is taken.
+pub(super) fn rate_limited(limit: u32, wait: Duration) -> Status {
+    let message = format!("the plugin emits more than {limit} events per second; this one was dropped");
+    let mut details = ErrorDetails::with_error_info("RATE_LIMITED", DOMAIN, HashMap::new());
+    details.set_retry_info(Some(wait));
+    Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
 /// The database's message may name hosts and files, so it is logged and not answered.

@@ -1,13 +1,16 @@
 //! What the gateway offers to plugins, `hookgate.host.v1` (docs/protocol.md, section 2): storage in the registry's
-//! database, and the tokens that give access to it.
+//! database, lines in the log, events for operators, and the tokens that give access to them.
 //!
-//! A token alone decides whose data a request reaches; requests name keys only. Knows nothing of chains:
+//! A token alone decides whose data a request reaches and whose name a line bears; requests name keys only. Knows nothing of chains:
 //! [`crate::upstream`] asks for tokens through [`HostAccess`].
 
+mod attributes;
 mod error;
 mod grants;
+mod log_service;
 mod operation;
 mod quota;
+mod rate_limit;
 mod signing;
 mod storage;
 mod token;
@@ -23,7 +26,9 @@ use tonic::service::Routes;
 
 use self::{
     grants::GrantTable,
+    log_service::{EventServer, LogServer},
     quota::QuotaCheck,
+    rate_limit::RateLimit,
     signing::KeyRing,
     storage::StorageServer,
     token::{Refusal, TokenClaims},
@@ -37,7 +42,10 @@ use crate::{
 };
 use hookgate_proto::{
     Capability,
-    host::v1::{storage_service_server::StorageServiceServer, token_service_server::TokenServiceServer},
+    host::v1::{
+        event_service_server::EventServiceServer, log_service_server::LogServiceServer,
+        storage_service_server::StorageServiceServer, token_service_server::TokenServiceServer,
+    },
 };
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +58,9 @@ const PLUGIN_TOKEN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// What a counter counts as, in bytes.
 const COUNTER_BYTES: u64 = 8;
+/// How many log lines, and how many events, a plugin may write per second.
+const MAX_LINES_PER_SECOND: u32 = 1000;
+const MAX_EVENTS_PER_SECOND: u32 = 100;
 /// Largest request: 32 values of 64 KiB, with their keys.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
@@ -59,6 +70,8 @@ pub struct HostServices {
     keys: KeyRing,
     quota: QuotaCheck,
     grants: GrantTable,
+    log_limit: RateLimit,
+    event_limit: RateLimit,
     endpoints: HostEndpoints,
     telemetry: Telemetry,
 }
@@ -88,6 +101,8 @@ impl HostServices {
             keys: KeyRing::new(Arc::clone(&data)),
             quota: QuotaCheck::new(&config.limits),
             grants: GrantTable::new(config),
+            log_limit: RateLimit::new(MAX_LINES_PER_SECOND),
+            event_limit: RateLimit::new(MAX_EVENTS_PER_SECOND),
             endpoints: HostEndpoints::new(&config.server),
             data,
             telemetry,
@@ -104,13 +119,18 @@ impl HostServices {
     pub fn apply(&self, config: &config::Config) {
         self.grants.update(config);
         self.quota.update(&config.limits);
+        for limit in [&self.log_limit, &self.event_limit] {
+            limit.retain(|plugin| self.grants.knows(plugin));
+        }
     }
 
     /// The gRPC services, for a listener or for plugins of this process.
     pub fn routes(self: &Arc<Self>) -> Routes {
         let storage = StorageServiceServer::new(StorageServer::new(Arc::clone(self)));
-        let tokens = TokenServiceServer::new(TokenServer::new(Arc::clone(self)));
-        Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES)).add_service(tokens)
+        Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES))
+            .add_service(LogServiceServer::new(LogServer::new(Arc::clone(self))))
+            .add_service(EventServiceServer::new(EventServer::new(Arc::clone(self))))
+            .add_service(TokenServiceServer::new(TokenServer::new(Arc::clone(self))))
     }
 
     /// Reads the signing keys. Called before the first plugin is dialled.
@@ -140,17 +160,17 @@ impl HostServices {
         metadata: &tonic::metadata::MetadataMap,
         capability: Option<Capability>,
     ) -> Result<TokenClaims, tonic::Status> {
-        let refused = match token::bearer(metadata) {
-            Ok(token) => match self.keys.verify(token).await {
-                Ok(claims) => match self.refusal(&claims, capability) {
-                    None => return Ok(claims),
-                    Some(refusal) => (refusal, Some(claims.plugin)),
-                },
-                Err(refusal) => (refusal, None),
+        let claims = match token::bearer(metadata) {
+            Ok(token) => self.keys.verify(token).await,
+            Err(refusal) => Err(refusal),
+        };
+        let (refusal, plugin) = match claims {
+            Ok(claims) => match self.refusal(&claims, capability) {
+                None => return Ok(claims),
+                Some(refusal) => (refusal, Some(claims.plugin)),
             },
             Err(refusal) => (refusal, None),
         };
-        let (refusal, plugin) = refused;
         self.telemetry.record_host_refusal(refusal.as_str(), plugin.as_deref());
         Err(error::refused(refusal))
     }

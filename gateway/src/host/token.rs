@@ -60,6 +60,10 @@ impl TokenClaims {
         self.capabilities.iter().any(|name| name == capability.as_str())
     }
 
+    pub(super) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     /// The capabilities by name.
     pub(super) fn capabilities(&self) -> &[String] {
         &self.capabilities

@@ -1,4 +1,4 @@
-//! Counts and logs requests of plugins for their data that were refused because of their token.
+//! Counts and logs requests of plugins to the host services that were refused because of their token.
 
 use opentelemetry::KeyValue;
 
@@ -13,6 +13,11 @@ impl Telemetry {
         let of_plugin = plugin.map(|plugin| KeyValue::new(PLUGIN, plugin.to_owned()));
         let attributes: Vec<_> = of_plugin.into_iter().chain([KeyValue::new(REASON, reason)]).collect();
         self.0.instruments.host_refusals.add(1, &attributes);
-        tracing::info!(event = "host.refused", reason, plugin, "a plugin's request for its data was refused");
+        tracing::info!(
+            event = "host.refused",
+            reason,
+            plugin,
+            "a plugin's request to the host services was refused"
+        );
     }
 }

@@ -6,3 +6,4 @@ pub mod host_refusal;
 pub mod invocation;
 pub mod log_line;
 pub mod observer;
+pub mod plugin_output;

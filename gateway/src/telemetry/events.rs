@@ -1,5 +1,5 @@
 //! Recent events of this process: every log line that has the field `event`, whatever `log.level` is. They
-//! are kept in two bounded rings that followers read (docs/decisions/0029).
+//! are kept in three bounded rings that followers read (docs/decisions/0029).
 //!
 //! Writers never wait for readers: a follower is a position in the rings, and one that is too slow misses
 //! events. This module knows nothing of HTTP, or of who may see what.
@@ -19,8 +19,11 @@ use crate::{
     telemetry::json_fields::{JsonFields, quoted},
 };
 
-/// Capacity of the ring for events of single calls, and of the ring for all others. They are separate so that
-/// a tenant whose calls are all blocked doesn't push out the event of a lost plugin.
+/// The event that a plugin emitted itself. Its `name` is the plugin's.
+pub const EMITTED: &str = "plugin.emitted";
+/// Capacity of each ring: for events of single calls, for those that plugins emit, and for all others. They are
+/// separate so that neither a tenant whose calls are all blocked nor a plugin that emits much pushes out the event of a
+/// lost plugin.
 pub const MAX_KEPT_EVENTS: usize = 1000;
 /// Capacity of each ring in bytes of text.
 const MAX_KEPT_BYTES: usize = 4 << 20;
@@ -37,8 +40,8 @@ pub struct Event {
     pub level: Level,
     /// The event's name, such as `plugin.connected`.
     pub name: String,
-    /// The tenant whose call the event is about.
-    tenant: Option<Arc<str>>,
+    /// Whose share of the ring it takes: the tenant whose call it is about, or the plugin that emitted it.
+    owner: Option<Arc<str>>,
     /// The line's members as JSON, joined by commas.
     text: String,
     /// The members' names, and where each ends in `text`.
@@ -62,31 +65,37 @@ impl Event {
         member.is_some_and(|(_, member)| member == format!("{}:{}", quoted(name), quoted(value)))
     }
 
-    /// Whether the event is about one call or request.
-    fn is_of_a_call(&self) -> bool {
-        self.ends.iter().any(|(name, _)| *name == "request_id")
+    /// The index of the ring that keeps it.
+    fn ring(&self) -> usize {
+        let is_of_a_call = || self.ends.iter().any(|(name, _)| *name == "request_id");
+        match &*self.name {
+            EMITTED => 1,
+            _ if is_of_a_call() => 0,
+            _ => 2,
+        }
     }
 
     fn from_log_line(line: &tracing::Event<'_>) -> Option<Self> {
         let (text, ends) = JsonFields::from_event(line).ok()?.into_parts();
         let level = *line.metadata().level();
-        let mut event = Event { id: 0, level, name: String::new(), tenant: None, text, ends };
+        let mut event = Event { id: 0, level, name: String::new(), owner: None, text, ends };
         let (_, name) = event.members().find(|(name, _)| *name == "event")?;
         event.name = serde_json::from_str(name.strip_prefix("\"event\":")?).ok()?;
-        let tenant = event.members().find(|(name, _)| *name == "tenant").map(|(_, tenant)| Arc::from(tenant));
-        event.tenant = tenant;
+        let owner = if event.name == EMITTED { "plugin" } else { "tenant" };
+        let owner = event.members().find(|(name, _)| *name == owner).map(|(_, owner)| Arc::from(owner));
+        event.owner = owner;
         Some(event)
     }
 }
 
-/// The last events of one kind. A full ring drops the oldest event of the tenant with the most, so that a
+/// The last events of one kind. A full ring drops the oldest event of the owner with the most, so that a
 /// tenant whose calls are all blocked pushes out its own.
 #[derive(Debug, Default)]
 struct EventRing {
     /// Events with their sequence numbers, counted from the start of the process.
     events: VecDeque<(u64, Arc<Event>)>,
-    /// Number and bytes of each tenant's events.
-    tenants: HashMap<Option<Arc<str>>, (usize, usize)>,
+    /// Number and bytes of each owner's events.
+    owners: HashMap<Option<Arc<str>>, (usize, usize)>,
     bytes: usize,
     /// The total number of events so far.
     end: u64,
@@ -97,8 +106,8 @@ struct EventRing {
 impl EventRing {
     fn push(&mut self, event: Arc<Event>) {
         let bytes = event.text.len();
-        let of_tenant = self.tenants.entry(event.tenant.clone()).or_default();
-        *of_tenant = (of_tenant.0 + 1, of_tenant.1 + bytes);
+        let of_owner = self.owners.entry(event.owner.clone()).or_default();
+        *of_owner = (of_owner.0 + 1, of_owner.1 + bytes);
         self.bytes += bytes;
         self.events.push_back((self.end, event));
         self.end += 1;
@@ -110,16 +119,16 @@ impl EventRing {
     fn remove_oldest_of_largest(&mut self) {
         let by_count = self.events.len() > MAX_KEPT_EVENTS;
         let size = |&(count, bytes): &(usize, usize)| if by_count { count } else { bytes };
-        let largest = self.tenants.iter().max_by_key(|(_, of_tenant)| size(of_tenant));
-        let largest = largest.map(|(tenant, _)| tenant.clone()).unwrap_or_default();
-        let oldest = self.events.iter().position(|(_, event)| event.tenant == largest);
+        let largest = self.owners.iter().max_by_key(|(_, of_owner)| size(of_owner));
+        let largest = largest.map(|(owner, _)| owner.clone()).unwrap_or_default();
+        let oldest = self.events.iter().position(|(_, event)| event.owner == largest);
         let Some((_, gone)) = self.events.remove(oldest.unwrap_or_default()) else { return };
         self.bytes -= gone.text.len();
         self.last_gone = self.last_gone.max(gone.id);
-        if let Some(of_tenant) = self.tenants.get_mut(&gone.tenant) {
-            *of_tenant = (of_tenant.0 - 1, of_tenant.1 - gone.text.len());
-            if of_tenant.0 == 0 {
-                self.tenants.remove(&gone.tenant);
+        if let Some(of_owner) = self.owners.get_mut(&gone.owner) {
+            *of_owner = (of_owner.0 - 1, of_owner.1 - gone.text.len());
+            if of_owner.0 == 0 {
+                self.owners.remove(&gone.owner);
             }
         }
     }
@@ -142,14 +151,14 @@ impl EventRing {
 
 #[derive(Debug, Default)]
 struct EventBuffer {
-    /// Events of single calls, and all others.
-    rings: [EventRing; 2],
+    /// Events of single calls, those that plugins emitted, and all others.
+    rings: [EventRing; 3],
     last: u64,
 }
 
 /// A reader's position in each ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventCursor([u64; 2]);
+pub struct EventCursor([u64; 3]);
 
 /// The result of a read.
 #[derive(Debug, Default)]
@@ -180,7 +189,7 @@ impl Events {
     }
 
     fn add(&self, mut event: Event) {
-        let ring = usize::from(!event.is_of_a_call());
+        let ring = event.ring();
         {
             let mut kept = self.lock_buffer();
             event.id = micros(SystemTime::now()).max(kept.last + 1);

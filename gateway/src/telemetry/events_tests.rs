@@ -15,11 +15,11 @@ fn all(events: &Events) -> Vec<Arc<Event>> {
 
 fn of_a_call(number: u64) -> Event {
     let (text, ends) = ("\"request_id\":1".to_owned(), vec![("request_id", 14)]);
-    Event { id: 0, level: Level::INFO, name: format!("decision.{number}"), tenant: None, text, ends }
+    Event { id: 0, level: Level::INFO, name: format!("decision.{number}"), owner: None, text, ends }
 }
 
 fn of_a_tenant(tenant: &str, number: u64) -> Event {
-    Event { tenant: Some(tenant.into()), ..of_a_call(number) }
+    Event { owner: Some(tenant.into()), ..of_a_call(number) }
 }
 
 fn of_a_plugin(text: usize) -> Event {
@@ -27,7 +27,7 @@ fn of_a_plugin(text: usize) -> Event {
         id: 0,
         level: Level::INFO,
         name: "plugin.x".into(),
-        tenant: None,
+        owner: None,
         text: "x".repeat(text),
         ends: Vec::new(),
     }
@@ -87,8 +87,8 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
     assert!(second.events.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!(place, events.end());
     // After a dropped event something is missing; after a kept event nothing is.
-    assert_eq!(events.after(first.events[0].id), (EventCursor([5, 1]), true));
-    assert_eq!(events.after(first.events[1].id), (EventCursor([6, 1]), false));
+    assert_eq!(events.after(first.events[0].id), (EventCursor([5, 0, 1]), true));
+    assert_eq!(events.after(first.events[1].id), (EventCursor([6, 0, 1]), false));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_tenant_evicts_only_its_own_entries() {
     }
     events.add(of_a_tenant("quiet", 3));
     let EventBatch { events: kept, missed } = events.read(&mut place, usize::MAX);
-    let quiet: Vec<_> = kept.iter().filter(|event| event.tenant.as_deref() == Some("quiet")).collect();
+    let quiet: Vec<_> = kept.iter().filter(|event| event.owner.as_deref() == Some("quiet")).collect();
     assert_eq!(
         quiet.iter().map(|event| &*event.name).collect::<Vec<_>>(),
         [0, 1, 2, 3].map(|n| format!("decision.{n}"))
@@ -113,6 +113,28 @@ fn a_tenant_evicts_only_its_own_entries() {
     assert_eq!((place, events.read(&mut place.clone(), usize::MAX).missed), (events.end(), 0));
     // After the quiet tenant's third event some were dropped, after its last event none.
     assert!(events.after(quiet[2].id).1 && !events.after(quiet[3].id).1);
+}
+
+#[test]
+fn a_plugin_that_emits_much_evicts_only_its_own_events() {
+    let events = recorded(|| {
+        tracing::info!(event = "plugin.connected", plugin = "guard", "connected");
+        tracing::info!(event = "decision.block", request_id = "r", tenant = "acme", "blocked");
+        tracing::info!(event = EMITTED, plugin = "quiet", name = "one", "one");
+        for _ in 0..MAX_KEPT_EVENTS * 2 {
+            tracing::info!(
+                event = EMITTED,
+                plugin = "noisy",
+                name = "many",
+                request_id = "r",
+                tenant = "acme",
+                "many"
+            );
+        }
+    });
+    let kept = all(&events);
+    assert_eq!(kept.len(), MAX_KEPT_EVENTS + 2);
+    assert_eq!(kept.iter().filter(|event| event.says("plugin", "noisy")).count(), MAX_KEPT_EVENTS - 1);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) struct Instruments {
     pub(crate) auth_failures: Counter<u64>,
     pub(crate) budget_exhausted: Counter<u64>,
     pub(crate) host_refusals: Counter<u64>,
+    pub(crate) host_dropped: Counter<u64>,
 }
 
 impl Instruments {
@@ -51,6 +52,7 @@ impl Instruments {
             auth_failures: counter(&names::AUTH_FAILURES),
             budget_exhausted: counter(&names::BUDGET_EXHAUSTED),
             host_refusals: counter(&names::HOST_REFUSALS),
+            host_dropped: counter(&names::HOST_DROPPED),
         }
     }
 }

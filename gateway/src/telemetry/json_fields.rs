@@ -12,8 +12,8 @@ use tracing_subscriber::fmt::{
 use super::value::{MAX_LINE_BYTES, bounded, displayed, escaped_json};
 
 /// Fields that hold JSON, which is written unquoted. Their producers bound their size. Only
-/// [`crate::records::log_line`] writes them.
-pub(super) const JSON_FIELD_NAMES: &[&str] = &["steps", "notices"];
+/// [`crate::records::log_line`] and [`crate::records::plugin_output`] write them.
+pub(super) const JSON_FIELD_NAMES: &[&str] = &["steps", "notices", "attributes"];
 /// Lists the fields that didn't fit.
 const LEFT_OUT_FIELD: &str = "left_out";
 /// Space reserved for that list.

@@ -28,6 +28,7 @@ pub const DECISION: &str = "hookgate.decision";
 pub const ISSUER: &str = "hookgate.issuer";
 pub const MODE: &str = "hookgate.mode";
 pub const OUTCOME: &str = "hookgate.outcome";
+pub const OUTPUT: &str = "hookgate.output";
 pub const PLUGIN: &str = "hookgate.plugin.name";
 pub const POINT: &str = "hookgate.point";
 pub const REASON: &str = "hookgate.reason";
@@ -286,10 +287,15 @@ pub const AUTH_FAILURES: Metric = counter("hookgate.auth.failures", "{call}", &[
     "rising `signature` or `issuer`: a possible attack; `keys_unavailable`: the issuer can't be reached",
 );
 pub const HOST_REFUSALS: Metric = counter("hookgate.host.refusals", "{call}", &[PLUGIN, REASON]).says(
-    "Requests of plugins for their data that were refused because of their token: `missing`, `invalid`, `expired`, \
+    "Requests of plugins to the host services that were refused because of their token: `missing`, `invalid`, `expired`, \
      `capability`, `unregistered`, or `keys_unavailable` (the store could not be read yet). Without a valid token the \
      plugin is unknown.",
     "`invalid`: somebody forges tokens; `expired`: a plugin works on after its call",
+);
+pub const HOST_DROPPED: Metric = counter("hookgate.host.dropped", "{record}", &[PLUGIN, OUTPUT]).says(
+    "Log lines (`log`) and events (`event`) of plugins that were dropped, because the plugin wrote more than the gateway \
+     takes per second.",
+    "any: a plugin writes too much",
 );
 pub const IN_FLIGHT: Metric =
     gauge("hookgate.in_flight", "{call}", &[]).says("Calls in flight.", "near `limits.in_flight`");
@@ -387,6 +393,7 @@ pub const METRICS: &[&Metric] = &[
     &BUDGET_EXHAUSTED,
     &AUTH_FAILURES,
     &HOST_REFUSALS,
+    &HOST_DROPPED,
     &IN_FLIGHT,
     &READY,
     &PLUGIN_CALL,

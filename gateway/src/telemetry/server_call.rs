@@ -30,7 +30,7 @@ const KNOWN_ROUTES: [&str; 6] = [
 ];
 
 /// Full gRPC method names of the extension points and of the services for plugins.
-const KNOWN_METHODS: [&str; 12] = [
+const KNOWN_METHODS: [&str; 14] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
@@ -42,6 +42,8 @@ const KNOWN_METHODS: [&str; 12] = [
     "hookgate.host.v1.StorageService/Delete",
     "hookgate.host.v1.StorageService/Add",
     "hookgate.host.v1.StorageService/Transact",
+    "hookgate.host.v1.LogService/WriteLog",
+    "hookgate.host.v1.EventService/EmitEvent",
     "hookgate.host.v1.TokenService/RenewToken",
 ];
 

@@ -22,20 +22,20 @@ pub trait HostAccess: Send + Sync {
     /// The URL for a plugin that is on a Unix socket (`is_local`), or for another one. `None` if no listener is open.
     fn endpoint(&self, is_local: bool) -> Option<&str>;
 
-    /// A token for the plugin's own data. Empty if none can be signed yet.
+    /// A token for the plugin outside of calls. Empty if none can be signed yet.
     fn plugin_token(&self, plugin: &str, capabilities: &[String]) -> String;
 
     /// A token for one call. Empty if none can be signed yet.
     fn call_token(&self, call: &CallTokenRequest<'_>) -> String;
 }
 
-/// What stands behind the capabilities for storage.
+/// What stands behind plugins' capabilities.
 #[derive(Clone, Default)]
 pub enum HostOffer {
     /// Nothing, but plugins may ask for them: a plugin is only tried.
     #[default]
     Untested,
-    /// There is no database for plugins' data.
+    /// There is no database for plugins' data and for the keys of their tokens.
     NoStore,
     Services(Arc<dyn HostAccess>),
 }
@@ -54,27 +54,27 @@ impl HostOffer {
     /// The services, if the plugin with these capabilities has a use for them.
     pub(super) fn services(&self, capabilities: &[String]) -> Option<&dyn HostAccess> {
         match self {
-            HostOffer::Services(services) if capabilities.iter().any(|name| is_storage(name)) => {
+            HostOffer::Services(services) if capabilities.iter().any(|name| is_offered(name)) => {
                 Some(&**services)
             }
             _ => None,
         }
     }
 
-    /// What the configuration lacks for a plugin that wants storage. `is_builtin` plugins need no listener.
+    /// What the configuration lacks for a plugin that wants any of them. `is_builtin` plugins need no listener.
     pub(super) fn lacks(&self, is_builtin: bool) -> Option<&'static str> {
         match self {
             HostOffer::Untested => None,
-            HostOffer::NoStore => Some("the gateway has no database for it: set `store`"),
+            HostOffer::NoStore => Some("the gateway has no database: set `store`"),
             HostOffer::Services(services) if !is_builtin && services.endpoint(true).is_none() => {
-                Some("plugins can't reach it: set `server.host_addr` or `server.host_socket`")
+                Some("plugins can't reach its services: set `server.host_addr` or `server.host_socket`")
             }
             HostOffer::Services(_) => None,
         }
     }
 }
 
-/// Whether a capability is one for storage.
-pub(super) fn is_storage(capability: &str) -> bool {
-    [Capability::StorageRead, Capability::StorageWrite].iter().any(|storage| storage.as_str() == capability)
+/// Whether a service stands behind the capability.
+pub(super) fn is_offered(capability: &str) -> bool {
+    Capability::from_name(capability).is_some()
 }

@@ -22,7 +22,7 @@ use crate::{
         consent::{Wants, consented},
         control_call,
         dial_error::DialErrorKind,
-        host_access::{HostOffer, is_storage},
+        host_access::{HostOffer, is_offered},
         initialize::PreparedConfig,
         refusal::{Refusal, RefusalDetail},
         state::Why,
@@ -187,10 +187,9 @@ fn capabilities(
     host: &HostOffer,
 ) -> Result<BTreeSet<Capability>, DescribeError> {
     let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
-    let lacks =
-        host.lacks(registered.builtin.is_some()).filter(|_| wanted.iter().any(|name| is_storage(name)));
-    if let Some(lack) = lacks {
-        return overreach(before, format!("the plugin wants storage, and {lack}"));
+    let offered = wanted.iter().find(|name| is_offered(name));
+    if let (Some(name), Some(lack)) = (offered, host.lacks(registered.builtin.is_some())) {
+        return overreach(before, format!("the plugin wants `{name}`, and {lack}"));
     }
     let asks = registered.needs_consent();
     let may_have = |name: &str| {

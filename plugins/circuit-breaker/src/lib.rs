@@ -9,8 +9,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel,
-    Capability, Context, Host, InitError, NoConfig, Notice, Offer, Period, Plugin, Point, Reply,
-    StorageError,
+    Capability, Context, Host, HostError, InitError, NoConfig, Notice, Offer, Period, Plugin, Point, Reply,
     storage::{Delete, key_part},
 };
 use schemars::JsonSchema;
@@ -72,7 +71,7 @@ impl ToolKeys {
 }
 
 impl CircuitBreaker {
-    async fn record_failure(ctx: &Context, rule: &BreakerRule, keys: ToolKeys) -> Result<(), StorageError> {
+    async fn record_failure(ctx: &Context, rule: &BreakerRule, keys: ToolKeys) -> Result<(), HostError> {
         let storage = ctx.storage();
         let failures = storage.add(keys.failures, 1).window(DAY).await?;
         if failures.counter() >= i64::from(rule.failures) {
@@ -83,7 +82,7 @@ impl CircuitBreaker {
     }
 
     /// Most successes follow a success, so they only read.
-    async fn record_success(ctx: &Context, keys: ToolKeys) -> Result<(), StorageError> {
+    async fn record_success(ctx: &Context, keys: ToolKeys) -> Result<(), HostError> {
         let storage = ctx.storage();
         if storage.get_many([&keys.failures, &keys.open]).await?.is_empty() {
             return Ok(());

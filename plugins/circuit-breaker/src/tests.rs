@@ -1,13 +1,13 @@
 use hookgate_sdk::{
     StatusCode,
-    harness::{TestPlugin, TestStorage},
+    harness::{TestHost, TestPlugin},
 };
 use serde_json::Value;
 
 use super::*;
 
-async fn start(storage: &TestStorage, config: Value) -> TestPlugin<CircuitBreaker> {
-    let plugin = TestPlugin::<CircuitBreaker>::start_with_storage(&NoConfig {}, storage).await.unwrap();
+async fn start(storage: &TestHost, config: Value) -> TestPlugin<CircuitBreaker> {
+    let plugin = TestPlugin::<CircuitBreaker>::start_with_host(&NoConfig {}, storage).await.unwrap();
     plugin.with_tenant_config(&config).unwrap()
 }
 
@@ -38,7 +38,7 @@ async fn fail(plugin: &TestPlugin<CircuitBreaker>, tool: &str, times: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_paused_after_five_failures_in_a_row_for_all_replicas() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let (one, two) = (start(&storage, json!({})).await, start(&storage, json!({})).await);
     fail(&one, "t", 4).await;
     assert!(passes(&two, "t").await);
@@ -59,7 +59,7 @@ async fn a_tool_is_paused_after_five_failures_in_a_row_for_all_replicas() {
 
 #[tokio::test(start_paused = true)]
 async fn after_the_pause_one_failure_pauses_again_and_one_success_closes() {
-    let plugin = start(&TestStorage::new(), json!({ "failures": 2, "cooldown": "5s" })).await;
+    let plugin = start(&TestHost::new(), json!({ "failures": 2, "cooldown": "5s" })).await;
     fail(&plugin, "t", 2).await;
     tokio::time::advance(Duration::from_secs(5)).await;
     assert!(passes(&plugin, "t").await);
@@ -74,7 +74,7 @@ async fn after_the_pause_one_failure_pauses_again_and_one_success_closes() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_another_day_do_not_count() {
-    let plugin = start(&TestStorage::new(), json!({ "failures": 2 })).await;
+    let plugin = start(&TestHost::new(), json!({ "failures": 2 })).await;
     fail(&plugin, "t", 1).await;
     tokio::time::advance(DAY).await;
     fail(&plugin, "t", 1).await;
@@ -94,7 +94,7 @@ async fn a_result_that_says_it_is_an_error_is_a_failure() {
         ("null", false),
         ("", false),
     ] {
-        let plugin = start(&TestStorage::new(), json!({ "failures": 1 })).await;
+        let plugin = start(&TestHost::new(), json!({ "failures": 1 })).await;
         report(&plugin, "t\n", true, result).await;
         assert_eq!(passes(&plugin, "t\n").await, !is_failure, "{result}");
     }
@@ -102,7 +102,7 @@ async fn a_result_that_says_it_is_an_error_is_a_failure() {
 
 #[tokio::test]
 async fn a_storage_that_does_not_answer_lets_nothing_pass() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let plugin = start(&storage, json!({})).await;
     storage.set_available(false);
     let call = plugin.before_tool_call(BeforeToolCallPayload::default()).await.err();
@@ -122,7 +122,7 @@ async fn a_mistake_in_the_settings_is_named() {
         (json!({ "cooldown": "0ms" }), "`cooldown`: expected 1 ms to 366 days"),
         (json!({ "cooldown": 30 }), "field `cooldown`"),
     ] {
-        let plugin = start(&TestStorage::new(), config).await;
+        let plugin = start(&TestHost::new(), config).await;
         let status = plugin.before_tool_call(BeforeToolCallPayload::default()).await.unwrap_err();
         assert_eq!(status.code(), StatusCode::InvalidArgument);
         assert!(status.message().contains(expected), "{}", status.message());

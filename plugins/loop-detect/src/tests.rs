@@ -1,13 +1,13 @@
 use hookgate_sdk::{
     StatusCode,
-    harness::{TestPlugin, TestStorage},
+    harness::{TestHost, TestPlugin},
 };
 use serde_json::Value;
 
 use super::*;
 
-async fn start(storage: &TestStorage, config: Value) -> TestPlugin<LoopDetect> {
-    let plugin = TestPlugin::<LoopDetect>::start_with_storage(&NoConfig {}, storage).await.unwrap();
+async fn start(storage: &TestHost, config: Value) -> TestPlugin<LoopDetect> {
+    let plugin = TestPlugin::<LoopDetect>::start_with_host(&NoConfig {}, storage).await.unwrap();
     plugin.with_tenant_config(&config).unwrap()
 }
 
@@ -27,7 +27,7 @@ async fn passes(plugin: &TestPlugin<LoopDetect>, tool: &str, args: &str) -> bool
 
 #[tokio::test(start_paused = true)]
 async fn the_same_call_is_made_three_times_in_a_run_by_all_replicas_and_no_more() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let one = in_run(&start(&storage, json!({})).await, "r");
     let two = in_run(&start(&storage, json!({})).await, "r");
     assert!(passes(&one, "t", r#"{"a":1,"b":2}"#).await);
@@ -47,7 +47,7 @@ async fn the_same_call_is_made_three_times_in_a_run_by_all_replicas_and_no_more(
 
 #[tokio::test(start_paused = true)]
 async fn runs_and_sessions_do_not_trip_each_other() {
-    let plugin = start(&TestStorage::new(), json!({ "max_repeats": 1 })).await;
+    let plugin = start(&TestHost::new(), json!({ "max_repeats": 1 })).await;
     let session = |id: &str| plugin.with_context(|context| context.session_id = Some(id.to_owned()));
     let (one, two) = (session("a"), session("b"));
     for caller in [&one, &two, &in_run(&one, "a"), &in_run(&one, "b"), &one.with_tenant("other")] {
@@ -60,7 +60,7 @@ async fn runs_and_sessions_do_not_trip_each_other() {
 
 #[tokio::test]
 async fn a_call_without_run_and_session_is_not_judged() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     storage.set_available(false);
     let plugin = start(&storage, json!({ "max_repeats": 1 })).await;
     for _ in 0..5 {
@@ -70,7 +70,7 @@ async fn a_call_without_run_and_session_is_not_judged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_may_set_repeats_and_window() {
-    let plugin = start(&TestStorage::new(), json!({ "max_repeats": 1, "window": "30s" })).await;
+    let plugin = start(&TestHost::new(), json!({ "max_repeats": 1, "window": "30s" })).await;
     let plugin = in_run(&plugin, "r");
     assert!(passes(&plugin, "t", "1").await);
     tokio::time::advance(Duration::from_secs(29)).await;
@@ -82,7 +82,7 @@ async fn a_tenant_may_set_repeats_and_window() {
 
 #[tokio::test]
 async fn a_storage_that_does_not_answer_lets_nothing_pass() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let plugin = in_run(&start(&storage, json!({})).await, "r");
     storage.set_available(false);
     let call = BeforeToolCallPayload { tool_name: "t".to_owned(), ..Default::default() };
@@ -97,7 +97,7 @@ async fn a_mistake_in_the_settings_is_named() {
         (json!({ "window": "0s" }), "`window`: expected 1 ms to 366 days"),
         (json!({ "window": "8785h" }), "`window`: expected 1 ms to 366 days"),
     ] {
-        let plugin = start(&TestStorage::new(), config).await;
+        let plugin = start(&TestHost::new(), config).await;
         let status = plugin.before_tool_call(BeforeToolCallPayload::default()).await.unwrap_err();
         assert_eq!(status.code(), StatusCode::InvalidArgument);
         assert!(status.message().contains(expected), "{}", status.message());

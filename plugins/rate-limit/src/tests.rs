@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use hookgate_sdk::{
     StatusCode,
-    harness::{TestPlugin, TestStorage},
+    harness::{TestHost, TestPlugin},
 };
 use serde_json::Value;
 
 use super::*;
 
-async fn start(storage: &TestStorage, limits: Value) -> TestPlugin<RateLimit> {
-    let plugin = TestPlugin::<RateLimit>::start_with_storage(&NoConfig {}, storage).await.unwrap();
+async fn start(storage: &TestHost, limits: Value) -> TestPlugin<RateLimit> {
+    let plugin = TestPlugin::<RateLimit>::start_with_host(&NoConfig {}, storage).await.unwrap();
     plugin.with_tenant_config(&json!({ "limits": limits })).unwrap()
 }
 
@@ -24,7 +24,7 @@ async fn passes(plugin: &TestPlugin<RateLimit>, tool: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_tenant_are_limited_for_all_replicas_until_the_window_ends() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let limits = json!([{ "requests": 2, "per": "minute" }]);
     let (one, two) = (start(&storage, limits.clone()).await, start(&storage, limits).await);
     tokio::time::advance(Duration::from_millis(58_500)).await;
@@ -43,7 +43,7 @@ async fn calls_of_a_tenant_are_limited_for_all_replicas_until_the_window_ends() 
 #[tokio::test(start_paused = true)]
 async fn every_window_has_its_length() {
     for (per, seconds) in [("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400)] {
-        let plugin = start(&TestStorage::new(), json!([{ "requests": 1, "per": per }])).await;
+        let plugin = start(&TestHost::new(), json!([{ "requests": 1, "per": per }])).await;
         assert!(passes(&plugin, "a").await);
         tokio::time::advance(Duration::from_millis(seconds * 1000 - 1)).await;
         assert!(!passes(&plugin, "a").await, "{per}");
@@ -58,7 +58,7 @@ async fn a_refused_call_counts_for_no_limit() {
         { "requests": 3, "per": "day" },
         { "requests": 1, "per": "minute", "by": "tool" },
     ]);
-    let plugin = start(&TestStorage::new(), limits).await;
+    let plugin = start(&TestHost::new(), limits).await;
     assert!(passes(&plugin, "a").await);
     for _ in 0..10 {
         assert!(!passes(&plugin, "a").await);
@@ -70,7 +70,7 @@ async fn a_refused_call_counts_for_no_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_counts_by_operator_user_or_tool() {
     for by in ["operator", "user", "tool"] {
-        let plugin = start(&TestStorage::new(), json!([{ "requests": 1, "per": "hour", "by": by }])).await;
+        let plugin = start(&TestHost::new(), json!([{ "requests": 1, "per": "hour", "by": by }])).await;
         let with = |operator: &str, user: Option<&str>| {
             let user_id = user.map(str::to_owned);
             plugin.with_context(|context| {
@@ -91,7 +91,7 @@ async fn a_limit_counts_by_operator_user_or_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn every_point_has_its_own_counters() {
-    let plugin = start(&TestStorage::new(), json!([{ "requests": 1, "per": "day", "by": "tool" }])).await;
+    let plugin = start(&TestHost::new(), json!([{ "requests": 1, "per": "day", "by": "tool" }])).await;
     for passes in [true, false] {
         let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
         let call = call(&plugin, "t").await;
@@ -105,7 +105,7 @@ async fn every_point_has_its_own_counters() {
 
 #[tokio::test]
 async fn without_limits_the_storage_is_not_asked() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     storage.set_available(false);
     let plugin = start(&storage, json!([])).await;
     assert!(passes(&plugin, "a").await);
@@ -113,7 +113,7 @@ async fn without_limits_the_storage_is_not_asked() {
 
 #[tokio::test]
 async fn a_storage_that_does_not_answer_lets_nothing_pass() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let plugin = start(&storage, json!([{ "requests": 1, "per": "day" }])).await;
     storage.set_available(false);
     let call = plugin.before_tool_call(BeforeToolCallPayload::default()).await;
@@ -131,7 +131,7 @@ async fn a_mistake_in_the_limits_is_named() {
             "`limits[1]`: another limit has the same `per` and `by`",
         ),
     ] {
-        let plugin = start(&TestStorage::new(), limits).await;
+        let plugin = start(&TestHost::new(), limits).await;
         let status = plugin.before_tool_call(BeforeToolCallPayload::default()).await.unwrap_err();
         assert_eq!(status.code(), StatusCode::InvalidArgument);
         assert!(status.message().contains(expected), "{}", status.message());

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-    BeforeResponsePatch, BeforeResponsePayload, Cancel, Capability, Context, Host, InitError, NoConfig,
-    Offer, Plugin, Point, Reply, StorageError,
+    BeforeResponsePatch, BeforeResponsePayload, Cancel, Capability, Context, Host, HostError, InitError,
+    NoConfig, Offer, Plugin, Point, Reply,
     storage::{Add, TransactResult, key_part},
 };
 use schemars::JsonSchema;
@@ -46,7 +46,7 @@ pub struct TenantQuota;
 
 impl TenantQuota {
     /// Adds to the day's total of the tenant and of the operator.
-    async fn record(ctx: &Context, what: &str, amount: u64) -> Result<(), StorageError> {
+    async fn record(ctx: &Context, what: &str, amount: u64) -> Result<(), HostError> {
         let amount = i64::try_from(amount.min(MAX_COUNTER)).unwrap_or(i64::MAX);
         let operator = format!("{what}/operator/{}", key_part(ctx.operator()));
         let totals = [what, &operator].map(|key| Add::new(key, amount).window(DAY).into());

@@ -343,6 +343,100 @@ pub struct RenewTokenResponse {
     #[prost(uint64, tag = "2")]
     pub expires_in_ms: u64,
 }
+/// Lines for the gateway's log.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WriteLogRequest {
+    /// 1 to 100 lines. If one is invalid, none is written.
+    #[prost(message, repeated, tag = "1")]
+    pub records: ::prost::alloc::vec::Vec<LogRecord>,
+}
+/// A line for the gateway's log. Never put secrets or payloads into it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LogRecord {
+    /// How important it is.
+    #[prost(enumeration = "Severity", tag = "1")]
+    pub severity: i32,
+    /// Not empty. Cut at 8 KiB.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// At most 32. A name has 1 to 64 letters, digits, `_`, `-` or `.`; a value is cut at 1 KiB. Those that exceed 16 KiB
+    /// of JSON together are left out.
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub attributes: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// What became of the lines.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteLogResponse {
+    /// How many lines were dropped, the last ones: the plugin wrote more than 1,000 per second at this replica.
+    #[prost(uint32, tag = "1")]
+    pub dropped: u32,
+}
+/// An event. Never put secrets or payloads into it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EmitEventRequest {
+    /// What happened, such as `catalog.updated`: 1 to 128 lower-case letters, digits, `_` and `-`, in parts joined by dots.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// How important it is; not DEBUG.
+    #[prost(enumeration = "Severity", tag = "2")]
+    pub severity: i32,
+    /// A sentence for people, at most 1 KiB. May be empty.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// See LogRecord.attributes.
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub attributes: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// The event was emitted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EmitEventResponse {}
+/// How important a log line or an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Severity {
+    /// INFO.
+    Unspecified = 0,
+    /// For finding a mistake in the plugin. Not for events.
+    Debug = 1,
+    /// What happens normally.
+    Info = 2,
+    /// Somebody should look at it.
+    Warn = 3,
+    /// The plugin failed to do something.
+    Error = 4,
+}
+impl Severity {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SEVERITY_UNSPECIFIED",
+            Self::Debug => "SEVERITY_DEBUG",
+            Self::Info => "SEVERITY_INFO",
+            Self::Warn => "SEVERITY_WARN",
+            Self::Error => "SEVERITY_ERROR",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SEVERITY_UNSPECIFIED" => Some(Self::Unspecified),
+            "SEVERITY_DEBUG" => Some(Self::Debug),
+            "SEVERITY_INFO" => Some(Self::Info),
+            "SEVERITY_WARN" => Some(Self::Warn),
+            "SEVERITY_ERROR" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod storage_service_client {
     #![allow(
@@ -356,9 +450,10 @@ pub mod storage_service_client {
     use tonic::codegen::http::Uri;
     /// Data of the plugin. It is in the gateway's database, so all replicas share it and it survives restarts.
     ///
-    /// Send the token as `authorization: Bearer TOKEN`. A call's `host_token` gives access to the plugin's data for the
-    /// call's tenant, until 5 s after the call's deadline. The `host_token` of InitializeRequest gives access to the
-    /// plugin's own data, which belongs to no tenant. A token never gives access to data of another plugin or tenant.
+    /// Send the token as `authorization: Bearer TOKEN`, here and to the other services. A call's `host_token` gives access
+    /// to the plugin's data for the call's tenant, until 5 s after the call's deadline. The `host_token` of
+    /// InitializeRequest gives access to the plugin's own data, which belongs to no tenant. A token never gives access to
+    /// data of another plugin or tenant.
     ///
     /// Get, GetMany and List need the capability `storage:read`, the other methods `storage:write`.
     ///
@@ -664,9 +759,10 @@ pub mod storage_service_server {
     }
     /// Data of the plugin. It is in the gateway's database, so all replicas share it and it survives restarts.
     ///
-    /// Send the token as `authorization: Bearer TOKEN`. A call's `host_token` gives access to the plugin's data for the
-    /// call's tenant, until 5 s after the call's deadline. The `host_token` of InitializeRequest gives access to the
-    /// plugin's own data, which belongs to no tenant. A token never gives access to data of another plugin or tenant.
+    /// Send the token as `authorization: Bearer TOKEN`, here and to the other services. A call's `host_token` gives access
+    /// to the plugin's data for the call's tenant, until 5 s after the call's deadline. The `host_token` of
+    /// InitializeRequest gives access to the plugin's own data, which belongs to no tenant. A token never gives access to
+    /// data of another plugin or tenant.
     ///
     /// Get, GetMany and List need the capability `storage:read`, the other methods `storage:write`.
     ///
@@ -1100,6 +1196,622 @@ pub mod storage_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "hookgate.host.v1.StorageService";
     impl<T> tonic::server::NamedService for StorageServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod log_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Lines in the gateway's log. Needs the capability `log`; tokens and statuses are those of StorageService.
+    #[derive(Debug, Clone)]
+    pub struct LogServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl LogServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> LogServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> LogServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            LogServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Writes lines to the log, in their order. Each line names the plugin, and with a call's token its tenant and its
+        /// request id. `log.level` of the gateway applies.
+        pub async fn write_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteLogRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WriteLogResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.host.v1.LogService/WriteLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.host.v1.LogService", "WriteLog"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod log_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with LogServiceServer.
+    #[async_trait]
+    pub trait LogService: std::marker::Send + std::marker::Sync + 'static {
+        /// Writes lines to the log, in their order. Each line names the plugin, and with a call's token its tenant and its
+        /// request id. `log.level` of the gateway applies.
+        async fn write_log(
+            &self,
+            request: tonic::Request<super::WriteLogRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WriteLogResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Lines in the gateway's log. Needs the capability `log`; tokens and statuses are those of StorageService.
+    #[derive(Debug)]
+    pub struct LogServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> LogServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for LogServiceServer<T>
+    where
+        T: LogService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/hookgate.host.v1.LogService/WriteLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteLogSvc<T: LogService>(pub Arc<T>);
+                    impl<
+                        T: LogService,
+                    > tonic::server::UnaryService<super::WriteLogRequest>
+                    for WriteLogSvc<T> {
+                        type Response = super::WriteLogResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WriteLogRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LogService>::write_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for LogServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "hookgate.host.v1.LogService";
+    impl<T> tonic::server::NamedService for LogServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod event_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Events for the gateway's operators. Needs the capability `emit`; tokens and statuses are those of StorageService.
+    #[derive(Debug, Clone)]
+    pub struct EventServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl EventServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> EventServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> EventServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            EventServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Emits an event: a log line with the event `plugin.emitted`, also in `hookgate events` and
+        /// `GET /admin/v1/events`. It names the plugin, and with a call's token its tenant and its request id.
+        ///
+        /// At more than 100 events per second of a plugin at one replica: RESOURCE_EXHAUSTED with `RetryInfo`. The event is
+        /// dropped.
+        pub async fn emit_event(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EmitEventRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::EmitEventResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.host.v1.EventService/EmitEvent",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.host.v1.EventService", "EmitEvent"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod event_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with EventServiceServer.
+    #[async_trait]
+    pub trait EventService: std::marker::Send + std::marker::Sync + 'static {
+        /// Emits an event: a log line with the event `plugin.emitted`, also in `hookgate events` and
+        /// `GET /admin/v1/events`. It names the plugin, and with a call's token its tenant and its request id.
+        ///
+        /// At more than 100 events per second of a plugin at one replica: RESOURCE_EXHAUSTED with `RetryInfo`. The event is
+        /// dropped.
+        async fn emit_event(
+            &self,
+            request: tonic::Request<super::EmitEventRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::EmitEventResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Events for the gateway's operators. Needs the capability `emit`; tokens and statuses are those of StorageService.
+    #[derive(Debug)]
+    pub struct EventServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> EventServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for EventServiceServer<T>
+    where
+        T: EventService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/hookgate.host.v1.EventService/EmitEvent" => {
+                    #[allow(non_camel_case_types)]
+                    struct EmitEventSvc<T: EventService>(pub Arc<T>);
+                    impl<
+                        T: EventService,
+                    > tonic::server::UnaryService<super::EmitEventRequest>
+                    for EmitEventSvc<T> {
+                        type Response = super::EmitEventResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EmitEventRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as EventService>::emit_event(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EmitEventSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for EventServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "hookgate.host.v1.EventService";
+    impl<T> tonic::server::NamedService for EventServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -70,7 +70,7 @@ pub struct InitializeRequest {
     /// Size limits.
     #[prost(message, optional, tag = "6")]
     pub limits: ::core::option::Option<Limits>,
-    /// Gives access to the plugin's own data, for 24 h; TokenService renews it. A secret: never log it. Empty if
+    /// Gives access to the services outside of calls, for 24 h; TokenService renews it. A secret: never log it. Empty if
     /// `host_endpoint` is, or if the gateway can't sign tokens yet.
     #[prost(string, tag = "7")]
     pub host_token: ::prost::alloc::string::String,
@@ -139,7 +139,7 @@ pub struct Call {
     /// Set only for observers: how the chain ended.
     #[prost(message, optional, tag = "5")]
     pub chain_result: ::core::option::Option<ChainResult>,
-    /// Gives access to the plugin's data for the tenant (`hookgate.host.v1`), until 5 s after the call's deadline. A
+    /// Gives access to the gateway's services (`hookgate.host.v1`) for the tenant, until 5 s after the call's deadline. A
     /// secret: never log it. Empty where that of InitializeRequest is.
     #[prost(string, tag = "6")]
     pub host_token: ::prost::alloc::string::String,

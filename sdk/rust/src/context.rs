@@ -1,6 +1,10 @@
 //! The context of a call: the caller, the deadline and the trace. Immutable.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
@@ -8,8 +12,8 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult};
 
 use crate::{
-    Point, Storage,
-    host_service::{HostLinks, bearer},
+    Event, HostError, Log, Point, Storage,
+    host_service::{HostClient, HostLinks, bearer},
 };
 
 /// The context of a call: the caller, the deadline and the trace.
@@ -31,6 +35,8 @@ pub struct Context {
 struct HostAccess {
     links: Arc<HostLinks>,
     token: Option<AsciiMetadataValue>,
+    /// One for the call, so that its lines keep their order. Made when the first line is written.
+    log: OnceLock<Log>,
 }
 
 impl fmt::Debug for HostAccess {
@@ -42,7 +48,11 @@ impl fmt::Debug for HostAccess {
 impl Context {
     pub(crate) fn new(point: Point, call: &mut Call, metadata: &MetadataMap, links: Arc<HostLinks>) -> Self {
         Context {
-            host: HostAccess { links, token: bearer(&std::mem::take(&mut call.host_token)) },
+            host: HostAccess {
+                links,
+                token: bearer(&std::mem::take(&mut call.host_token)),
+                log: OnceLock::new(),
+            },
             point,
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
@@ -89,8 +99,27 @@ impl Context {
     /// The plugin's data for the call's tenant. It can be used until 5 s after the call's deadline; for work that goes
     /// on longer, use [`Host::storage`](crate::Host::storage).
     pub fn storage(&self) -> Storage {
-        let HostAccess { links, token } = self.host.clone();
-        Storage::for_call(links, token, self.deadline, self.forwarded.clone())
+        Storage::new(self.host_client())
+    }
+
+    /// Writes to the gateway's log, with the call's tenant and request id. It can be used until 5 s after the call's
+    /// deadline; for work that goes on longer, use [`Host::log`](crate::Host::log).
+    pub fn log(&self) -> &Log {
+        self.host.log.get_or_init(|| Log::new(&self.host_client()))
+    }
+
+    /// Emits an event for the gateway's operators, with the call's tenant and request id. The plugin lists
+    /// `Capability::Emit` in its `CAPABILITIES`.
+    ///
+    /// # Errors
+    /// See [`HostError`]; [`HostError::RateLimited`] if the plugin emits more than 100 events per second.
+    pub async fn emit(&self, event: Event) -> Result<(), HostError> {
+        event.emit(&self.host_client()).await
+    }
+
+    fn host_client(&self) -> HostClient {
+        let HostAccess { links, token, .. } = self.host.clone();
+        HostClient::for_call(links, token, self.deadline, self.forwarded.clone())
     }
 
     /// W3C trace context of the call, as received.

@@ -3,12 +3,12 @@
 
 use tonic::{Code, Status};
 
-use crate::StorageError;
+use crate::HostError;
 
 /// Why a plugin could not answer a call. The step fails, and its binding decides whether the chain stops.
 ///
-/// `?` converts any error into an internal one, except that an unavailable storage stays unavailable (see
-/// [`StorageError`]).
+/// `?` converts any error into an internal one, except that unavailable services of the gateway stay unavailable
+/// (see [`HostError`]).
 #[derive(Debug)]
 pub struct PluginError {
     code: Code,
@@ -58,16 +58,16 @@ impl<E: std::error::Error + 'static> From<E> for PluginError {
 }
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Code {
-    match StorageError::find(error) {
-        Some(storage) if storage.is_unavailable() => Code::Unavailable,
+    match HostError::find(error) {
+        Some(host) if host.is_unavailable() => Code::Unavailable,
         _ => Code::Internal,
     }
 }
 
 /// Why a plugin could not start with a configuration.
 ///
-/// `?` converts any error into one that doesn't blame the configuration. If the error is that the storage is
-/// unavailable (see [`StorageError`]), the gateway tries again.
+/// `?` converts any error into one that doesn't blame the configuration. If the error is that the
+/// gateway's services are unavailable (see [`HostError`]), the gateway tries again.
 #[derive(Debug)]
 pub struct InitError {
     code: Code,

@@ -19,11 +19,13 @@ mod call_span;
 mod config;
 mod context;
 mod error;
+mod event;
 pub mod harness;
 pub mod host;
 mod host_service;
 pub mod json;
 mod listen;
+mod log;
 mod period;
 mod plugin;
 mod reply;
@@ -39,6 +41,7 @@ pub use address::{Address, AddressError};
 pub use config::NoConfig;
 pub use context::Context;
 pub use error::{InitError, PluginError};
+pub use event::Event;
 pub use hookgate_proto as proto;
 pub use hookgate_proto::{
     Access, Capability, Offer, Point, SideEffects,
@@ -50,12 +53,13 @@ pub use hookgate_proto::{
     },
 };
 pub use host::{PluginHost, service, service_with_host};
-pub use host_service::HostService;
+pub use host_service::{HostError, HostService};
+pub use log::{Log, LogRecord};
 pub use period::Period;
 pub use plugin::{Answer, Host, Plugin};
 pub use reply::{Cancel, Notice, Reply, Verdict};
 pub use serve::{ServeError, Server, serve, stop_signal};
-pub use storage::{Storage, StorageError};
+pub use storage::Storage;
 pub use tonic::{Code as StatusCode, Status};
 
 /// Largest message that a plugin takes, in bytes: the largest request limit of a gateway (16 MiB) and the 1 MiB

@@ -11,7 +11,8 @@ use hookgate_proto::plugin::v1::{InitializeRequest, Limits};
 use crate::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Capability,
-    Context, InitError, Offer, PluginError, Reply, Storage, host_service::HostLinks,
+    Context, Event, HostError, InitError, Log, Offer, PluginError, Reply, Storage,
+    host_service::{HostClient, HostLinks},
 };
 
 /// A plugin's result at a point: a reply, or an error.
@@ -144,8 +145,25 @@ impl Host {
     /// [`Storage`] or this `Host` for background work: the SDK renews the token while the plugin runs. Data of a
     /// tenant is reached with [`Context::storage`].
     pub fn storage(&self) -> Storage {
+        Storage::new(self.client())
+    }
+
+    /// Writes to the gateway's log outside of calls. Keep the [`Log`], whose lines keep their order.
+    pub fn log(&self) -> Log {
+        Log::new(&self.client())
+    }
+
+    /// Emits an event for the gateway's operators outside of calls. Needs `Capability::Emit`.
+    ///
+    /// # Errors
+    /// See [`HostError`]; [`HostError::RateLimited`] if the plugin emits more than 100 events per second.
+    pub async fn emit(&self, event: Event) -> Result<(), HostError> {
+        event.emit(&self.client()).await
+    }
+
+    fn client(&self) -> HostClient {
         self.links.keep_tokens();
-        Storage::for_plugin(Arc::clone(&self.links))
+        HostClient::for_plugin(Arc::clone(&self.links))
     }
 
     /// The size limits of replies; 0 where the gateway did not say.

@@ -1,13 +1,13 @@
 use hookgate_sdk::{
     StatusCode, TokenUsage,
-    harness::{TestPlugin, TestStorage},
+    harness::{TestHost, TestPlugin},
 };
 use serde_json::Value;
 
 use super::*;
 
-async fn start(storage: &TestStorage, limits: Value) -> TestPlugin<TenantQuota> {
-    let plugin = TestPlugin::<TenantQuota>::start_with_storage(&NoConfig {}, storage).await.unwrap();
+async fn start(storage: &TestHost, limits: Value) -> TestPlugin<TenantQuota> {
+    let plugin = TestPlugin::<TenantQuota>::start_with_host(&NoConfig {}, storage).await.unwrap();
     plugin.with_tenant_config(&limits).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn details(reply: &Reply<BeforeLlmRequestPatch>) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_of_a_day_are_limited_for_all_replicas_until_the_next_day() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let limits = json!({ "daily_tokens": 1000 });
     let (one, two) = (start(&storage, limits.clone()).await, start(&storage, limits).await);
     use_tokens(&one, 400, 599).await;
@@ -56,7 +56,7 @@ async fn tokens_of_a_day_are_limited_for_all_replicas_until_the_next_day() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_minute_are_limited_until_the_next_minute() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let limits = json!({ "requests_per_minute": 2 });
     let (one, two) = (start(&storage, limits.clone()).await, start(&storage, limits).await);
     tokio::time::advance(Duration::from_secs(20)).await;
@@ -72,7 +72,7 @@ async fn requests_of_a_minute_are_limited_until_the_next_minute() {
 
 #[tokio::test]
 async fn a_request_that_the_tokens_block_does_not_count_as_a_request() {
-    let plugin = start(&TestStorage::new(), json!({ "daily_tokens": 10, "requests_per_minute": 1 })).await;
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": 10, "requests_per_minute": 1 })).await;
     use_tokens(&plugin, 10, 0).await;
     assert_eq!(details(&request(&plugin).await), json!({ "used": 10, "limit": 10 }));
     assert_eq!(counter(&plugin, "requests").await, None);
@@ -80,7 +80,7 @@ async fn a_request_that_the_tokens_block_does_not_count_as_a_request() {
 
 #[tokio::test]
 async fn without_limits_nothing_is_blocked_and_usage_is_recorded() {
-    let plugin = start(&TestStorage::new(), json!({})).await;
+    let plugin = start(&TestHost::new(), json!({})).await;
     for _ in 0..100 {
         assert!(!is_blocked(&plugin).await);
     }
@@ -108,9 +108,9 @@ async fn without_limits_nothing_is_blocked_and_usage_is_recorded() {
 
 #[tokio::test]
 async fn a_limit_of_zero_blocks_everything_and_a_huge_usage_breaks_nothing() {
-    let plugin = start(&TestStorage::new(), json!({ "daily_tokens": 0 })).await;
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": 0 })).await;
     assert!(is_blocked(&plugin).await);
-    let plugin = start(&TestStorage::new(), json!({ "daily_tokens": u64::MAX })).await;
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": u64::MAX })).await;
     use_tokens(&plugin, u64::MAX, u64::MAX).await;
     use_tokens(&plugin, 1, 1).await;
     assert_eq!(counter(&plugin, "tokens").await, Some(1 << 53));
@@ -119,7 +119,7 @@ async fn a_limit_of_zero_blocks_everything_and_a_huge_usage_breaks_nothing() {
 
 #[tokio::test]
 async fn a_storage_that_does_not_answer_lets_nothing_pass() {
-    let storage = TestStorage::new();
+    let storage = TestHost::new();
     let plugin = start(&storage, json!({ "daily_tokens": 1000, "requests_per_minute": 60 })).await;
     storage.set_available(false);
     let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.err();

@@ -1,4 +1,4 @@
-//! The entries of a [`TestStorage`](super::TestStorage): what the storage's methods do, without tokens and sizes.
+//! The entries of a [`TestHost`](super::TestHost): what the storage's methods do, without tokens and sizes.
 
 use std::{
     collections::{BTreeMap, HashMap},

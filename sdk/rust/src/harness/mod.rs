@@ -22,11 +22,12 @@
 //! # }
 //! ```
 //!
-//! The plugin gets a [`TestStorage`], an implementation of the gateway's storage in memory.
-//! [`TestPlugin::start_with_storage`] shares one among several plugins or replicas.
+//! The plugin gets a [`TestHost`], an implementation of the gateway's services in memory.
+//! [`TestPlugin::start_with_host`] shares one among several plugins or replicas.
 
 mod memory;
-mod storage;
+mod records;
+mod test_host;
 mod validation;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -40,7 +41,10 @@ use hookgate_proto::plugin::v1::{
     plugin_service_server::PluginServiceServer,
 };
 
-pub use self::storage::TestStorage;
+pub use self::{
+    records::{TestEvent, TestLogLine},
+    test_host::TestHost,
+};
 use crate::{
     Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Plugin,
@@ -57,7 +61,7 @@ const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 pub struct TestPlugin<P: Plugin> {
     client: PluginServiceClient<PluginServiceServer<PluginHost<P>>>,
     call: Call,
-    storage: TestStorage,
+    host: TestHost,
     time_left: Option<Duration>,
 }
 
@@ -66,32 +70,32 @@ impl<P: Plugin> Clone for TestPlugin<P> {
         TestPlugin {
             client: self.client.clone(),
             call: self.call.clone(),
-            storage: self.storage.clone(),
+            host: self.host.clone(),
             time_left: self.time_left,
         }
     }
 }
 
 impl<P: Plugin> TestPlugin<P> {
-    /// Checks the plugin's manifest, then starts the plugin with a plugin-level configuration and a new storage.
+    /// Checks the plugin's manifest, then starts the plugin with a plugin-level configuration and new services.
     ///
     /// # Errors
     /// FAILED_PRECONDITION if a gateway would reject the manifest; otherwise the plugin's error for the
     /// configuration.
     pub async fn start<C: Serialize + ?Sized>(config: &C) -> Result<Self, Status> {
-        Self::start_with_storage(config, &TestStorage::new()).await
+        Self::start_with_host(config, &TestHost::new()).await
     }
 
-    /// Like [`start`](Self::start), with this storage. Two plugins of the same type over one storage are like two
+    /// Like [`start`](Self::start), with these services. Two plugins of the same type over one `TestHost` are like two
     /// replicas.
     ///
     /// # Errors
     /// As of [`start`](Self::start).
-    pub async fn start_with_storage<C: Serialize + ?Sized>(
+    pub async fn start_with_host<C: Serialize + ?Sized>(
         config: &C,
-        storage: &TestStorage,
+        test_host: &TestHost,
     ) -> Result<Self, Status> {
-        let service = host::service_with_host::<P>(storage.host_service());
+        let service = host::service_with_host::<P>(test_host.host_service());
         let mut client = PluginServiceClient::new(service);
         let describe = wire::DescribeRequest { protocol_versions: vec![1], ..Default::default() };
         check(&client.describe(describe).await?.into_inner()).map_err(Status::failed_precondition)?;
@@ -103,7 +107,7 @@ impl<P: Plugin> TestPlugin<P> {
                 capabilities: P::CAPABILITIES.iter().map(|c| c.as_str().to_owned()).collect(),
                 gateway_instance_id: "test".to_owned(),
                 host_endpoint: String::new(),
-                host_token: storage.issue(P::NAME, None, P::CAPABILITIES),
+                host_token: test_host.issue(P::NAME, None, P::CAPABILITIES),
                 limits: Some(Limits {
                     max_call_bytes: 5 << 20,
                     max_reply_bytes: 4 << 20,
@@ -120,7 +124,7 @@ impl<P: Plugin> TestPlugin<P> {
             ..Default::default()
         };
         let call = Call { context: Some(context), config_digest: digest(&config), ..Default::default() };
-        Ok(TestPlugin { client, call, storage: storage.clone(), time_left: None })
+        Ok(TestPlugin { client, call, host: test_host.clone(), time_left: None })
     }
 
     /// Calls with this tenant-level configuration; the default is an empty object.
@@ -162,21 +166,21 @@ impl<P: Plugin> TestPlugin<P> {
         TestPlugin { time_left: Some(left), ..self.clone() }
     }
 
-    /// The storage that the plugin uses.
-    pub fn test_storage(&self) -> &TestStorage {
-        &self.storage
+    /// The gateway's services that the plugin uses.
+    pub fn test_host(&self) -> &TestHost {
+        &self.host
     }
 
     /// The plugin's data for the tenant, for the test to prepare or to read. It may read and write, whatever the
     /// plugin's capabilities are.
     pub fn storage(&self) -> Storage {
-        self.storage.storage_of(P::NAME, Some(self.tenant()))
+        self.host.storage_of(P::NAME, Some(self.tenant()))
     }
 
     /// The plugin's own data, which belongs to no tenant. It may read and write, whatever the plugin's capabilities
     /// are.
     pub fn plugin_storage(&self) -> Storage {
-        self.storage.storage_of(P::NAME, None)
+        self.host.storage_of(P::NAME, None)
     }
 
     fn tenant(&self) -> &str {
@@ -242,7 +246,7 @@ impl<P: Plugin> TestPlugin<P> {
 
     fn request<W: PointWire>(&self, payload: W::Payload) -> Request<W::Request> {
         let mut call = self.call.clone();
-        call.host_token = self.storage.issue(P::NAME, Some(self.tenant()), P::CAPABILITIES);
+        call.host_token = self.host.issue(P::NAME, Some(self.tenant()), P::CAPABILITIES);
         let mut request = Request::new(W::request(call, payload));
         if let Some(left) = self.time_left {
             request.set_timeout(left);

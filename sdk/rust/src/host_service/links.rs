@@ -13,8 +13,7 @@ use hookgate_proto::host::v1::{RenewTokenRequest, token_service_client::TokenSer
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 use tonic::{Request, metadata::AsciiMetadataValue};
 
-use super::HostService;
-use crate::{StorageError, storage::bounded};
+use super::{HostError, HostService, client::bounded};
 
 /// How long the token of Initialize is valid.
 const INITIAL_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -26,7 +25,7 @@ const MAX_RENEWAL_TIME: Duration = Duration::from_secs(5);
 /// What one gateway offers.
 pub(crate) struct HostLink {
     gateway: String,
-    service: Result<Arc<HostService>, StorageError>,
+    service: Result<Arc<HostService>, HostError>,
     token: Mutex<Option<PluginToken>>,
     has_failed: AtomicBool,
     runtime: Option<Handle>,
@@ -60,7 +59,7 @@ pub(crate) fn bearer(token: &str) -> Option<AsciiMetadataValue> {
 }
 
 impl HostLink {
-    pub(super) fn new(gateway: &str, service: Result<Arc<HostService>, StorageError>, token: &str) -> Self {
+    pub(super) fn new(gateway: &str, service: Result<Arc<HostService>, HostError>, token: &str) -> Self {
         HostLink {
             gateway: gateway.to_owned(),
             service,
@@ -73,7 +72,7 @@ impl HostLink {
 
     /// # Errors
     /// If the gateway offers none, or its endpoint can't be used.
-    pub(crate) fn service(&self) -> Result<HostService, StorageError> {
+    pub(crate) fn service(&self) -> Result<HostService, HostError> {
         self.service.as_deref().cloned().map_err(Clone::clone)
     }
 

@@ -1,7 +1,9 @@
 //! The gateway's services (`hookgate.host.v1`) as a plugin reaches them: over a connection, or in this process.
 //! Knows no method of theirs but the renewal of tokens.
 
+mod client;
 mod dial;
+mod error;
 mod links;
 
 use std::{
@@ -16,8 +18,12 @@ use hookgate_proto::plugin::v1::InitializeRequest;
 use tonic::body::Body;
 use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 
-pub(crate) use self::links::{HostLink, HostLinks, bearer};
-use crate::{Capability, StorageError};
+pub use self::error::HostError;
+pub(crate) use self::{
+    client::HostClient,
+    links::{HostLink, HostLinks, bearer},
+};
+use crate::Capability;
 
 /// The gateway's services as a tower service, for [`service_with_host`](crate::service_with_host). Cheap to clone.
 #[derive(Clone)]
@@ -87,14 +93,14 @@ impl HostServices {
     /// What the gateway of a request offers.
     pub(crate) fn link(&self, request: &InitializeRequest) -> HostLink {
         let service = match &self.in_process {
-            Some(service) if may_use_storage(request) => Ok(Arc::clone(service)),
+            Some(service) if has_capability(request) => Ok(Arc::clone(service)),
             None if !request.host_endpoint.is_empty() => self.connection(&request.host_endpoint),
-            _ => Err(StorageError::NotOffered),
+            _ => Err(HostError::NotOffered),
         };
         HostLink::new(&request.gateway_instance_id, service, &request.host_token)
     }
 
-    fn connection(&self, endpoint: &str) -> Result<Arc<HostService>, StorageError> {
+    fn connection(&self, endpoint: &str) -> Result<Arc<HostService>, HostError> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(service) = connections.get(endpoint).and_then(Weak::upgrade) {
             return Ok(service);
@@ -102,17 +108,16 @@ impl HostServices {
         connections.retain(|_, service| service.strong_count() > 0);
         let ca_file = std::env::var_os(dial::CA_FILE);
         let channel = dial::dial(endpoint, ca_file.as_deref().map(AsRef::as_ref));
-        let channel = channel.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+        let channel = channel.map_err(|error| HostError::Unavailable(error.to_string()))?;
         let service = Arc::new(HostService::from_fallible(channel));
         connections.insert(endpoint.to_owned(), Arc::downgrade(&service));
         Ok(service)
     }
 }
 
-/// Whether the gateway granted a capability for the storage.
-fn may_use_storage(request: &InitializeRequest) -> bool {
-    let storage = [Capability::StorageRead, Capability::StorageWrite].map(Capability::as_str);
-    request.capabilities.iter().any(|granted| storage.contains(&granted.as_str()))
+/// Whether the gateway granted a capability that it offers a service for.
+fn has_capability(request: &InitializeRequest) -> bool {
+    request.capabilities.iter().any(|granted| Capability::from_name(granted).is_some())
 }
 
 #[cfg(test)]

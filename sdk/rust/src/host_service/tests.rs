@@ -8,17 +8,17 @@ use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::transport::{Identity, Server, ServerTlsConfig, server::Router};
 
 use super::*;
-use crate::{Storage, context::ForwardedMetadata, harness::TestStorage};
+use crate::{Storage, context::ForwardedMetadata, harness::TestHost};
 
 const CAPABILITIES: [Capability; 2] = [Capability::StorageRead, Capability::StorageWrite];
 
-fn router(storage: &TestStorage, mut server: Server) -> Router {
+fn router(storage: &TestHost, mut server: Server) -> Router {
     let router = server.add_service(StorageServiceServer::new(storage.clone()));
     router.add_service(TokenServiceServer::new(storage.clone()))
 }
 
 /// Serves the storage until the test ends.
-async fn serve(storage: &TestStorage) -> String {
+async fn serve(storage: &TestHost) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let incoming = TcpListenerStream::new(listener);
@@ -41,7 +41,7 @@ fn request(gateway: &str, endpoint: &str) -> InitializeRequest {
     }
 }
 
-fn token(storage: &TestStorage) -> String {
+fn token(storage: &TestHost) -> String {
     storage.issue("p", Some("acme"), &CAPABILITIES)
 }
 
@@ -51,12 +51,12 @@ fn storage_at(endpoints: &[&str], token: &str) -> Storage {
     for (number, endpoint) in endpoints.iter().enumerate() {
         links.add(Arc::new(services.link(&request(&format!("g{number}"), endpoint))));
     }
-    Storage::for_call(links, bearer(token), None, ForwardedMetadata::default())
+    Storage::new(HostClient::for_call(links, bearer(token), None, ForwardedMetadata::default()))
 }
 
 #[tokio::test]
 async fn a_gateway_is_reached_over_tcp_and_a_unix_socket() {
-    let all = TestStorage::new();
+    let all = TestHost::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("host.sock");
     let incoming = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
@@ -80,14 +80,14 @@ async fn a_gateway_is_reached_over_tls_with_a_ca_of_its_own() {
     let tls = Server::builder().tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-    let all = TestStorage::new();
+    let all = TestHost::new();
     tokio::spawn(router(&all, tls).serve_with_incoming(TcpListenerStream::new(listener)));
 
     let at = |ca_file| {
         let service = HostService::from_fallible(dial::dial(&endpoint, Some(ca_file)).unwrap());
         let links = Arc::new(HostLinks::default());
         links.add(Arc::new(HostLink::new("g", Ok(Arc::new(service)), "")));
-        Storage::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default())
+        Storage::new(HostClient::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default()))
     };
     assert!(at(&ca_file).add("n", 1).await.unwrap().is_added());
     let other = directory.path().join("other.pem");
@@ -116,7 +116,7 @@ async fn an_endpoint_or_ca_that_cannot_be_used_is_named() {
 async fn a_gateway_without_host_services_is_reported_with_the_remedy() {
     for storage in [storage_at(&[], "t"), storage_at(&[""], "")] {
         let error = storage.get("k").await.unwrap_err();
-        assert_eq!(error, StorageError::NotOffered);
+        assert_eq!(error, HostError::NotOffered);
         assert!(error.to_string().contains("set `server.host_addr` or `server.host_socket`"));
     }
     let unsigned = storage_at(&["http://127.0.0.1:1"], "").get("k").await.unwrap_err();
@@ -125,7 +125,7 @@ async fn a_gateway_without_host_services_is_reported_with_the_remedy() {
 
 #[tokio::test]
 async fn another_gateway_is_used_if_the_newest_is_gone_or_refuses_the_token() {
-    let (all, other) = (TestStorage::new(), TestStorage::new());
+    let (all, other) = (TestHost::new(), TestHost::new());
     let (alive, stranger, dead) = (serve(&all).await, serve(&other).await, dead_endpoint().await);
     let storage = storage_at(&[&alive, &stranger, &dead], &token(&all));
     for expected in 1..=3 {
@@ -151,27 +151,28 @@ async fn instances_share_a_connection_and_the_last_one_closes_it() {
 
 #[tokio::test]
 async fn a_link_that_a_gateway_sends_again_replaces_its_earlier_one() {
-    let all = TestStorage::new();
+    let all = TestHost::new();
     let (services, links) = (HostServices::default(), Arc::new(HostLinks::default()));
     for endpoint in [dead_endpoint().await, serve(&all).await] {
         links.add(Arc::new(services.link(&request("g", &endpoint))));
     }
     assert_eq!(links.candidates().len(), 1);
     links.remove("g");
-    let storage = Storage::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default());
+    let storage =
+        Storage::new(HostClient::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default()));
     assert!(storage.add("n", 1).await.unwrap().is_added(), "the last one stays for the flush");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_plugins_token_is_renewed_at_half_of_its_life_and_again_after_a_failure() {
-    let all = TestStorage::new();
+    let all = TestHost::new();
     let old = all.issue("p", None, &CAPABILITIES);
     let services = HostServices::in_process(all.host_service());
     let capabilities = CAPABILITIES.map(|capability| capability.as_str().to_owned()).into();
     let request = InitializeRequest { capabilities, host_token: old.clone(), ..Default::default() };
     let links = Arc::new(HostLinks::default());
     links.add(Arc::new(services.link(&request)));
-    let storage = Storage::for_plugin(Arc::clone(&links));
+    let storage = Storage::new(HostClient::for_plugin(Arc::clone(&links)));
     links.keep_tokens();
     let header = || links.candidates()[0].token().unwrap();
     let hours = |hours: u64| Duration::from_secs(hours * 3600);

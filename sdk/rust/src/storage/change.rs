@@ -4,7 +4,8 @@ use std::{fmt, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 
-use super::{Add, AddResult, Delete, DeleteResult, Put, PutResult, Storage, StorageError};
+use super::{Add, AddResult, Delete, DeleteResult, Put, PutResult, Storage};
+use crate::HostError;
 
 /// A write that is made by `.await`, after its options.
 #[must_use = "a change is made by `.await`"]
@@ -61,7 +62,7 @@ impl Change<'_, Add> {
 }
 
 impl<'s> IntoFuture for Change<'s, Put> {
-    type Output = Result<PutResult, StorageError>;
+    type Output = Result<PutResult, HostError>;
     type IntoFuture = BoxFuture<'s, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -70,7 +71,7 @@ impl<'s> IntoFuture for Change<'s, Put> {
 }
 
 impl<'s> IntoFuture for Change<'s, Delete> {
-    type Output = Result<DeleteResult, StorageError>;
+    type Output = Result<DeleteResult, HostError>;
     type IntoFuture = BoxFuture<'s, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -79,7 +80,7 @@ impl<'s> IntoFuture for Change<'s, Delete> {
 }
 
 impl<'s> IntoFuture for Change<'s, Add> {
-    type Output = Result<AddResult, StorageError>;
+    type Output = Result<AddResult, HostError>;
     type IntoFuture = BoxFuture<'s, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -19,21 +19,18 @@
 
 mod change;
 mod entry;
-mod error;
 mod key;
 mod operation;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::fmt;
 
 use bytes::Bytes;
 use hookgate_proto::host::v1::{self as wire, storage_service_client::StorageServiceClient};
-use tokio::time::{Instant, timeout};
-use tonic::{Request, Response, Status, metadata::AsciiMetadataValue};
+use tonic::{Request, Response, Status};
 
 pub use self::{
     change::Change,
     entry::{Content, Entry, Page},
-    error::StorageError,
     key::key_part,
     operation::{
         Add, AddResult, Delete, DeleteResult, Operation, OperationResult, Put, PutResult, RejectedReason,
@@ -41,33 +38,16 @@ pub use self::{
     },
 };
 use crate::{
-    context::ForwardedMetadata,
-    host_service::{HostLink, HostLinks, HostService},
+    HostError,
+    host_service::{HostClient, HostService},
 };
-
-/// How long a call to the gateway may take.
-const MAX_CALL_TIME: Duration = Duration::from_secs(5);
 
 /// A plugin's data, for one tenant or its own. Cheap to clone.
 ///
-/// Every method fails with a [`StorageError`]. A call ends after the time that the plugin's own call has left, and
+/// Every method fails with a [`HostError`]. A call ends after the time that the plugin's own call has left, and
 /// after at most 5 s.
 #[derive(Clone)]
-pub struct Storage {
-    links: Arc<HostLinks>,
-    access: Access,
-    deadline: Option<Instant>,
-    forwarded: ForwardedMetadata,
-}
-
-/// What the gateway takes as permission.
-#[derive(Clone)]
-enum Access {
-    /// The token of a call; `None` if the gateway sent none.
-    Call(Option<AsciiMetadataValue>),
-    /// The gateway's token for the plugin.
-    Plugin,
-}
+pub struct Storage(HostClient);
 
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,27 +56,16 @@ impl fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// The data for the tenant of a call.
-    pub(crate) fn for_call(
-        links: Arc<HostLinks>,
-        token: Option<AsciiMetadataValue>,
-        deadline: Option<Instant>,
-        forwarded: ForwardedMetadata,
-    ) -> Self {
-        Storage { links, access: Access::Call(token), deadline, forwarded }
-    }
-
-    /// The plugin's own data.
-    pub(crate) fn for_plugin(links: Arc<HostLinks>) -> Self {
-        let forwarded = ForwardedMetadata::default();
-        Storage { links, access: Access::Plugin, deadline: None, forwarded }
+    /// The data that `client` has access to.
+    pub(crate) fn new(client: HostClient) -> Self {
+        Storage(client)
     }
 
     /// Reads the entry of `key`; `None` if there is none.
     ///
     /// # Errors
-    /// See [`StorageError`].
-    pub async fn get(&self, key: impl Into<String>) -> Result<Option<Entry>, StorageError> {
+    /// See [`HostError`].
+    pub async fn get(&self, key: impl Into<String>) -> Result<Option<Entry>, HostError> {
         let request = wire::GetRequest { key: key.into() };
         let send = |mut client: Client, request| async move { client.get(request).await };
         Ok(self.call(request, send).await?.entry.map(Entry::from_wire))
@@ -105,11 +74,11 @@ impl Storage {
     /// Reads the entries of 1 to 32 keys as of one moment: those that exist, in the order of the keys.
     ///
     /// # Errors
-    /// See [`StorageError`].
+    /// See [`HostError`].
     pub async fn get_many<K: Into<String>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Entry>, StorageError> {
+    ) -> Result<Vec<Entry>, HostError> {
         let request = wire::GetManyRequest { keys: keys.into_iter().map(Into::into).collect() };
         let send = |mut client: Client, request| async move { client.get_many(request).await };
         Ok(self.call(request, send).await?.entries.into_iter().map(Entry::from_wire).collect())
@@ -119,8 +88,8 @@ impl Storage {
     /// An empty `prefix` means all keys, an empty `after` the first page. A page ends early at 1 MiB.
     ///
     /// # Errors
-    /// See [`StorageError`].
-    pub async fn list_page(&self, prefix: &str, after: &str) -> Result<Page, StorageError> {
+    /// See [`HostError`].
+    pub async fn list_page(&self, prefix: &str, after: &str) -> Result<Page, HostError> {
         let (prefix, after) = (prefix.to_owned(), after.to_owned());
         let request = wire::ListRequest { prefix, after, page_size: 0 };
         let send = |mut client: Client, request| async move { client.list(request).await };
@@ -135,8 +104,8 @@ impl Storage {
     /// reads pages, each as of its own moment.
     ///
     /// # Errors
-    /// See [`StorageError`].
-    pub async fn list(&self, prefix: &str, max_entries: usize) -> Result<Vec<Entry>, StorageError> {
+    /// See [`HostError`].
+    pub async fn list(&self, prefix: &str, max_entries: usize) -> Result<Vec<Entry>, HostError> {
         let mut entries = Vec::new();
         let mut after = String::new();
         while entries.len() < max_entries {
@@ -171,8 +140,8 @@ impl Storage {
     /// Makes 1 to 32 changes, each of another key: all, or none.
     ///
     /// ```
-    /// # use hookgate_sdk::{Context, storage::{Add, Put, StorageError, TransactResult}};
-    /// # async fn reserve(ctx: &Context) -> Result<bool, StorageError> {
+    /// # use hookgate_sdk::{Context, storage::{Add, Put, HostError, TransactResult}};
+    /// # async fn reserve(ctx: &Context) -> Result<bool, HostError> {
     /// let changes = [Add::new("seats", 1).limit(10).into(), Put::new("last", "Ada").into()];
     /// let result = ctx.storage().transact(changes).await?;
     /// # Ok(
@@ -182,11 +151,11 @@ impl Storage {
     /// ```
     ///
     /// # Errors
-    /// See [`StorageError`].
+    /// See [`HostError`].
     pub async fn transact(
         &self,
         operations: impl IntoIterator<Item = Operation>,
-    ) -> Result<TransactResult, StorageError> {
+    ) -> Result<TransactResult, HostError> {
         let (limits, operations): (Vec<_>, _) =
             operations.into_iter().map(|operation| (operation.limit_value(), operation.wire)).unzip();
         let request = wire::TransactRequest { operations };
@@ -194,113 +163,35 @@ impl Storage {
         TransactResult::from_wire(self.call(request, send).await?, &limits)
     }
 
-    async fn make_put(&self, put: Put) -> Result<PutResult, StorageError> {
+    async fn make_put(&self, put: Put) -> Result<PutResult, HostError> {
         let send = |mut client: Client, request| async move { client.put(request).await };
         PutResult::from_wire(self.call(put.into_wire(), send).await?)
     }
 
-    async fn make_delete(&self, delete: Delete) -> Result<DeleteResult, StorageError> {
+    async fn make_delete(&self, delete: Delete) -> Result<DeleteResult, HostError> {
         let send = |mut client: Client, request| async move { client.delete(request).await };
         DeleteResult::from_wire(self.call(delete.into_wire(), send).await?)
     }
 
-    async fn make_add(&self, add: Add) -> Result<AddResult, StorageError> {
+    async fn make_add(&self, add: Add) -> Result<AddResult, HostError> {
         let limit = add.limit_value();
         let send = |mut client: Client, request| async move { client.add(request).await };
         AddResult::from_wire(self.call(add.into_wire(), send).await?, limit)
     }
 
-    /// Makes one call. Tries the next gateway if one certainly didn't make it.
     async fn call<Q: Clone, A, F>(
         &self,
         message: Q,
         send: impl Fn(Client, Request<Q>) -> F,
-    ) -> Result<A, StorageError>
+    ) -> Result<A, HostError>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let until = Instant::now() + MAX_CALL_TIME;
-        let until = self.deadline.map_or(until, |deadline| deadline.min(until));
-        let mut failure = StorageError::NotOffered;
-        for link in self.links.candidates() {
-            let (service, token) = match (link.service(), self.token(&link)) {
-                (Ok(service), Ok(token)) => (service, token),
-                (Err(error), _) | (_, Err(error)) => {
-                    failure = error;
-                    continue;
-                }
-            };
-            let request = self.request(message.clone(), token);
-            let left = until.saturating_duration_since(Instant::now());
-            match bounded(left, request, |request| send(StorageServiceClient::new(service), request)).await {
-                Ok(answer) => {
-                    link.record_success();
-                    return Ok(answer);
-                }
-                Err(status) => {
-                    failure = StorageError::from_status(&status);
-                    if failure.is_unavailable() {
-                        link.record_failure();
-                    }
-                    if !was_not_made(&status) {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(failure)
-    }
-
-    fn token(&self, link: &HostLink) -> Result<AsciiMetadataValue, StorageError> {
-        let token = match &self.access {
-            Access::Call(token) => token.clone(),
-            Access::Plugin => link.token(),
-        };
-        let unsigned = "the gateway can't sign tokens for host services yet";
-        token.ok_or_else(|| StorageError::Unavailable(unsigned.to_owned()))
-    }
-
-    fn request<Q>(&self, message: Q, token: AsciiMetadataValue) -> Request<Q> {
-        let mut request = Request::new(message);
-        request.metadata_mut().insert("authorization", token);
-        self.forwarded.add_to(request.metadata_mut());
-        #[cfg(feature = "otel")]
-        crate::telemetry::inject(request.metadata_mut());
-        request
+        self.0.call(message, |service, request| send(StorageServiceClient::new(service), request)).await
     }
 }
 
 type Client = StorageServiceClient<HostService>;
-
-/// Sends a request that has this much time.
-pub(crate) async fn bounded<Q, A, F>(
-    left: Duration,
-    mut request: Request<Q>,
-    send: impl FnOnce(Request<Q>) -> F,
-) -> Result<A, Status>
-where
-    F: Future<Output = Result<Response<A>, Status>>,
-{
-    if left.is_zero() {
-        return Err(Status::deadline_exceeded("the time of the call is over"));
-    }
-    request.set_timeout(left);
-    let overdue = |_| Err(Status::deadline_exceeded(format!("no answer within {left:?}")));
-    timeout(left, send(request)).await.unwrap_or_else(overdue).map(Response::into_inner)
-}
-
-/// Whether the gateway certainly didn't make the call: it wasn't connected, or refused the token. Another gateway
-/// may have another database, and other tokens.
-fn was_not_made(status: &Status) -> bool {
-    let mut source = std::error::Error::source(status);
-    while let Some(error) = source {
-        if error.downcast_ref::<tonic::ConnectError>().is_some() {
-            return true;
-        }
-        source = error.source();
-    }
-    status.code() == tonic::Code::PermissionDenied
-}
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hookgate_proto::host::v1 as wire;
 
-use super::StorageError;
+use crate::HostError;
 
 /// Writes a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,7 +157,7 @@ impl PutResult {
         matches!(self, PutResult::Written { .. })
     }
 
-    pub(super) fn from_wire(response: wire::PutResponse) -> Result<Self, StorageError> {
+    pub(super) fn from_wire(response: wire::PutResponse) -> Result<Self, HostError> {
         match response.result.ok_or_else(no_result)? {
             wire::put_response::Result::Written(wire::Written { version }) => {
                 Ok(PutResult::Written { version })
@@ -185,7 +185,7 @@ pub enum DeleteResult {
 }
 
 impl DeleteResult {
-    pub(super) fn from_wire(response: wire::DeleteResponse) -> Result<Self, StorageError> {
+    pub(super) fn from_wire(response: wire::DeleteResponse) -> Result<Self, HostError> {
         match response.result.ok_or_else(no_result)? {
             wire::delete_response::Result::Deleted(wire::Deleted { existed }) => {
                 Ok(DeleteResult::Deleted { existed })
@@ -233,7 +233,7 @@ impl AddResult {
         self.resets_in
     }
 
-    pub(super) fn from_wire(response: wire::AddResponse, limit: Option<i64>) -> Result<Self, StorageError> {
+    pub(super) fn from_wire(response: wire::AddResponse, limit: Option<i64>) -> Result<Self, HostError> {
         match response.result.ok_or_else(no_result)? {
             wire::add_response::Result::Added(added) => Ok(AddResult::from_added(added, limit)),
             wire::add_response::Result::LimitReached(reached) => Ok(AddResult::from_limit(reached, limit)),
@@ -304,7 +304,7 @@ impl TransactResult {
     pub(super) fn from_wire(
         response: wire::TransactResponse,
         limits: &[Option<i64>],
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Self, HostError> {
         match response.result.ok_or_else(no_result)? {
             wire::transact_response::Result::Committed(wire::Committed { results }) => {
                 if results.len() != limits.len() {
@@ -332,7 +332,7 @@ impl TransactResult {
 }
 
 impl OperationResult {
-    fn from_wire(result: wire::OperationResult, limit: Option<i64>) -> Result<Self, StorageError> {
+    fn from_wire(result: wire::OperationResult, limit: Option<i64>) -> Result<Self, HostError> {
         match result.result.ok_or_else(no_result)? {
             wire::operation_result::Result::Written(wire::Written { version }) => {
                 Ok(OperationResult::Written { version })
@@ -347,6 +347,6 @@ impl OperationResult {
     }
 }
 
-fn no_result() -> StorageError {
-    StorageError::Failed("an answer without its result".to_owned())
+fn no_result() -> HostError {
+    HostError::Failed("an answer without its result".to_owned())
 }

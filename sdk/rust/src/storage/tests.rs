@@ -1,10 +1,13 @@
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use super::*;
 use crate::{
     InitError, PluginError,
-    harness::TestStorage,
-    host_service::{HostServices, bearer},
+    context::ForwardedMetadata,
+    harness::TestHost,
+    host_service::{HostClient, HostLinks, HostServices, bearer},
 };
 use hookgate_proto::plugin::v1::InitializeRequest;
 use tonic::{Code, body::Body};
@@ -12,7 +15,7 @@ use tonic::{Code, body::Body};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn storage() -> Storage {
-    TestStorage::new().storage_of("p", Some("acme"))
+    TestHost::new().storage_of("p", Some("acme"))
 }
 
 #[tokio::test]
@@ -149,7 +152,7 @@ async fn large_entries_end_a_page_early() {
 
 #[tokio::test]
 async fn an_error_says_what_is_wrong() {
-    let storage = TestStorage::with_quota(100).storage_of("p", Some("acme"));
+    let storage = TestHost::with_quota(100).storage_of("p", Some("acme"));
     storage.put("v", "x").await.unwrap();
     let zero = Duration::ZERO;
     let cases = [
@@ -169,14 +172,14 @@ async fn an_error_says_what_is_wrong() {
         ),
     ];
     for (result, expected) in cases {
-        let Err(error @ StorageError::Invalid(_)) = result else { panic!("{expected}: {result:?}") };
+        let Err(error @ HostError::Invalid(_)) = result else { panic!("{expected}: {result:?}") };
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(PluginError::from(error).into_status().code(), Code::Internal);
     }
     let not_a_counter = storage.add("v", 1).await.unwrap_err();
-    assert_eq!(not_a_counter, StorageError::NotACounter("`v` holds a value".to_owned()));
+    assert_eq!(not_a_counter, HostError::NotACounter("`v` holds a value".to_owned()));
     let full = storage.put("k", vec![0; 98]).await.unwrap_err();
-    assert!(matches!(full, StorageError::QuotaExceeded(_)));
+    assert!(matches!(full, HostError::QuotaExceeded(_)));
     assert!(PluginError::from(full).into_status().message().contains("exceeds its quota"));
     storage.put("k", vec![0; 97]).await.unwrap();
 }
@@ -184,11 +187,11 @@ async fn an_error_says_what_is_wrong() {
 /// A plugin's own error.
 #[derive(Debug, thiserror::Error)]
 #[error("the budget is unknown")]
-struct BudgetError(#[from] StorageError);
+struct BudgetError(#[from] HostError);
 
 #[tokio::test]
 async fn an_unavailable_storage_makes_an_unavailable_plugin() {
-    let all = TestStorage::new();
+    let all = TestHost::new();
     let storage = all.storage_of("p", Some("acme"));
     all.set_available(false);
     let error = storage.get("k").await.unwrap_err();
@@ -206,7 +209,7 @@ fn storage_at(service: HostService, left: Option<Duration>) -> Storage {
     let gateway = InitializeRequest { capabilities: vec!["storage:read".into()], ..Default::default() };
     links.add(Arc::new(HostServices::in_process(service).link(&gateway)));
     let deadline = left.map(|left| Instant::now() + left);
-    Storage::for_call(links, bearer("t"), deadline, ForwardedMetadata::default())
+    Storage::new(HostClient::for_call(links, bearer("t"), deadline, ForwardedMetadata::default()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,7 +235,7 @@ async fn a_call_says_how_much_time_it_has_and_which_token() {
     });
     let storage = storage_at(HostService::new(service), Some(Duration::from_millis(900)));
     let error = storage.get("k").await.unwrap_err();
-    assert!(matches!(error, StorageError::Failed(_)), "{error}");
+    assert!(matches!(error, HostError::Failed(_)), "{error}");
     let headers = headers.recv().await.unwrap();
     assert_eq!(headers["authorization"], "Bearer t");
     let timeout = headers["grpc-timeout"].to_str().unwrap();
@@ -242,6 +245,6 @@ async fn a_call_says_how_much_time_it_has_and_which_token() {
 
 #[tokio::test]
 async fn nothing_secret_is_printed() {
-    let storage = storage_at(TestStorage::new().host_service(), None);
+    let storage = storage_at(TestHost::new().host_service(), None);
     assert_eq!(format!("{storage:?}"), "Storage { .. }");
 }

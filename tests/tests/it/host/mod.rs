@@ -1,7 +1,8 @@
-//! The gateway's services for plugins (`hookgate.host.v1`): storage and its tokens, over real sockets.
+//! The gateway's services for plugins (`hookgate.host.v1`): storage, log, events and their tokens, over real sockets.
 
 mod crash;
 mod offer;
+mod output;
 mod replicas;
 mod requests;
 mod support;

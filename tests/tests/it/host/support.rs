@@ -50,6 +50,12 @@ pub(crate) fn stored_at(url: &str, folder: &Path, plugins: &[&FakePlugin]) -> Se
 #[derive(Clone)]
 pub(crate) struct BearerToken(MetadataValue<Ascii>);
 
+impl BearerToken {
+    pub(crate) fn new(token: &str) -> Self {
+        BearerToken(format!("Bearer {token}").parse().unwrap())
+    }
+}
+
 impl Interceptor for BearerToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         request.metadata_mut().insert("authorization", self.0.clone());
@@ -65,8 +71,7 @@ pub(crate) async fn dial(endpoint: &str) -> Channel {
 }
 
 pub(crate) fn with_token(channel: Channel, token: &str) -> Client {
-    let value = format!("Bearer {token}").parse().unwrap();
-    StorageServiceClient::with_interceptor(channel, BearerToken(value))
+    StorageServiceClient::with_interceptor(channel, BearerToken::new(token))
 }
 
 /// Where a plugin was told that the gateway's services are.

@@ -9,7 +9,10 @@ use std::{
 
 use hookgate::telemetry::names::{InstrumentKind, METRICS, Metric, TENANT};
 use hookgate_proto::{
-    host::v1::{PutRequest, storage_service_client::StorageServiceClient},
+    host::v1::{
+        LogRecord, PutRequest, Severity, WriteLogRequest, log_service_client::LogServiceClient,
+        storage_service_client::StorageServiceClient,
+    },
     plugin::v1::DescribeResponse,
 };
 use hookgate_tests::{
@@ -97,7 +100,8 @@ pub(crate) struct Eventful {
 pub(crate) async fn eventful() -> Eventful {
     let gate = Gate::closed();
     let named = FakePlugin::named;
-    let reads = |manifest: &mut DescribeResponse| manifest.capabilities = vec!["storage:read".into()];
+    let reads =
+        |manifest: &mut DescribeResponse| manifest.capabilities = vec!["storage:read".into(), "log".into()];
     let advisor = named("advisor").manifest(reads).at(POINT, Act::cancel("X", "would")).start().await;
     let broken = named("broken").at(POINT, Act::no_verdict()).start_tls(&Ca::new()).await;
     let slow = named("slow").at(POINT, Act::hang()).start().await;
@@ -108,7 +112,7 @@ pub(crate) async fn eventful() -> Eventful {
         "tenants": ["globex"],
     });
     let gateway = tenants()
-        .plugin_with(&advisor, &json!({ "grants": ["storage:read"] }))
+        .plugin_with(&advisor, &json!({ "grants": ["storage:read", "log"] }))
         .plugin_without_breaker(&broken)
         .plugin_without_breaker(&slow)
         .plugin(&guard)
@@ -146,6 +150,7 @@ pub(crate) async fn eventful() -> Eventful {
         .await
         .expect_err("it has no payload");
     write_without_permission(&advisor).await;
+    write_too_much(&advisor).await;
     gate.open();
     Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer], _folder: folder }
 }
@@ -159,6 +164,22 @@ async fn write_without_permission(plugin: &FakePlugin) {
     let header = format!("Bearer {token}").parse().expect("a header");
     request.metadata_mut().insert("authorization", header);
     client.put(request).await.expect_err("it may not write");
+}
+
+/// Writes more log lines than a plugin may in a second.
+async fn write_too_much(plugin: &FakePlugin) {
+    let request = plugin.initialized().pop().expect("it was initialised");
+    let mut client = LogServiceClient::connect(request.host_endpoint).await.expect("the host port is open");
+    let line = LogRecord { message: "noise".into(), severity: Severity::Debug.into(), ..Default::default() };
+    for _ in 0..1000 {
+        let mut request = tonic::Request::new(WriteLogRequest { records: vec![line.clone(); 100] });
+        let header = format!("Bearer {}", plugin.initialized()[0].host_token).parse().expect("a header");
+        request.metadata_mut().insert("authorization", header);
+        if client.write_log(request).await.expect("it may write").into_inner().dropped > 0 {
+            return;
+        }
+    }
+    panic!("no line was dropped");
 }
 
 /// Adds an issuer whose keys are fetched.

@@ -9,5 +9,5 @@ pub(crate) mod metrics;
 mod ops_page;
 mod plugins;
 mod secrets;
-mod support;
+pub(crate) mod support;
 mod traces;

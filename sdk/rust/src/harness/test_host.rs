@@ -1,4 +1,4 @@
-//! A gateway's storage in memory, for tests of plugins: `hookgate.host.v1` over the generated servers.
+//! A gateway's services in memory, for tests of plugins: `hookgate.host.v1` over the generated servers.
 
 use std::{
     collections::HashMap,
@@ -8,6 +8,8 @@ use std::{
 
 use hookgate_proto::host::v1::{
     self as wire,
+    event_service_server::EventServiceServer,
+    log_service_server::LogServiceServer,
     operation::Operation,
     operation_result::Result as Done,
     rejected::Reason,
@@ -15,109 +17,128 @@ use hookgate_proto::host::v1::{
     token_service_server::{TokenService, TokenServiceServer},
 };
 use hookgate_proto::plugin::v1::InitializeRequest;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap, service::Routes};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{
     memory::{Memory, Refusal, Scope},
+    records::{TestEvent, TestLogLine},
     validation::{WrongField, check_key, check_keys, check_operation, check_operations, check_page_size},
 };
 use crate::{
     Capability, HostService, Storage,
     context::ForwardedMetadata,
-    host_service::{HostLinks, HostServices, bearer},
+    host_service::{HostClient, HostLinks, HostServices, bearer},
 };
 
 const STORAGE: [Capability; 2] = [Capability::StorageRead, Capability::StorageWrite];
 const TOKEN_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// A gateway's storage in memory, with the rules of the real one. Clones share their entries.
+/// A gateway's services in memory: a storage with the rules of the real one, and a log and events without limits per
+/// second. Clones share what they keep.
 ///
 /// Its clock starts at 2026-01-01T00:00:00Z, so at the beginning of a minute and of a day, and runs with tokio's
 /// clock. In a test with `#[tokio::test(start_paused = true)]`, `tokio::time::advance` moves it.
 #[derive(Clone)]
-pub struct TestStorage(Arc<Mutex<State>>);
+pub struct TestHost {
+    state: Arc<Mutex<State>>,
+    /// How many lines the log has.
+    pub(super) written: Arc<watch::Sender<usize>>,
+}
 
-struct State {
+pub(super) struct State {
     memory: Memory,
     is_available: bool,
     tokens: HashMap<String, TestToken>,
     issued: u64,
+    pub(super) log_lines: Vec<TestLogLine>,
+    pub(super) events: Vec<TestEvent>,
 }
 
 /// What a token gives access to.
 #[derive(Clone, PartialEq, Eq)]
-struct TestToken {
-    scope: Scope,
-    capabilities: Vec<&'static str>,
+pub(super) struct TestToken {
+    pub(super) scope: Scope,
+    capabilities: Vec<Capability>,
 }
 
-impl fmt::Debug for TestStorage {
+impl fmt::Debug for TestHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestStorage").finish_non_exhaustive()
+        f.debug_struct("TestHost").finish_non_exhaustive()
     }
 }
 
-impl Default for TestStorage {
+impl Default for TestHost {
     fn default() -> Self {
-        TestStorage::new()
+        TestHost::new()
     }
 }
 
-impl TestStorage {
-    /// A storage without entries and without a quota.
+impl TestHost {
+    /// Services whose storage has no entries and no quota.
     pub fn new() -> Self {
-        let state = State { memory: Memory::new(), is_available: true, tokens: HashMap::new(), issued: 0 };
-        TestStorage(Arc::new(Mutex::new(state)))
+        let state = State {
+            memory: Memory::new(),
+            is_available: true,
+            tokens: HashMap::new(),
+            issued: 0,
+            log_lines: Vec::new(),
+            events: Vec::new(),
+        };
+        TestHost { state: Arc::new(Mutex::new(state)), written: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// A storage that takes at most this many bytes of keys and values for a plugin and tenant. A counter counts as 8
+    /// Services whose storage takes at most this many bytes of keys and values for a plugin and tenant. A counter counts as 8
     /// bytes.
     #[must_use]
     pub fn with_quota(quota_bytes: u64) -> Self {
-        let storage = TestStorage::new();
-        storage.state().memory.quota_bytes = Some(quota_bytes);
-        storage
+        let host = TestHost::new();
+        host.state().memory.quota_bytes = Some(quota_bytes);
+        host
     }
 
-    /// Makes the storage unavailable, or available again: every call fails as if the database didn't answer.
+    /// Makes the services unavailable, or available again: every call fails as if the database didn't answer.
     pub fn set_available(&self, is_available: bool) {
         self.state().is_available = is_available;
     }
 
-    /// The gateway's services that have this storage.
+    /// The services, for a plugin.
     pub fn host_service(&self) -> HostService {
-        let routes = Routes::new(StorageServiceServer::new(self.clone()));
-        HostService::new(routes.add_service(TokenServiceServer::new(self.clone())).prepare())
+        let routes = Routes::new(StorageServiceServer::new(self.clone()))
+            .add_service(LogServiceServer::new(self.clone()))
+            .add_service(EventServiceServer::new(self.clone()))
+            .add_service(TokenServiceServer::new(self.clone()));
+        HostService::new(routes.prepare())
     }
 
     /// A plugin's data, for a test to prepare or to read: for a tenant, or the plugin's own.
     pub(crate) fn storage_of(&self, plugin: &str, tenant: Option<&str>) -> Storage {
-        self.storage_with(&self.issue(plugin, tenant, &STORAGE))
+        Storage::new(self.client_of(plugin, tenant, &STORAGE))
     }
 
-    #[cfg(test)]
-    fn with_capabilities(&self, capabilities: &[Capability]) -> Storage {
-        self.storage_with(&self.issue("p", Some("acme"), capabilities))
-    }
-
-    fn storage_with(&self, token: &str) -> Storage {
+    /// Calls these services with these capabilities.
+    pub(crate) fn client_of(
+        &self,
+        plugin: &str,
+        tenant: Option<&str>,
+        capabilities: &[Capability],
+    ) -> HostClient {
         let links = Arc::new(HostLinks::default());
-        let capabilities = STORAGE.map(|capability| capability.as_str().to_owned()).into();
-        let gateway = InitializeRequest { capabilities, ..Default::default() };
+        let granted = capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
+        let gateway = InitializeRequest { capabilities: granted, ..Default::default() };
         links.add(Arc::new(HostServices::in_process(self.host_service()).link(&gateway)));
-        Storage::for_call(links, bearer(token), None, ForwardedMetadata::default())
+        let token = bearer(&self.issue(plugin, tenant, capabilities));
+        HostClient::for_call(links, token, None, ForwardedMetadata::default())
     }
 
-    /// A token; empty if the plugin has no capability for the storage.
+    /// A token; empty if the plugin has no capability.
     pub(crate) fn issue(&self, plugin: &str, tenant: Option<&str>, capabilities: &[Capability]) -> String {
-        let capabilities = STORAGE.into_iter().filter(|one| capabilities.contains(one));
-        let capabilities: Vec<_> = capabilities.map(Capability::as_str).collect();
         if capabilities.is_empty() {
             return String::new();
         }
         let scope = Scope { plugin: plugin.to_owned(), tenant: tenant.map(str::to_owned) };
-        self.state().issue(&TestToken { scope, capabilities })
+        self.state().issue(&TestToken { scope, capabilities: capabilities.to_vec() })
     }
 
     #[cfg(test)]
@@ -125,8 +146,8 @@ impl TestStorage {
         self.state().tokens.remove(token);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a call of whoever has the capability, while the storage is available.
@@ -137,10 +158,7 @@ impl TestStorage {
         call: impl FnOnce(&mut Memory, &Scope) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
         let mut state = self.state();
-        let token = state.token(metadata)?;
-        if !token.capabilities.contains(&capability.as_str()) {
-            return Err(denied(format!("the plugin lacks the capability `{}`", capability.as_str())));
-        }
+        let token = state.permitted(metadata, capability)?;
         call(&mut state.memory, &token.scope).map(Response::new)
     }
 
@@ -195,13 +213,26 @@ impl State {
         issued
     }
 
+    /// The token of a request, if it permits calls that need the capability.
+    pub(super) fn permitted(
+        &self,
+        metadata: &MetadataMap,
+        capability: Capability,
+    ) -> Result<TestToken, Status> {
+        let token = self.token(metadata)?;
+        if token.capabilities.contains(&capability) {
+            return Ok(token);
+        }
+        Err(denied(format!("the plugin lacks the capability `{}`", capability.as_str())))
+    }
+
     fn token(&self, metadata: &MetadataMap) -> Result<TestToken, Status> {
         if !self.is_available {
-            return Err(Status::unavailable("the test made the storage unavailable"));
+            return Err(Status::unavailable("the test made the services unavailable"));
         }
         let header = metadata.get("authorization").and_then(|header| header.to_str().ok());
         let token = header.and_then(|header| self.tokens.get(header.strip_prefix("Bearer ")?));
-        token.cloned().ok_or_else(|| denied("no token of this storage"))
+        token.cloned().ok_or_else(|| denied("no token of these services"))
     }
 }
 
@@ -209,13 +240,13 @@ fn denied(message: impl Into<String>) -> Status {
     Status::permission_denied(message)
 }
 
-fn invalid(wrong: WrongField) -> Status {
+pub(super) fn invalid(wrong: WrongField) -> Status {
     let details = ErrorDetails::with_bad_request_violation(wrong.field, wrong.range);
     Status::with_error_details(tonic::Code::InvalidArgument, "a field is outside its range", details)
 }
 
 #[async_trait]
-impl StorageService for TestStorage {
+impl StorageService for TestHost {
     async fn get(&self, request: Request<wire::GetRequest>) -> Result<Response<wire::GetResponse>, Status> {
         self.serve(request.metadata(), Capability::StorageRead, |memory, scope| {
             let key = &request.get_ref().key;
@@ -309,7 +340,7 @@ impl StorageService for TestStorage {
 }
 
 #[async_trait]
-impl TokenService for TestStorage {
+impl TokenService for TestHost {
     async fn renew_token(
         &self,
         request: Request<wire::RenewTokenRequest>,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Capability, Context, Host, InitError, NoConfig,
     Offer, Plugin, Point, Reply, StatusCode, Storage,
-    harness::{TestPlugin, TestStorage},
+    harness::{TestHost, TestPlugin},
     storage::TransactResult,
 };
 
@@ -83,9 +83,9 @@ async fn call<P: Plugin>(plugin: &TestPlugin<P>, tool: &str) -> Result<bool, Sta
 
 #[tokio::test(start_paused = true)]
 async fn replicas_share_a_limit_and_tenants_do_not() {
-    let storage = TestStorage::new();
-    let one = TestPlugin::<Counter>::start_with_storage(&NoConfig {}, &storage).await.unwrap();
-    let two = TestPlugin::<Counter>::start_with_storage(&NoConfig {}, &storage).await.unwrap();
+    let storage = TestHost::new();
+    let one = TestPlugin::<Counter>::start_with_host(&NoConfig {}, &storage).await.unwrap();
+    let two = TestPlugin::<Counter>::start_with_host(&NoConfig {}, &storage).await.unwrap();
     assert!(call(&one, "t").await.unwrap() && call(&two, "t").await.unwrap());
     assert!(!call(&one, "t").await.unwrap() && !call(&two, "t").await.unwrap());
     assert!(call(&two.with_tenant("other"), "t").await.unwrap());
@@ -108,9 +108,9 @@ async fn a_plugins_own_data_is_apart_and_can_be_written_until_the_end() {
 #[tokio::test]
 async fn an_unavailable_storage_fails_calls_and_starts_as_unavailable() {
     let plugin = TestPlugin::<Counter>::start(&NoConfig {}).await.unwrap();
-    plugin.test_storage().set_available(false);
+    plugin.test_host().set_available(false);
     assert_eq!(call(&plugin, "t").await, Err(StatusCode::Unavailable));
-    let start = TestPlugin::<Counter>::start_with_storage(&NoConfig {}, plugin.test_storage()).await;
+    let start = TestPlugin::<Counter>::start_with_host(&NoConfig {}, plugin.test_host()).await;
     assert_eq!(start.err().map(|status| status.code()), Some(StatusCode::Unavailable));
 }
 
@@ -124,9 +124,10 @@ async fn a_plugin_without_the_capability_has_no_storage() {
 
 #[tokio::test]
 async fn a_capability_permits_its_own_methods_only() {
-    let storage = TestStorage::new();
-    let reader = storage.with_capabilities(&[Capability::StorageRead]);
-    let writer = storage.with_capabilities(&[Capability::StorageWrite]);
+    let storage = TestHost::new();
+    let with = |capability| Storage::new(storage.client_of("p", Some("acme"), &[capability]));
+    let reader = with(Capability::StorageRead);
+    let writer = with(Capability::StorageWrite);
     assert!(reader.get("k").await.is_ok() && reader.list_page("", "").await.is_ok());
     assert!(writer.put("k", "").await.is_ok());
     let removal = writer.transact([crate::storage::Delete::new("k").into()]).await;
