@@ -170,16 +170,16 @@ impl Offer {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Capability {
-    /// Read the plugin's storage.
+    /// Read the plugin's data (`hookgate.host.v1`, StorageService).
     #[cfg_attr(feature = "serde", serde(rename = "storage:read"))]
     StorageRead,
-    /// Write the plugin's storage.
+    /// Write the plugin's data (`hookgate.host.v1`, StorageService).
     #[cfg_attr(feature = "serde", serde(rename = "storage:write"))]
     StorageWrite,
-    /// Write to the gateway's log.
+    /// Write to the gateway's log (`hookgate.host.v1`, LogService).
     #[cfg_attr(feature = "serde", serde(rename = "log"))]
     Log,
-    /// Emit events.
+    /// Emit events for operators (`hookgate.host.v1`, EventService).
     #[cfg_attr(feature = "serde", serde(rename = "emit"))]
     Emit,
 }
@@ -201,6 +201,18 @@ impl Capability {
             Capability::StorageWrite => "storage:write",
             Capability::Log => "log",
             Capability::Emit => "emit",
+        }
+    }
+
+    /// What a plugin that has it may do, for an operator who decides about it: `reads its own data, …`.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Capability::StorageRead => {
+                "reads its own data, which the gateway's database keeps for each tenant"
+            }
+            Capability::StorageWrite => "writes its own data in the gateway's database, for each tenant",
+            Capability::Log => "writes lines to the gateway's log, up to 1,000 per second",
+            Capability::Emit => "emits events for operators, up to 100 per second",
         }
     }
 }

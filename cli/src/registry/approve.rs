@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use hookgate_proto::Capability;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -201,13 +202,19 @@ pub(super) fn table(wants: &Value) -> String {
     rows.extend(gone.map(|(point, _)| [printable(point), "-".into(), "-".into(), "no longer".into()]));
     let list = |value: &Value| value.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     let added = list(&difference["capabilities"]["added"]);
-    let asks = list(&wants["accepted"]["capabilities"]).into_iter();
-    let asks = asks.map(|name| if added.contains(&name) { format!("{name} (new)") } else { name }).chain(
-        list(&difference["capabilities"]["removed"]).into_iter().map(|name| format!("{name} (no longer)")),
-    );
-    let asks = asks.collect::<Vec<_>>().join(", ");
+    let asks = list(&wants["accepted"]["capabilities"]).into_iter().map(|name| {
+        let meaning = Capability::from_name(&name).map_or("", Capability::meaning);
+        let new = if added.contains(&name) { " (new)" } else { "" };
+        format!("{name}{new}: {meaning}")
+    });
+    let removed = list(&difference["capabilities"]["removed"]).into_iter();
+    let mut asks: Vec<_> = asks.chain(removed.map(|name| format!("{name} (no longer)"))).collect();
+    if asks.is_empty() {
+        asks.push("no capability".to_owned());
+    }
     let schemas = list(&difference["schemas"]).join(", ");
-    let mut more = vec![["asks for".to_owned(), if asks.is_empty() { "no capability".into() } else { asks }]];
+    let label = |at| if at == 0 { "asks for" } else { "" }.to_owned();
+    let mut more: Vec<_> = asks.into_iter().enumerate().map(|(at, asks)| [label(at), asks]).collect();
     if !schemas.is_empty() {
         more.push(["new".to_owned(), schemas]);
     }

@@ -31,8 +31,8 @@ pub struct Plugin {
     /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Runs in the gateway's process: `content-policy`, `output-validate`, `redact`, `response-sanitizer`, `secrets` or
-    /// `tool-policy`.
+    /// Runs in the gateway's process: `circuit-breaker`, `content-policy`, `loop-detect`, `output-validate`, `rate-limit`,
+    /// `redact`, `response-sanitizer`, `secrets` or `tool-policy`.
     pub builtin: Option<String>,
     /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address
     /// of a name, with TLS if `tls` is set.
@@ -46,7 +46,8 @@ pub struct Plugin {
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
     pub version: Option<semver::VersionReq>,
     /// Capabilities that the plugin may request; a built-in plugin may request all. With `storage:read` and
-    /// `storage:write` it reads and writes its own data in the gateway's database.
+    /// `storage:write` it reads and writes its own data in the gateway's database, with `log` it writes to the gateway's
+    /// log, and with `emit` it emits events for operators.
     #[serde(default)]
     pub grants: Vec<Capability>,
     /// The approved manifest: no other is accepted. Absent: a plugin of the API waits for approval, and a plugin of

@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hookgate_proto::Capability;
-
 /// A call that a token is for.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTokenRequest<'a> {
@@ -51,12 +49,10 @@ impl fmt::Debug for HostOffer {
 }
 
 impl HostOffer {
-    /// The services, if the plugin with these capabilities has a use for them.
+    /// The services, if the plugin has a capability for them. Each capability is for one.
     pub(super) fn services(&self, capabilities: &[String]) -> Option<&dyn HostAccess> {
         match self {
-            HostOffer::Services(services) if capabilities.iter().any(|name| is_offered(name)) => {
-                Some(&**services)
-            }
+            HostOffer::Services(services) if !capabilities.is_empty() => Some(&**services),
             _ => None,
         }
     }
@@ -72,9 +68,4 @@ impl HostOffer {
             HostOffer::Services(_) => None,
         }
     }
-}
-
-/// Whether a service stands behind the capability.
-pub(super) fn is_offered(capability: &str) -> bool {
-    Capability::from_name(capability).is_some()
 }

@@ -22,7 +22,7 @@ use crate::{
         consent::{Wants, consented},
         control_call,
         dial_error::DialErrorKind,
-        host_access::{HostOffer, is_offered},
+        host_access::HostOffer,
         initialize::PreparedConfig,
         refusal::{Refusal, RefusalDetail},
         state::Why,
@@ -187,10 +187,6 @@ fn capabilities(
     host: &HostOffer,
 ) -> Result<BTreeSet<Capability>, DescribeError> {
     let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
-    let offered = wanted.iter().find(|name| is_offered(name));
-    if let (Some(name), Some(lack)) = (offered, host.lacks(registered.builtin.is_some())) {
-        return overreach(before, format!("the plugin wants `{name}`, and {lack}"));
-    }
     let asks = registered.needs_consent();
     let may_have = |name: &str| {
         Capability::from_name(name)
@@ -198,7 +194,10 @@ fn capabilities(
     };
     let surplus: Vec<_> = wanted.iter().filter(|name| may_have(name).is_none()).collect();
     if surplus.is_empty() {
-        return Ok(wanted.into_iter().filter_map(may_have).collect());
+        return match (wanted.first(), host.lacks(registered.builtin.is_some())) {
+            (Some(name), Some(lack)) => overreach(before, format!("the plugin wants `{name}`, and {lack}")),
+            _ => Ok(wanted.into_iter().filter_map(may_have).collect()),
+        };
     }
     let surplus = codec::display_text(&format!("{surplus:?}"));
     if asks {

@@ -74,8 +74,11 @@ fn of_process(shown: &Value) -> Value {
 
 #[tokio::test]
 async fn a_plugin_that_is_ready_shows_what_it_says_it_is_and_who_uses_it() {
-    let plugin = describing_itself().start_unix().await;
+    let (folder, plugin) =
+        (tempfile::tempdir().expect("there is room"), describing_itself().start_unix().await);
     let gateway = setup()
+        .store(&format!("sqlite:{}", folder.path().join("hookgate.db").display()), folder.path())
+        .set("/server/host_addr", "127.0.0.1:0")
         .plugin_with(&plugin, &json!({ "grants": ["log", "emit"], "limits": { "in_flight": 7 } }))
         .binding("ready", 10)
         .binding_with("ready", 11, &json!({ "tenant": "acme" }))

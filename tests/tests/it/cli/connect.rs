@@ -102,14 +102,21 @@ async fn ready_plugins_are_shown_with_their_manifests_and_shut_down() {
 
 #[tokio::test]
 async fn a_plugin_that_is_refused_is_shown_with_the_reason_and_what_to_change() {
-    let plugin = FakePlugin::named("one").manifest(|manifest| manifest.capabilities = vec!["log".into()]);
-    let plugin = plugin.start().await;
-    let granted = json!({ "grants": ["log"] });
+    let plugin = FakePlugin::named("one").start().await;
+    let granted = json!({});
     assert_eq!(only(entry(&plugin, granted.clone())).await.1, "serving");
+    plugin.change_manifest(|manifest| manifest.capabilities = vec!["log".into()]);
+    for (members, advice) in
+        [(json!({}), "add them to `grants`"), (json!({ "grants": ["log"] }), "no database: set `store`")]
+    {
+        let (code, reason, said) = only(entry(&plugin, members)).await;
+        assert_eq!((code, reason.as_str()), (Some(4), "CAPABILITY_OVERREACH"), "{said}");
+        assert!(said.contains(advice), "{said}");
+    }
+    plugin.change_manifest(|manifest| manifest.capabilities.clear());
     for (members, expected) in [
         (json!({ "name": "other" }), ("NAME_MISMATCH", "register it under its own name")),
         (json!({ "version": ">=2" }), ("VERSION_MISMATCH", "run a version within the range")),
-        (json!({ "grants": [] }), ("CAPABILITY_OVERREACH", "add them to `grants`")),
     ] {
         let mut entry = entry(&plugin, granted.clone());
         entry.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());

@@ -27,7 +27,11 @@ use crate::{
 const CANARY: &str = "canary-4711";
 
 fn file() -> Setup {
-    Gateway::with().tenant("acme").set("/egress", json!({ "cidrs": ["127.0.0.0/8"] })).admin()
+    Gateway::with()
+        .tenant("acme")
+        .set("/egress", json!({ "cidrs": ["127.0.0.0/8"] }))
+        .set("/server/host_addr", "127.0.0.1:0")
+        .admin()
 }
 
 fn guard() -> Builder {
