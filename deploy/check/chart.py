@@ -33,6 +33,9 @@ FOREIGN = {
 # A registry's host is not named, and the version is: a tag that isn't `latest`, or a digest.
 IMAGE = re.compile(r"[a-z0-9-]+(/[a-z0-9._-]+)*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})")
 
+# Ports that no other Service shows.
+OWN_SERVICE = {"admin", "host"}
+
 # It reads megabytes of definitions for each object otherwise.
 kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 
@@ -106,7 +109,7 @@ def faults(documents, given_users):
     if not within(template["metadata"]["labels"], workload["spec"]["selector"]["matchLabels"]):
         yield "the workload doesn't select its own pods"
     yield from selections(documents, template)
-    yield from of_operators(documents)
+    yield from of_own_services(documents)
     for document in documents:
         yield from of_files(document)
 
@@ -160,8 +163,9 @@ def selections(documents, template):
         if within(test["metadata"]["labels"], selector()):
             yield f"{kind} {document['metadata']['name']} selects the pod of `helm test`"
         named = [port["targetPort"] for port in spec.get("ports", [])]
-        if "admin" in named and (spec["type"] != "ClusterIP" or len(named) > 1):
-            yield f"{kind} {document['metadata']['name']} shows the admin port to others"
+        for port in OWN_SERVICE & set(named):
+            if spec["type"] != "ClusterIP" or len(named) > 1:
+                yield f"{kind} {document['metadata']['name']} shows the {port} port to others"
         for rule in spec.get("ingress", []):
             named += [port["port"] for port in rule["ports"]]
             if not rule.get("from"):
@@ -171,14 +175,18 @@ def selections(documents, template):
             yield "NetworkPolicy leaves a way open"
 
 
-def of_operators(documents):
-    """The admin port is in the Service of its own, with a certificate for that name, where the pod has it, and only there."""
+def of_own_services(documents):
+    """
+    The ports of operators and of plugins are each in a Service of its own, with a certificate for that name, where the pod has
+    them, and only there.
+    """
     [(_, pod), *_] = [found for found in pods(documents) if found[1]["containers"][0]["name"] == "hookgate"]
-    is_open = "admin" in {port["name"] for port in pod["containers"][0]["ports"]}
-    services = [d["metadata"]["name"] for d in documents if d["kind"] == "Service"
-                and "admin" in [port["targetPort"] for port in d["spec"]["ports"]]]
-    if len(services) != is_open:
-        yield f"the admin port is open: {is_open}, and in the Services {services}"
+    for name in sorted(OWN_SERVICE):
+        is_open = name in {port["name"] for port in pod["containers"][0]["ports"]}
+        services = [d["metadata"]["name"] for d in documents if d["kind"] == "Service"
+                    and name in [port["targetPort"] for port in d["spec"]["ports"]]]
+        if len(services) != is_open:
+            yield f"the {name} port is open: {is_open}, and in the Services {services}"
     for document in documents:
         if document["kind"] == "Certificate":
             names = set(document["spec"]["dnsNames"])

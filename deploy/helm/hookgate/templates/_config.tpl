@@ -20,6 +20,13 @@ admin_addr: {{ printf "%s:9091" .Values.listenAddress | quote }}
 {{- if .Values.adminSocket }}
 admin_socket: /run/hookgate/admin.sock
 {{- end }}
+{{- if .Values.hostServices.socket }}
+host_socket: /run/hookgate-host/host.sock
+{{- end }}
+{{- if .Values.hostServices.port }}
+host_addr: {{ printf "%s:9092" .Values.listenAddress | quote }}
+host_endpoint: {{ include "hookgate.hostEndpoint" . | quote }}
+{{- end }}
 {{- with .Values.workers }}
 workers: {{ . }}
 {{- end }}
@@ -31,6 +38,12 @@ tls:
   client_ca_file: /tls/clients/{{ .Values.tls.clientCa.key }}
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The URL by which plugins reach any gateway of the release: each one accepts the tokens of all. */}}
+{{- define "hookgate.hostEndpoint" -}}
+{{- $scheme := ternary "https" "http" .Values.tls.enabled -}}
+{{- .Values.hostServices.endpoint | default (printf "%s://%s-host.%s.svc:%d" $scheme (include "hookgate.fullname" .) .Release.Namespace (int .Values.service.hostServicesPort)) -}}
 {{- end -}}
 
 {{/* An entry of `plugins` as the gateway's file has it. */}}

@@ -59,6 +59,9 @@ ports:
   {{- if include "hookgate.admin" . }}
   - { name: admin, containerPort: 9091 }
   {{- end }}
+  {{- if .Values.hostServices.port }}
+  - { name: host, containerPort: 9092 }
+  {{- end }}
 # The ops port answers from the first moment on; it is plaintext and wants no token.
 startupProbe:
   httpGet: { path: /livez, port: ops }
@@ -109,6 +112,9 @@ volumeMounts:
 {{- if .Values.adminSocket }}
 - { name: admin-socket, mountPath: /run/hookgate }
 {{- end }}
+{{- if .Values.hostServices.socket }}
+- { name: host-socket, mountPath: /run/hookgate-host }
+{{- end }}
 {{- if .Values.tls.enabled }}
 - { name: tls, mountPath: /tls/server, readOnly: true }
 {{- if .Values.tls.clientCa.existingSecret }}
@@ -140,6 +146,9 @@ volumeMounts:
 {{- end }}
 {{- if .Values.adminSocket }}
 - { name: admin-socket, emptyDir: { sizeLimit: 1Mi } }
+{{- end }}
+{{- if .Values.hostServices.socket }}
+- { name: host-socket, emptyDir: { sizeLimit: 1Mi } }
 {{- end }}
 {{- if .Values.tls.enabled }}
 - { name: tls, secret: { secretName: {{ include "hookgate.tlsSecret" . | quote }}, defaultMode: 0440 } }
@@ -203,7 +212,13 @@ spec:
   {{- range $key, $value := .securityContext }}
   {{- if kindIs "invalid" $value }}{{- $_ := unset $security $key }}{{- else }}{{- $_ := set $security $key $value }}{{- end }}
   {{- end }}
-  {{- $sidecars = append $sidecars (set (include "hookgate.sidecarContainer" . | fromYaml) "securityContext" $security) }}
+  {{- $sidecar := set (include "hookgate.sidecarContainer" . | fromYaml) "securityContext" $security }}
+  {{- if $.Values.hostServices.socket }}
+  {{- /* Read-only, so that no plugin puts its own socket there. That doesn't keep it from connecting. */}}
+  {{- $socket := dict "name" "host-socket" "mountPath" "/run/hookgate-host" "readOnly" true }}
+  {{- $_ := set $sidecar "volumeMounts" (append $sidecar.volumeMounts $socket) }}
+  {{- end }}
+  {{- $sidecars = append $sidecars $sidecar }}
   {{- end }}
   {{- end }}
   {{- with $sidecars }}

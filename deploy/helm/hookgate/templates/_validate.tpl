@@ -1,7 +1,7 @@
 {{/* Rejects invalid values before anything is installed. */}}
 {{- define "hookgate.validate" -}}
 {{- $config := .Values.config | default dict -}}
-{{- range $key, $values := dict "server" "listenAddress, tls, adminSocket and workers" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
+{{- range $key, $values := dict "server" "listenAddress, tls, adminSocket, hostServices and workers" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
 {{- if hasKey $config $key -}}
 {{- fail (printf "config.%s is written by the chart: set %s instead" $key $values) -}}
 {{- end -}}
@@ -35,6 +35,7 @@
 {{- include "hookgate.validateSidecars" . -}}
 {{- include "hookgate.validateScale" . -}}
 {{- include "hookgate.validateStore" . -}}
+{{- include "hookgate.validateHostServices" . -}}
 {{- include "hookgate.validateTls" . -}}
 {{- include "hookgate.validateNames" . -}}
 {{- include "hookgate.validateService" . -}}
@@ -129,6 +130,34 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Storage that plugins are granted and could not reach. */}}
+{{- define "hookgate.validateHostServices" -}}
+{{- $host := .Values.hostServices -}}
+{{- if and (or $host.socket $host.port) (not (include "hookgate.store" .)) -}}
+{{- fail "hostServices needs a registry, because plugins' data is in its database: set store.postgresql or store.sqlite, or set hostServices.socket and hostServices.port to false" -}}
+{{- end -}}
+{{- if and $host.endpoint (not $host.port) -}}
+{{- fail "hostServices.endpoint is the URL of a port that isn't open: set hostServices.port to true, or leave it out" -}}
+{{- end -}}
+{{- if and $host.socket (not $host.port) -}}
+{{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
+{{- if and (include "hookgate.wantsStorage" .) (include "hookgate.isRemote" .) -}}
+{{- fail (printf "plugins: %s is granted storage, but is outside the pod, and hostServices.socket is within: set hostServices.port to true" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a plugin outside the gateway's process is granted storage: text, empty for no. */}}
+{{- define "hookgate.wantsStorage" -}}
+{{- if and (not .builtin) (regexMatch "\"storage:" (.grants | toJson)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether a plugin is called over the network: text, empty for no. */}}
+{{- define "hookgate.isRemote" -}}
+{{- if regexMatch "\"(https?|dns):" (list .endpoint .endpoints | toJson) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "hookgate.validateTls" -}}
 {{- if .Values.tls.enabled -}}
 {{- if .Values.tls.certManager.enabled -}}
@@ -162,6 +191,9 @@
 {{- if and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled (not .Values.networkPolicy.metrics) -}}
 {{- fail "networkPolicy.metrics is empty, but metrics.serviceMonitor is enabled: list the peers that may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
 {{- end -}}
+{{- if and .Values.hostServices.port (not .Values.networkPolicy.plugins) -}}
+{{- fail "networkPolicy.plugins is empty, but hostServices.port is true: list the plugins that may use the gateway's storage, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: plugins } } }]" -}}
+{{- end -}}
 {{- $outside := include "hookgate.outside" . -}}
 {{- if and $outside (not .Values.networkPolicy.egress) -}}
 {{- fail (printf "networkPolicy.egress is empty, so the gateway could not reach other hosts (%s): list the destinations, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}
@@ -177,7 +209,7 @@
 {{- end -}}
 {{- if eq "postgresql" (include "hookgate.store" .) -}}{{- $outside = append $outside "store.postgresql" -}}{{- end -}}
 {{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
-{{- if regexMatch "\"(https?|dns):" (list .endpoint .endpoints | toJson) -}}{{- $outside = append $outside "plugins' endpoints" -}}{{- end -}}
+{{- if include "hookgate.isRemote" . -}}{{- $outside = append $outside "plugins' endpoints" -}}{{- end -}}
 {{- end -}}
 {{- if (.Values.config.telemetry | default dict).otlp_endpoint -}}{{- $outside = append $outside "telemetry.otlp_endpoint" -}}{{- end -}}
 {{- $outside | uniq | join ", " -}}

@@ -139,8 +139,8 @@ fn every_path_of_the_file_is_mounted_and_what_is_written_is_writable() {
             let mount = mounts
                 .next()
                 .unwrap_or_else(|| panic!("{}: {at}: nothing is mounted at {path}", rendered.name()));
-            let is_written =
-                at.starts_with("/store") || at == "/server/admin_socket" || at == "/plugins/endpoint";
+            let is_written = at.starts_with("/store")
+                || ["/server/admin_socket", "/server/host_socket", "/plugins/endpoint"].contains(&&**at);
             let is_writable = mount.get("readOnly").is_none();
             assert_eq!(is_writable, is_written, "{}: {at}: {mount}", rendered.name());
         }
@@ -162,7 +162,7 @@ fn ports_are_those_that_the_file_opens_and_the_gateway_has_by_itself() {
         let admin =
             list(&file["auth"]["issuers"]).iter().any(|issuer| issuer.get("admin_audience").is_some());
         let open = ["data", "ops", "admin"].into_iter().filter(|name| *name != "admin" || admin);
-        let expected: BTreeMap<String, u64> = open
+        let mut expected: BTreeMap<String, u64> = open
             .map(|name| {
                 let number = port(&file["server"][format!("{name}_addr")]);
                 let own = &schema["$defs"]["Server"]["properties"][format!("{name}_addr")]["default"];
@@ -170,10 +170,73 @@ fn ports_are_those_that_the_file_opens_and_the_gateway_has_by_itself() {
                 (name.to_owned(), number)
             })
             .collect();
+        // The gateway has no host port by itself.
+        let host = file["server"].get("host_addr").map(|address| ("host".to_owned(), port(address)));
+        expected.extend(host);
         let ports = list(&rendered.gateway()["ports"]).iter();
         let ports = ports
             .map(|port| (port["name"].as_str().unwrap().to_owned(), port["containerPort"].as_u64().unwrap()));
         assert_eq!(ports.collect::<BTreeMap<_, _>>(), expected, "{}", rendered.name());
+    }
+}
+
+/// The URL of the host port names a Service that leads there, also to a gateway that isn't ready: a plugin may
+/// use its storage while it is initialised.
+#[test]
+fn plugins_are_told_the_service_of_the_host_port() {
+    let mut count = 0;
+    for values in variants() {
+        let rendered = Rendered::of(&values);
+        let server = &rendered.file()["server"];
+        let services: Vec<_> = rendered.kind("Service").collect();
+        let leads_there = |service: &&&Value| service["spec"]["ports"][0]["targetPort"] == "host";
+        let service = services.iter().find(leads_there);
+        assert_eq!(service.is_some(), server.get("host_addr").is_some(), "{}", rendered.name());
+        assert_eq!(service.is_some(), server.get("host_endpoint").is_some(), "{}", rendered.name());
+        let Some(service) = service else { continue };
+        count += 1;
+        assert_eq!(service["spec"]["publishNotReadyAddresses"], true, "{}", rendered.name());
+        assert_eq!(service["spec"]["type"], "ClusterIP", "{}", rendered.name());
+        let scheme = if server.get("tls").is_some() { "https" } else { "http" };
+        let name = |of: &str| service["metadata"][of].as_str().unwrap();
+        let number = &service["spec"]["ports"][0]["port"];
+        let own = format!("{scheme}://{}.{}.svc:{number}", name("name"), name("namespace"));
+        let chosen = "https://hookgate.example.com:443";
+        let expected = if rendered.name() == "host-port-outside" { chosen } else { own.as_str() };
+        assert_eq!(server["host_endpoint"], expected, "{}", rendered.name());
+    }
+    assert_eq!(count, 2);
+}
+
+/// A sidecar may connect to the socket, and can't put its own there.
+#[test]
+fn sidecars_see_the_host_socket_and_nothing_opens_by_itself() {
+    let store = json!({ "postgresql": { "existingSecret": "database" } });
+    let mut values = values("/store", &store);
+    values["plugins"] = json!([{ "name": "guard", "image": "example/guard:1.0.0" }]);
+    let folders = |rendered: &Rendered, container: &Value| -> Vec<Value> {
+        let socket = &rendered.file()["server"]["host_socket"];
+        let socket = socket.as_str().unwrap_or("/nowhere/host.sock");
+        let is_folder =
+            |mount: &&Value| socket.starts_with(&format!("{}/", mount["mountPath"].as_str().unwrap()));
+        list(&container["volumeMounts"]).iter().filter(is_folder).cloned().collect()
+    };
+    for open in [false, true] {
+        if open {
+            values["hostServices"] = json!({ "socket": true });
+        }
+        let rendered = Rendered::with(&values);
+        let server = rendered.file()["server"].clone();
+        let keys: Vec<_> =
+            server.as_object().unwrap().keys().filter(|key| key.starts_with("host_")).collect();
+        assert_eq!(keys, if open { vec!["host_socket"] } else { vec![] });
+        let [sidecar] = list(&rendered.template()["spec"]["initContainers"]) else { panic!("one plugin") };
+        let (theirs, ours) = (folders(&rendered, sidecar), folders(&rendered, rendered.gateway()));
+        assert_eq!((theirs.len(), ours.len()), (usize::from(open), usize::from(open)));
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            assert_eq!(theirs["name"], ours["name"]);
+            assert_eq!((&theirs["readOnly"], ours.get("readOnly")), (&json!(true), None));
+        }
     }
 }
 
@@ -305,10 +368,21 @@ fn pods_are_replaced_for_what_waits_for_a_restart() {
         mark(&values)
     };
     assert_ne!(applied(true), applied(false), "store.apply_file");
-    // The chart opens no host port: built-in plugins need none.
-    let set_by_the_chart =
-        keys_that_change("restart").into_iter().filter(|key| !key.starts_with("server.host_"));
-    assert_eq!(tried, set_by_the_chart.collect());
+    let opened = |host_services: &Value| {
+        let mut values = values("/store", &json!({ "postgresql": { "existingSecret": "database" } }));
+        values["hostServices"] = host_services.clone();
+        mark(&values)
+    };
+    let (closed, port) = (opened(&json!({})), opened(&json!({ "port": true })));
+    for (keys, before, host_services) in [
+        (&["server.host_socket"][..], &closed, json!({ "socket": true })),
+        (&["server.host_addr"], &closed, json!({ "port": true })),
+        (&["server.host_endpoint"], &port, json!({ "port": true, "endpoint": "http://a:1" })),
+    ] {
+        assert_ne!(&opened(&host_services), before, "{keys:?}");
+        tried.extend(keys.iter().map(|&key| key.to_owned()));
+    }
+    assert_eq!(tried, keys_that_change("restart"));
     // The admin port opens with the first issuer that has an admin audience.
     assert_ne!(mark(&values("/config/auth/issuers/0/admin_audience", &json!("admin"))), before);
 }

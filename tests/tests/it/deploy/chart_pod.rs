@@ -19,6 +19,7 @@ use crate::deploy::chart_support::{Pod, Rendered, list};
 /// An image's entry point, before the arguments.
 async fn entry_point(image: &str) -> Vec<String> {
     match image {
+        "hookgate:0.1.0" => vec![binary().display().to_string()],
         "hookgate-tenant-auth:0.1.0" => {
             let words = ["plugin", "run", "tenant-auth", "--listen"].map(str::to_owned);
             [vec![binary().display().to_string()], words.to_vec()].concat()
@@ -153,6 +154,33 @@ async fn a_pod_takes_what_it_can_do_and_keeps_what_it_had_where_it_lacks_a_sidec
     gateway.reload(&Setup::file(&pod.moved(Rendered::with(&values).text())));
     gateway.log().wait_for(|line| line.field("event").is_some_and(|event| event == "config.rejected")).await;
     assert_eq!(status("longer than ten").await, 200, "nothing of it holds");
+}
+
+/// `hostServices.socket` is where a sidecar finds its storage.
+#[tokio::test]
+async fn a_sidecar_keeps_its_data_in_the_gateways_database() {
+    let mut values = values();
+    values["config"]["tenants"]["list"][0]["config"] = json!({ "tenant-quota": { "daily_tokens": 10 } });
+    values["plugins"] = json!([{
+        "name": "tenant-quota", "image": "hookgate:0.1.0", "grants": ["storage:read", "storage:write"],
+        "args": ["plugin", "run", "tenant-quota", "--listen", "unix:///run/plugins/tenant-quota/plugin.sock"],
+        "bindings": [{ "tenant": "*", "priority": 110 }],
+    }]);
+    values["replicas"] = json!(1);
+    values["store"] = json!({ "sqlite": { "enabled": true } });
+    values["hostServices"] = json!({ "socket": true });
+    let rendered = Rendered::with(&values);
+    let pod = Pod::of(&rendered, &Ca::new());
+    let [sidecar] = list(&rendered.template()["spec"]["initContainers"]) else { panic!("one sidecar") };
+    let _sidecar = start(sidecar, &entry_point("hookgate:0.1.0").await, &pod);
+    let gateway = container(&pod).start().await;
+    let call =
+        async |point: ExtensionPoint, payload: Value| gateway.http(&token("acme")).call(point, payload).await;
+    let answer = json!({ "content": "ho", "token_usage": { "input": 10, "output": 1 } });
+    assert_eq!(call(ExtensionPoint::BeforeLlmRequest, json!({ "text": "hi" })).await.status, 200);
+    assert_eq!(call(ExtensionPoint::BeforeResponse, answer).await.status, 200);
+    let refused = call(ExtensionPoint::BeforeLlmRequest, json!({ "text": "hi" })).await;
+    assert_eq!((refused.status, &refused.body["code"]), (429, &json!("QUOTA_EXCEEDED")), "{refused:?}");
 }
 
 /// The Deployment shares a plugin's volume only between that plugin and the gateway.
