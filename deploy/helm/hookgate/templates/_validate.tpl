@@ -130,7 +130,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Storage that plugins are granted and could not reach. */}}
+{{/* Host services that plugins are granted and could not reach. */}}
 {{- define "hookgate.validateHostServices" -}}
 {{- $host := .Values.hostServices -}}
 {{- if and (or $host.socket $host.port) (not (include "hookgate.store" .)) -}}
@@ -141,16 +141,16 @@
 {{- end -}}
 {{- if and $host.socket (not $host.port) -}}
 {{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
-{{- if and (include "hookgate.wantsStorage" .) (include "hookgate.isRemote" .) -}}
-{{- fail (printf "plugins: %s is granted storage, but is outside the pod, and hostServices.socket is within: set hostServices.port to true" .name) -}}
+{{- if and (include "hookgate.wantsHost" .) (include "hookgate.isRemote" .) -}}
+{{- fail (printf "plugins: %s has grants, but is outside the pod, and hostServices.socket is within: set hostServices.port to true" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether a plugin outside the gateway's process is granted storage: text, empty for no. */}}
-{{- define "hookgate.wantsStorage" -}}
-{{- if and (not .builtin) (regexMatch "\"storage:" (.grants | toJson)) -}}true{{- end -}}
+{{/* Whether a plugin outside the gateway's process may use the host services: text, empty for no. */}}
+{{- define "hookgate.wantsHost" -}}
+{{- if and (not .builtin) .grants -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether a plugin is called over the network: text, empty for no. */}}
@@ -192,7 +192,7 @@
 {{- fail "networkPolicy.metrics is empty, but metrics.serviceMonitor is enabled: list the peers that may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
 {{- end -}}
 {{- if and .Values.hostServices.port (not .Values.networkPolicy.plugins) -}}
-{{- fail "networkPolicy.plugins is empty, but hostServices.port is true: list the plugins that may use the gateway's storage, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: plugins } } }]" -}}
+{{- fail "networkPolicy.plugins is empty, but hostServices.port is true: list the plugins that may use the host services, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: plugins } } }]" -}}
 {{- end -}}
 {{- $outside := include "hookgate.outside" . -}}
 {{- if and $outside (not .Values.networkPolicy.egress) -}}
