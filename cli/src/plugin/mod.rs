@@ -92,7 +92,9 @@ pub(super) enum PluginCommand {
                             usage, or the result would be invalid.")]
     Disable(Box<registry::SwitchArgs>),
     /// Removes a plugin that no binding uses, or with --force together with its bindings.
-    #[command(after_help = "Example: hookgate plugin remove guard --force --dry-run\n\n\
+    ///
+    /// What the plugin stored in the gateway's database stays, unless --delete-data is given.
+    #[command(after_help = "Example: hookgate plugin remove guard --force --delete-data\n\n\
                             Exit codes: 0 removed, 1 there is no such plugin, a binding uses it, or it can't be \
                             removed, 2 invalid usage, or the result would be invalid.")]
     Remove(Box<registry::plugin::PluginRemoveArgs>),

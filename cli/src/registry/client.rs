@@ -260,6 +260,19 @@ impl Registry {
         Ok(answer.print(self.output, || render_write::table(&answer.body), render_write::exit(&answer.body)))
     }
 
+    /// Deletes what a plugin stored. Returns how many entries there were.
+    ///
+    /// # Errors
+    /// The gateway refused, or didn't answer.
+    pub(super) async fn delete_data(&self, plugin: &str, reason: &str) -> Result<u64, Exit> {
+        let path = format!("{}/delete-data?reason={}", path(ObjectKind::Plugin, plugin), encoded(reason));
+        let answer = self.ask(Method::POST, &path, None).await?;
+        match answer.body["entries"].as_u64().filter(|_| answer.status < 300) {
+            Some(entries) => Ok(entries),
+            None => Err(self.refusal_exit(&answer, None)),
+        }
+    }
+
     /// What the gateway is waiting for before it activates a write, if it says so.
     async fn waiting_for(&self, written: &Value) -> Option<String> {
         if written["revision"].is_null() || written["active"] == true {

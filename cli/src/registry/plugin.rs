@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Exit,
@@ -89,6 +89,10 @@ pub(crate) struct PluginRemoveArgs {
     /// Also removes the bindings that use it.
     #[arg(long)]
     force: bool,
+    /// Also deletes what the plugin stored in the gateway's database, for every tenant. Works too if the plugin was
+    /// removed before.
+    #[arg(long)]
+    delete_data: bool,
     #[command(flatten)]
     remove: Remove,
 }
@@ -111,7 +115,33 @@ pub(crate) async fn switch(switch: SwitchArgs, on: bool) -> Exit {
 }
 
 pub(crate) async fn remove(remove: PluginRemoveArgs) -> Exit {
-    ended(super::remove(ObjectKind::Plugin, remove.remove, remove.force).await)
+    ended(removed(remove).await)
+}
+
+async fn removed(remove: PluginRemoveArgs) -> Result<Exit, Exit> {
+    let PluginRemoveArgs { force, delete_data, remove } = remove;
+    if !delete_data {
+        return super::remove(ObjectKind::Plugin, remove, force).await;
+    }
+    let Remove { name, write: ObjectWriteArgs { expected_version, meant, asked } } = remove;
+    let registry = Registry::connect(asked).await?;
+    let mut document = json!({});
+    let mut table = String::new();
+    if let Some(plugin) = registry.find(ObjectKind::Plugin, &name).await? {
+        let version = expected_version.unwrap_or_else(|| client::version(&plugin.body));
+        let write =
+            Write::delete(ObjectKind::Plugin, &name).with_bindings(force).with_expected_version(version);
+        document = registry.write(&write, &meant.reason, meant.dry_run).await?.body;
+        table = render_write::table(&document);
+    }
+    if meant.dry_run {
+        table += &format!("The data of `{}` would be deleted.\n", printable(&name));
+        return Ok(registry.print(&document, || table));
+    }
+    let entries = registry.delete_data(&name, &meant.reason).await?;
+    document["deleted_entries"] = entries.into();
+    table += &format!("Deleted {entries} entries of the data of `{}`.\n", printable(&name));
+    Ok(registry.print(&document, || table))
 }
 
 pub(crate) async fn set(set: SetPluginArgs) -> Exit {

@@ -156,6 +156,28 @@ impl Operations {
         }
     }
 
+    /// Whether the newest revision has the plugin `name`.
+    ///
+    /// # Errors
+    /// If there is no registry, or it can't be read.
+    pub async fn is_registered(&self, name: &str) -> Result<bool, OperationError> {
+        let registry = self.prepared().await?;
+        Ok(registry.contents().get(ObjectKind::Plugin, name).is_some())
+    }
+
+    /// Deletes everything that a plugin stored. Returns how many entries there were.
+    ///
+    /// # Errors
+    /// If there is no registry, or its store fails; then some entries may be deleted.
+    pub async fn delete_plugin_data(&self, plugin: &str) -> Result<u64, OperationError> {
+        let (registry, _) = self.registry()?;
+        registry
+            .plugin_data()
+            .delete_plugin(plugin)
+            .await
+            .map_err(|error| OperationError::Registry(error.into()))
+    }
+
     /// The registry, after reading up to the current revision.
     pub(super) async fn prepared(&self) -> Result<&Arc<Registry>, OperationError> {
         let (registry, _) = self.registry()?;

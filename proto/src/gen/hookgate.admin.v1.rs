@@ -740,6 +740,23 @@ pub struct DrainPluginResponse {
     #[prost(bool, tag = "4")]
     pub drained: bool,
 }
+/// A plugin whose data to delete.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeletePluginDataRequest {
+    /// Name of the plugin.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Reason, shown in the log: at most 500 bytes without control characters.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// The data was deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeletePluginDataResponse {
+    /// How many entries there were.
+    #[prost(uint64, tag = "1")]
+    pub entries: u64,
+}
 /// A test call to a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallPluginRequest {
@@ -1717,6 +1734,33 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "CallPlugin"));
             self.inner.unary(req, path, codec).await
         }
+        /// Deletes what a plugin stored with StorageService, for every tenant. The plugin must not be registered any more.
+        pub async fn delete_plugin_data(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeletePluginDataRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeletePluginDataResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/DeletePluginData",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "DeletePluginData"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Recent events of this process and, with `follow`, new ones.
         ///
         /// A stream with `follow` ends with the status DRAINING when the process ends, TOKEN_EXPIRED when the token expires,
@@ -1927,6 +1971,14 @@ pub mod admin_service_server {
             request: tonic::Request<super::CallPluginRequest>,
         ) -> std::result::Result<
             tonic::Response<super::CallPluginResponse>,
+            tonic::Status,
+        >;
+        /// Deletes what a plugin stored with StorageService, for every tenant. The plugin must not be registered any more.
+        async fn delete_plugin_data(
+            &self,
+            request: tonic::Request<super::DeletePluginDataRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeletePluginDataResponse>,
             tonic::Status,
         >;
         /// Server streaming response type for the StreamEvents method.
@@ -3019,6 +3071,52 @@ pub mod admin_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CallPluginSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/DeletePluginData" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeletePluginDataSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::DeletePluginDataRequest>
+                    for DeletePluginDataSvc<T> {
+                        type Response = super::DeletePluginDataResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeletePluginDataRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::delete_plugin_data(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeletePluginDataSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

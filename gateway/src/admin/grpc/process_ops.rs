@@ -83,6 +83,15 @@ impl AdminRpc<'_> {
         Ok(wire::CallPluginResponse { result_json })
     }
 
+    pub(super) async fn delete_plugin_data(
+        &self,
+        wire::DeletePluginDataRequest { name, reason }: wire::DeletePluginDataRequest,
+    ) -> Result<wire::DeletePluginDataResponse, Error> {
+        self.check_act(&["plugins", &name, "delete-data"])?;
+        let entries = self.admin.delete_data(&self.operation_reason(reason)?, name).await?;
+        Ok(wire::DeletePluginDataResponse { entries })
+    }
+
     fn check_act(&self, path: &[&str]) -> Result<(), Error> {
         self.check(ProcessRoute::find(path).map(AdminRoute::Upkeep), &Method::POST)
     }

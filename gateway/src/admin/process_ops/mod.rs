@@ -1,11 +1,12 @@
 //! Operations on a running process, as opposed to the stored configuration: reload, describe a plugin
-//! again, drain it, make a test call (docs/decisions/0035-what-is-asked-of-a-process.md). HTTP and gRPC
+//! again, drain it, make a test call, delete what it stored (docs/decisions/0035-what-is-asked-of-a-process.md). HTTP and gRPC
 //! share this code; they authenticate the caller and encode the answer.
 //!
 //! These operations pass no chain and don't count as agents' calls.
 
 mod drain;
 mod plugin;
+mod plugin_data;
 mod reload;
 pub mod routes;
 mod test_call;
@@ -19,6 +20,7 @@ pub use crate::{
     admin::process_ops::{
         drain::DrainResult,
         plugin::DescribeOutcome,
+        plugin_data::DeletionError,
         reload::{ReloadReport, ReloadResult},
         test_call::{TestCallOptions, TestCallResult, trial},
     },

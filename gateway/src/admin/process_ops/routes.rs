@@ -16,7 +16,8 @@ use crate::{
     admin::{
         Admin, bytes as encode,
         process_ops::{
-            self, DrainResult, OperationReason, ReloadReport, ReloadResult, TestCallOptions, TestCallResult,
+            self, DeletionError, DrainResult, OperationReason, ReloadReport, ReloadResult, TestCallOptions,
+            TestCallResult,
         },
         query::Query,
         registry::{
@@ -62,6 +63,7 @@ pub(crate) enum ProcessRoute {
     Describe(String),
     Drain(String),
     Call(String),
+    DeleteData(String),
 }
 
 /// The request for a test call.
@@ -95,6 +97,7 @@ impl ProcessRoute {
                     "describe" => Some(ProcessRoute::Describe(name)),
                     "drain" => Some(ProcessRoute::Drain(name)),
                     "call" => Some(ProcessRoute::Call(name)),
+                    "delete-data" => Some(ProcessRoute::DeleteData(name)),
                     _ => None,
                 }
             }
@@ -146,6 +149,10 @@ impl Admin {
                 let body = text(&head.headers, body, BodySpec::call(limits.request), &mut room).await?;
                 Ok((StatusCode::OK, self.call(&who, &name, &parse_test_call(&body)?).await?))
             }
+            ProcessRoute::DeleteData(name) => {
+                let entries = self.delete_data(&who(only_reason(&head.uri)?), name).await?;
+                Ok((StatusCode::OK, encode(&DeletedView { entries })))
+            }
         }
     }
 
@@ -161,6 +168,18 @@ impl Admin {
         let draining = self.upkeep.drain(who, &name, expected, patience);
         let drained = until_the_end(&self.ended, draining).await;
         drained.map_err(|undone| write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name)))
+    }
+
+    /// Deletes what the plugin `name` stored: see [`process_ops::Upkeep::delete_data`].
+    pub(crate) async fn delete_data(&self, who: &OperationReason, name: String) -> Result<u64, Error> {
+        let _under_way = self.writes.begin()?;
+        let deleted = self.upkeep.delete_data(who, &name).await;
+        deleted.map_err(|error| match error {
+            DeletionError::InUse(error) => error,
+            DeletionError::Operation(undone) => {
+                write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name))
+            }
+        })
     }
 
     /// Makes a test call to the plugin `name`. Returns its result as a JSON object.
@@ -279,6 +298,11 @@ struct EndpointView {
     described: bool,
     /// Why the endpoint failed; empty if it didn't.
     detail: String,
+}
+
+#[derive(Serialize)]
+struct DeletedView {
+    entries: u64,
 }
 
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ mod auth;
 mod drain_replicas;
 mod events;
 pub(crate) mod events_support;
-mod grpc;
+pub(crate) mod grpc;
 mod plan;
 pub(crate) mod registry;
 mod socket;

@@ -102,7 +102,12 @@ async fn a_reload_that_waits_for_a_plugin_says_for_which() {
 async fn only_an_administrator_of_everything_may_ask() {
     let plugin = FakePlugin::named("guard").start().await;
     let gateway = by_file(&plugin).start().await;
-    let paths = ["reload", "plugins/guard/describe", "plugins/guard/drain", "plugins/guard/call"];
+    let paths = ["reload"].into_iter().chain([
+        "plugins/guard/describe",
+        "plugins/guard/drain",
+        "plugins/guard/call",
+        "plugins/guard/delete-data",
+    ]);
     let reader = gateway.admin(&Token::for_operators().scopes("hookgate:read").mint());
     let tenants = gateway.admin(&confined("acme"));
     let operator = gateway.admin(&administrator());

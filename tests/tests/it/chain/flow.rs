@@ -297,6 +297,28 @@ async fn a_plugin_bound_to_a_label_of_a_run_runs_for_that_run_alone_in_its_place
 }
 
 #[tokio::test]
+async fn agents_of_a_tenant_have_their_own_configuration_of_one_plugin() {
+    let plugin = appending("guard").start().await;
+    let setup = Gateway::with().tenant("acme").plugin(&plugin);
+    let bound = |name: &str, agents: &str, level: u64| json!({ "name": name, "match": { "agents": [agents] }, "config": { "level": level } });
+    let gateway = setup
+        .binding_with("guard", 1, &bound("strict", "buyer-*", 9))
+        .binding_with("guard", 2, &bound("lax", "reader", 1))
+        .start()
+        .await;
+    let agent = gateway.http(&token("acme"));
+    for (id, level) in [("buyer-7", 9), ("reader", 1)] {
+        let context = json!({ "agent_id": id });
+        let answer = agent.post(POINT, &json!({ "payload": payload(POINT), "context": context })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let call = plugin.seen().pop().expect("it was called").call;
+        let config: Value = serde_json::from_slice(&call.tenant_config).expect("JSON");
+        assert_eq!(config, json!({ "level": level }));
+    }
+    assert_eq!(plugin.counts().calls, 2);
+}
+
+#[tokio::test]
 async fn a_plugin_that_only_reads_a_response_sees_it_and_cannot_change_it() {
     let point = ExtensionPoint::BeforeResponse;
     let reader = FakePlugin::named("reader").access(Access::Read).start().await;

@@ -1,6 +1,7 @@
 //! The gateway's services for plugins (`hookgate.host.v1`): storage, log, events and their tokens, over real sockets.
 
 mod crash;
+mod deletion;
 mod offer;
 mod output;
 mod replicas;

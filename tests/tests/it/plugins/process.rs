@@ -92,6 +92,11 @@ impl PluginProcess {
         timeout(PATIENCE, written).await.expect("the line is written in time")
     }
 
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.expect("it can be killed");
+    }
+
     /// Sends SIGTERM and waits for the end.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         let pid = self.child.id().expect("it runs");

@@ -27,11 +27,12 @@ use crate::{
 const CANARY: &str = "canary-4711";
 
 fn file() -> Setup {
-    Gateway::with()
-        .tenant("acme")
-        .set("/egress", json!({ "cidrs": ["127.0.0.0/8"] }))
-        .set("/server/host_addr", "127.0.0.1:0")
-        .admin()
+    Gateway::with().tenant("acme").set("/egress", json!({ "cidrs": ["127.0.0.0/8"] })).admin()
+}
+
+/// For plugins with capabilities.
+fn with_host_port() -> Setup {
+    file().set("/server/host_addr", "127.0.0.1:0")
 }
 
 fn guard() -> Builder {
@@ -117,7 +118,7 @@ fn digest_in_dry_run(acme: &Value) -> Value {
 #[tokio::test]
 async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_gateway_and_over_restarts() {
     let plugin = guard().start().await;
-    let Stored { gateway, operator, folder } = stored_as(file()).await;
+    let Stored { gateway, operator, folder } = stored_as(with_host_port()).await;
     let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
     let elsewhere = tempfile::tempdir().expect("there is room");
     let other = file().store(&url, elsewhere.path()).start().await;
@@ -185,7 +186,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
 async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_of() {
     let old = guard().start().await;
     let new = guard().manifest(wants_log).start().await;
-    let Stored { gateway, operator, folder: _folder } = stored_as(file()).await;
+    let Stored { gateway, operator, folder: _folder } = stored_as(with_host_port()).await;
     add(&operator, &[&old]).await;
     let first = wanted(&operator).await["accepted"].clone();
     written(&approve(&operator, "", &first).await);
@@ -237,7 +238,7 @@ async fn approval_of_a_build_that_rejects_the_active_config_is_refused_and_both_
         |name: &str| json!({ "type": "object", "properties": { name: {} }, "additionalProperties": false });
     let old = guard().tenant_config_schema(only("old")).start().await;
     let new = guard().tenant_config_schema(only("new")).start().await;
-    let Stored { gateway, operator, folder: _folder } = stored_as(file()).await;
+    let Stored { gateway, operator, folder: _folder } = stored_as(with_host_port()).await;
     let bind =
         |key: &str| json!([{ "plugin": "guard", "tenant": "*", "priority": 10, "config": { key: 1 } }]);
     let both = [old.endpoint(), new.endpoint()];
@@ -263,7 +264,7 @@ async fn approval_of_a_build_that_rejects_the_active_config_is_refused_and_both_
 async fn an_approval_covers_only_the_manifest_that_was_shown() {
     let mut plugin = guard().start().await;
     let Stored { gateway, operator, folder: _folder } =
-        stored_as(file().builtin("content-policy", &json!({}))).await;
+        stored_as(with_host_port().builtin("content-policy", &json!({}))).await;
     add(&operator, &[&plugin]).await;
     let shown = wanted(&operator).await["accepted"].clone();
     // The plugin is replaced by another build before the operator answers.

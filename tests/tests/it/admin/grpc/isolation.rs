@@ -139,6 +139,9 @@ const RPCS: &[(&str, RequestEncoder)] = &[
             ..wire::CallPluginRequest::default()
         })
     }),
+    ("DeletePluginData", |asked| {
+        frame(&wire::DeletePluginDataRequest { name: asked.names[0].into(), reason: String::new() })
+    }),
     ("StreamEvents", |asked| {
         frame(&wire::StreamEventsRequest {
             names: if asked.flag { vec!["registry.*".into(), "plugin.*".into()] } else { Vec::new() },

@@ -110,6 +110,11 @@ async fn acts(client: &mut Client, tenant: &str) -> Vec<Told> {
             client.describe_plugin(wire::DescribePluginRequest { name: name(), ..Default::default() }).await,
         ),
         told(client.drain_plugin(wire::DrainPluginRequest { name: name(), ..Default::default() }).await),
+        told(
+            client
+                .delete_plugin_data(wire::DeletePluginDataRequest { name: name(), ..Default::default() })
+                .await,
+        ),
         told(client.call_plugin(call).await),
     ]
 }
