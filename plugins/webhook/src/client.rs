@@ -1,4 +1,4 @@
-//! Sends one request and reads the answer within limits: no redirect, no proxy, no address that [`DialPolicy`] refuses,
+//! Sends one request and reads the answer within limits: no redirect, no proxy, no address that `dial` refuses,
 //! a bounded body, and one timeout for everything.
 
 use std::{fmt, path::Path, time::Duration};
@@ -9,9 +9,11 @@ use reqwest::{
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect::Policy,
 };
+use tokio::{fs::File, io::AsyncReadExt};
 
-use crate::{delivery::Delivery, dial::DialPolicy, settings::Config, signature::SigningKeys};
+use crate::{delivery::Delivery, settings::Config, signature::SigningKeys};
 
+const MAX_CA_FILE_BYTES: u64 = 1 << 20;
 /// How long before the end of the step a request ends. So the error that names the service reaches the gateway, rather
 /// than the gateway giving up on the plugin.
 const REPLY_MARGIN: Duration = Duration::from_millis(20);
@@ -71,7 +73,7 @@ impl fmt::Display for DeliveryError {
 }
 
 impl WebhookClient {
-    pub(crate) fn new(config: &Config) -> Result<Self, InitError> {
+    pub(crate) async fn new(config: &Config) -> Result<Self, InitError> {
         let (url, policy) = config.target()?;
         let mut builder = Client::builder()
             .redirect(Policy::none())
@@ -80,7 +82,7 @@ impl WebhookClient {
             .dns_resolver(policy)
             .user_agent(concat!("hookgate-webhook/", env!("CARGO_PKG_VERSION")));
         if let Some(file) = &config.ca_file {
-            builder = builder.tls_certs_merge(read_certificates(file)?);
+            builder = builder.tls_certs_merge(read_certificates(file).await?);
         }
         let client = builder.build().map_err(|error| {
             InitError::unavailable(format!("the HTTP client can't be set up: {}", causes(&error)))
@@ -187,9 +189,16 @@ impl WebhookClient {
     }
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<Certificate>, InitError> {
+async fn read_certificates(path: &Path) -> Result<Vec<Certificate>, InitError> {
     let wrong = |fault: String| InitError::config("ca_file", format!("a PEM file of certificates: {fault}"));
-    let pem = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+    let unreadable = |error: std::io::Error| wrong(error.to_string());
+    let mut pem = Vec::new();
+    // A device or a pipe may have no end.
+    let mut file = File::open(path).await.map_err(unreadable)?.take(MAX_CA_FILE_BYTES + 1);
+    file.read_to_end(&mut pem).await.map_err(unreadable)?;
+    if file.limit() == 0 {
+        return Err(wrong("it is larger than 1 MiB".to_owned()));
+    }
     let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| wrong(causes(&error)))?;
     if certificates.is_empty() {
         return Err(wrong("it has none".to_owned()));

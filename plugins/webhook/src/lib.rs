@@ -1,7 +1,7 @@
 //! Reference plugin: lets an HTTP service decide about a call, or learn of it.
 //!
 //! Each call is one POST, signed as Standard Webhooks describes. Where the request may go is checked on the address
-//! that is dialled ([`dial`]). Everything but a valid answer fails the step, so that `on_error` of the binding decides.
+//! that is dialled (`dial`). Everything but a valid answer fails the step, so that `on_error` of the binding decides.
 //!
 //! ```text
 //!   payload ──► delivery ──► signature ──► client ──► service
@@ -74,7 +74,7 @@ impl Plugin for Webhook {
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
         Ok(Webhook {
-            client: WebhookClient::new(&config)?,
+            client: WebhookClient::new(&config).await?,
             answer: config.answer,
             points: config.points()?,
             sends_payload: config.send_payload,

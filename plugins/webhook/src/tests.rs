@@ -10,7 +10,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderMap, Response, StatusCode},
+    http::{HeaderMap, Response},
 };
 use hookgate_sdk::{
     Media, Status, StatusCode as GrpcCode, TokenUsage, Verdict,
@@ -384,6 +384,55 @@ async fn the_address_of_a_name_is_checked() {
     assert!(failed.message().contains("the webhook service localhost can't be reached"), "{failed}");
     assert!(failed.message().contains("`egress.cidrs` doesn't list it"), "{failed}");
     assert_eq!(service.requests().len(), 1);
+}
+
+/// A server for `localhost` with a certificate of its own, which lets calls pass. Returns its port and the certificate.
+async fn tls_service() -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // A client that trusts another CA hangs up.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            stream.read_u8().await.unwrap();
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.ok();
+        }
+    });
+    (port, made.cert.pem())
+}
+
+#[tokio::test]
+async fn a_certificate_is_trusted_if_a_ca_of_the_file_made_it() {
+    let (port, pem) = tls_service().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, pem).unwrap();
+    let start = async |host: &str, ca_file: Value| {
+        let config = json!({
+            "url": format!("https://{host}:{port}/"), "secret": SECRET, "ca_file": ca_file,
+            "egress": { "cidrs": ["127.0.0.0/8", "::1"] },
+        });
+        TestPlugin::<Webhook>::start(&config).await.unwrap()
+    };
+    start("localhost", json!(file)).await.before_tool_call(tool_call()).await.unwrap();
+    // Without the file, and for a host that the certificate doesn't name.
+    for plugin in [start("localhost", Value::Null).await, start("127.0.0.1", json!(file)).await] {
+        let failed = failure(&plugin).await;
+        assert_eq!(failed.code(), GrpcCode::Unavailable);
+        assert!(failed.message().contains("certificate"), "{failed}");
+    }
 }
 
 #[tokio::test]

@@ -72,6 +72,8 @@ async fn a_setting_out_of_its_bounds_is_refused() {
         (json!({ "headers": { "x-a": "CANARY\n" } }), "headers.x-a", "visible ASCII"),
         (json!({ "headers": { "X-A": "1", "x-a": "2" } }), "headers.x-a", "a header once"),
         (json!({ "ca_file": "/nonexistent/ca.pem" }), "ca_file", "a PEM file of certificates"),
+        (json!({ "ca_file": "/dev/null" }), "ca_file", "it has none"),
+        (json!({ "ca_file": "/dev/zero" }), "ca_file", "larger than 1 MiB"),
     ] {
         let message = refusal(config).await;
         assert!(

@@ -145,7 +145,8 @@ async fn accepts(headers: &HeaderMap, body: &[u8]) -> bool {
     let (_, program) = blocks.into_iter().find(|(language, _)| language == "python").expect("a program");
     let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
     let headers: Value = names.iter().map(|name| (*name, headers[*name].to_str().unwrap())).collect();
-    let call = format!("import sys\nprint(is_genuine('{WEBHOOK_SECRET}', {headers}, sys.stdin.buffer.read()))");
+    let call =
+        format!("import sys\nprint(is_genuine('{WEBHOOK_SECRET}', {headers}, sys.stdin.buffer.read()))");
     let mut command = Command::new("python3");
     command.args(["-c", &format!("{program}\n{call}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("Python runs");
