@@ -2,45 +2,20 @@
 //! credentials of machines (docs/protocol.md, section 5).
 //!
 //! The check is on the address that is dialled, not on the name, because the owner of a name can make it
-//! resolve to anything. `config` decides where plugins may be beyond that.
+//! resolve to anything. `hookgate-egress` has the list, which the plugin `webhook` also uses; `config` decides where
+//! plugins may be beyond that.
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
 };
-
-/// The IPv6 network of AWS's services on a machine, including metadata and pod credentials. Over IPv4 these
-/// are link-local, as on most clouds.
-const AWS_SERVICE_PREFIX: [u16; 2] = [0xfd00, 0xec2];
-/// IPv6 metadata services of Google Cloud and Oracle Cloud.
-const IPV6_METADATA: [Ipv6Addr; 2] = [
-    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
-    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
-];
-/// The metadata service of Alibaba Cloud.
-const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
-/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
-const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
 /// The explanation for a denied address.
 pub(crate) const DENIED_MESSAGE: &str = "is a link-local or cloud metadata address, to which the gateway never \
                                          connects";
 
 pub(crate) fn allows(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => allows_v4(address),
-        IpAddr::V6(address) => {
-            let [prefix @ .., high, low] = address.segments();
-            let embedded = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
-            let denied_behind_nat64 = NAT64_PREFIXES.contains(&prefix) && !allows_v4(embedded);
-            let is_metadata = IPV6_METADATA.contains(&address) || prefix.starts_with(&AWS_SERVICE_PREFIX);
-            !address.is_unicast_link_local() && !is_metadata && !denied_behind_nat64
-        }
-    }
-}
-
-fn allows_v4(address: Ipv4Addr) -> bool {
-    !address.is_link_local() && address != ALIBABA_METADATA
+    !hookgate_egress::is_denied(address)
 }
 
 /// Whether `host`, as written in a URL, is an address that must not be dialled. Names are checked when they

@@ -6,6 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use hookgate_audit_log::AuditLog;
 use hookgate_sdk::{Plugin, ServeError};
 use hookgate_tenant_auth::{TenantAuth, TenantQuota};
+use hookgate_webhook::Webhook;
 
 use crate::{Exit, process_ops, registry};
 use hookgate::telemetry;
@@ -111,6 +112,8 @@ pub(super) enum Name {
     TenantQuota,
     /// Writes who did what, with which result, as JSON lines to `path` or standard output; at all four points.
     AuditLog,
+    /// Lets an HTTP service decide about calls, or learn of them, by signed requests; at all four points.
+    Webhook,
 }
 
 pub(super) async fn run(command: PluginCommand) -> Exit {
@@ -131,6 +134,7 @@ pub(super) async fn run(command: PluginCommand) -> Exit {
         Name::TenantAuth => serve::<TenantAuth>(&listen).await,
         Name::TenantQuota => serve::<TenantQuota>(&listen).await,
         Name::AuditLog => serve::<AuditLog>(&listen).await,
+        Name::Webhook => serve::<Webhook>(&listen).await,
     }
 }
 

@@ -13,3 +13,4 @@ mod run;
 mod secrets;
 mod stored;
 mod tool_policy;
+mod webhook;
