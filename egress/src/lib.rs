@@ -19,8 +19,10 @@ const IPV6_METADATA: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
-/// The metadata service of Alibaba Cloud.
-const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
+/// Services of machines that aren't link-local: metadata of Alibaba Cloud, `WireServer` of Azure, and metadata of Oracle
+/// Cloud's older machines.
+const IPV4_METADATA: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 /// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
@@ -60,14 +62,14 @@ pub fn is_denied(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let is_metadata =
                 IPV6_METADATA.contains(&address) || address.segments().starts_with(&AWS_SERVICE_PREFIX);
-            let is_denied_behind_nat64 = behind_nat64(address).is_some_and(is_denied_v4);
-            address.is_unicast_link_local() || is_metadata || is_denied_behind_nat64
+            let is_denied_inside = embedded_v4(address).into_iter().any(is_denied_v4);
+            address.is_unicast_link_local() || is_metadata || is_denied_inside
         }
     }
 }
 
 fn is_denied_v4(address: Ipv4Addr) -> bool {
-    address.is_link_local() || address == ALIBABA_METADATA
+    address.is_link_local() || IPV4_METADATA.contains(&address)
 }
 
 /// Whether `address` is one of a host on the internet: not private, loopback, link-local, shared (carrier-grade NAT),
@@ -98,6 +100,16 @@ pub fn unwrap_v4(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(wrapped) => behind_nat64(wrapped).map_or(IpAddr::V6(wrapped), IpAddr::V4),
         v4 => v4,
+    }
+}
+
+/// The IPv4 address in an IPv6 one: behind NAT64, of a 6to4 site (`2002::/16`), or written as `::1.2.3.4`.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => behind_nat64(address),
     }
 }
 

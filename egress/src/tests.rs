@@ -10,9 +10,18 @@ fn address(text: &str) -> IpAddr {
 
 #[test]
 fn link_local_and_metadata_addresses_are_denied_and_their_neighbours_are_not() {
-    for denied in
-        ["169.254.0.0", "169.254.169.254", "100.100.100.200", "fe80::1", "fd00:ec2::254", "fd20:ce::254"]
-    {
+    for denied in [
+        "169.254.0.0",
+        "169.254.169.254",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "2002:a9fe:a9fe::",
+        "::169.254.169.254",
+        "fe80::1",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+    ] {
         assert!(is_denied(address(denied)), "{denied}");
     }
     for allowed in

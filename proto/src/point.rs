@@ -211,8 +211,8 @@ impl Capability {
                 "reads its own data, which the gateway's database keeps for each tenant"
             }
             Capability::StorageWrite => "writes its own data in the gateway's database, for each tenant",
-            Capability::Log => "writes lines to the gateway's log, up to 1,000 per second",
-            Capability::Emit => "emits events for operators, up to 100 per second",
+            Capability::Log => "writes lines to the gateway's log, up to 1,000 per second at each gateway",
+            Capability::Emit => "emits events for operators, up to 100 per second at each gateway",
         }
     }
 }

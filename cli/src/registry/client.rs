@@ -7,6 +7,7 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Exit,
@@ -22,6 +23,9 @@ use hookgate::{
 
 /// Longest wait for an answer: a write may wait for the database and then for the gateway to activate it.
 const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(20));
+/// How long a removed plugin's last calls are waited for, and how often the gateway is asked.
+const MAX_RELEASE_WAIT: Duration = Duration::from_secs(15);
+const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Most pages of a list.
 const MAX_PAGES: usize = 10_000;
 
@@ -260,16 +264,24 @@ impl Registry {
         Ok(answer.print(self.output, || render_write::table(&answer.body), render_write::exit(&answer.body)))
     }
 
-    /// Deletes what a plugin stored. Returns how many entries there were.
+    /// Deletes what a plugin stored. Returns how many entries there were. A plugin that was just removed may be in use
+    /// for a moment longer, so it waits a little.
     ///
     /// # Errors
     /// The gateway refused, or didn't answer.
     pub(super) async fn delete_data(&self, plugin: &str, reason: &str) -> Result<u64, Exit> {
         let path = format!("{}/delete-data?reason={}", path(ObjectKind::Plugin, plugin), encoded(reason));
-        let answer = self.ask(Method::POST, &path, None).await?;
-        match answer.body["entries"].as_u64().filter(|_| answer.status < 300) {
-            Some(entries) => Ok(entries),
-            None => Err(self.refusal_exit(&answer, None)),
+        let end = Instant::now() + MAX_RELEASE_WAIT;
+        loop {
+            let answer = self.ask(Method::POST, &path, None).await?;
+            if let Some(entries) = answer.body["entries"].as_u64().filter(|_| answer.status < 300) {
+                return Ok(entries);
+            }
+            let is_in_use = answer.status == 409 && text(&answer.body["detail"]).contains("still in use");
+            if !is_in_use || Instant::now() >= end {
+                return Err(self.refusal_exit(&answer, None));
+            }
+            sleep(RELEASE_POLL_INTERVAL).await;
         }
     }
 

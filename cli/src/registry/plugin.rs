@@ -125,23 +125,37 @@ async fn removed(remove: PluginRemoveArgs) -> Result<Exit, Exit> {
     }
     let Remove { name, write: ObjectWriteArgs { expected_version, meant, asked } } = remove;
     let registry = Registry::connect(asked).await?;
-    let mut document = json!({});
-    let mut table = String::new();
-    if let Some(plugin) = registry.find(ObjectKind::Plugin, &name).await? {
+    let (mut document, mut table, mut exit) = (json!({}), String::new(), Exit::ok());
+    let plugin = registry.find(ObjectKind::Plugin, &name).await?;
+    if let Some(plugin) = &plugin {
         let version = expected_version.unwrap_or_else(|| client::version(&plugin.body));
         let write =
             Write::delete(ObjectKind::Plugin, &name).with_bindings(force).with_expected_version(version);
         document = registry.write(&write, &meant.reason, meant.dry_run).await?.body;
-        table = render_write::table(&document);
+        (table, exit) = (render_write::table(&document), render_write::exit(&document));
     }
+    let shown = printable(&name);
     if meant.dry_run {
-        table += &format!("The data of `{}` would be deleted.\n", printable(&name));
-        return Ok(registry.print(&document, || table));
+        table += &format!("The data of `{shown}` would be deleted.\n");
+        return Ok(output::data(registry.output, &document, || table, exit));
     }
-    let entries = registry.delete_data(&name, &meant.reason).await?;
-    document["deleted_entries"] = entries.into();
-    table += &format!("Deleted {entries} entries of the data of `{}`.\n", printable(&name));
-    Ok(registry.print(&document, || table))
+    match registry.delete_data(&name, &meant.reason).await {
+        Ok(0) if plugin.is_none() => {
+            Ok(Exit::failure(format!("there is no plugin `{shown}`, and no data of it")))
+        }
+        Ok(entries) => {
+            document["deleted_entries"] = entries.into();
+            table += &format!("Deleted {entries} entries of the data of `{shown}`.\n");
+            Ok(output::data(registry.output, &document, || table, exit))
+        }
+        Err(undone) => {
+            // The plugin was removed all the same.
+            if plugin.is_some() {
+                let _ = output::data(registry.output, &document, || table, exit);
+            }
+            Err(undone)
+        }
+    }
 }
 
 pub(crate) async fn set(set: SetPluginArgs) -> Exit {

@@ -9,6 +9,8 @@ const MAX_ATTRIBUTES: usize = 32;
 const MAX_NAME_BYTES: usize = 64;
 /// A value is cut at this length.
 const MAX_VALUE_BYTES: usize = 1 << 10;
+/// The member that says how many were left out.
+const LEFT_OUT: &str = "left_out";
 /// Longest object. It keeps the whole line within its limit.
 const MAX_JSON_BYTES: usize = 16 << 10;
 
@@ -22,7 +24,8 @@ pub(super) fn attributes_json(
     attributes: BTreeMap<String, String>,
 ) -> Result<Option<String>, FieldViolation> {
     if attributes.len() > MAX_ATTRIBUTES || !attributes.keys().all(|name| is_name(name)) {
-        let rule = "takes at most 32 attributes, whose names have 1 to 64 letters, digits, `_`, `-` or `.`";
+        let rule = "takes at most 32 attributes, whose names have 1 to 64 letters, digits, `_`, `-` or `.`, and \
+                    aren't `left_out`";
         return Err(FieldViolation { field: field.to_owned(), rule: rule.to_owned() });
     }
     let (mut object, mut left_out) = (String::new(), 0);
@@ -36,13 +39,13 @@ pub(super) fn attributes_json(
             object = object + comma + &member;
         }
     }
-    let more = if left_out > 0 { format!(",\"left_out\":{left_out}") } else { String::new() };
+    let more = if left_out > 0 { format!(",\"{LEFT_OUT}\":{left_out}") } else { String::new() };
     Ok((!object.is_empty()).then(|| format!("{{{object}{more}}}")))
 }
 
 fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_letter)
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_letter) && name != LEFT_OUT
 }
 
 #[cfg(test)]
@@ -61,7 +64,7 @@ mod tests {
     fn too_many_attributes_and_wrong_names_are_refused() {
         let many = (0..=MAX_ATTRIBUTES).map(|number| (format!("a{number}"), String::new())).collect();
         assert!(attributes_json("attributes", many).is_err());
-        for name in ["", "with space", "ü", "a\"b", &"x".repeat(MAX_NAME_BYTES + 1)] {
+        for name in ["", "left_out", "with space", "ü", "a\"b", &"x".repeat(MAX_NAME_BYTES + 1)] {
             let one = BTreeMap::from([(name.to_owned(), String::new())]);
             assert_eq!(
                 attributes_json("records[3].attributes", one).unwrap_err().field,

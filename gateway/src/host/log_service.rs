@@ -18,9 +18,14 @@ use super::{
     error::{self, FieldViolation},
     rate_limit::Allowance,
 };
-use crate::records::plugin_output::{self, OutputKind, PluginEvent, PluginLine, PluginOrigin};
+use crate::{
+    records::plugin_output::{self, OutputKind, PluginEvent, PluginLine, PluginOrigin},
+    telemetry::value::cut,
+};
 
 const MAX_RECORDS: usize = 100;
+/// A line's message is cut at this length.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
 const MAX_EVENT_NAME_BYTES: usize = 128;
 const MAX_EVENT_MESSAGE_BYTES: usize = 1 << 10;
 
@@ -39,10 +44,10 @@ impl LogService for LogServer {
         request: Request<WriteLogRequest>,
     ) -> Result<Response<WriteLogResponse>, Status> {
         let HostServices { telemetry, log_limit, .. } = &*self.0;
-        let claims = self.0.authorize(request.metadata(), Some(Capability::Log)).await?;
-        let lines = lines(request.into_inner().records).map_err(error::invalid)?;
-        let Allowance { allowed, begins_flood, .. } =
-            log_limit.take(&claims.plugin, lines.len(), Instant::now());
+        let claims = self.0.authorize(request.extensions(), Some(Capability::Log))?;
+        let lines = checked_lines(request.into_inner().records).map_err(error::invalid)?;
+        let costs: Vec<_> = lines.iter().map(cost).collect();
+        let Allowance { allowed, begins_flood, .. } = log_limit.take(&claims.plugin, &costs, Instant::now());
         let dropped = lines.len() - allowed;
         let origin = origin(&claims);
         for line in lines.iter().take(allowed) {
@@ -76,9 +81,9 @@ impl EventService for EventServer {
         request: Request<EmitEventRequest>,
     ) -> Result<Response<EmitEventResponse>, Status> {
         let HostServices { telemetry, event_limit, .. } = &*self.0;
-        let claims = self.0.authorize(request.metadata(), Some(Capability::Emit)).await?;
-        let event = event(request.into_inner()).map_err(error::invalid)?;
-        let Allowance { wait, begins_flood, .. } = event_limit.take(&claims.plugin, 1, Instant::now());
+        let claims = self.0.authorize(request.extensions(), Some(Capability::Emit))?;
+        let event = checked_event(request.into_inner()).map_err(error::invalid)?;
+        let Allowance { wait, begins_flood, .. } = event_limit.take(&claims.plugin, &[1], Instant::now());
         if let Some(wait) = wait {
             let limit = event_limit.per_second();
             telemetry.record_plugin_flood(
@@ -99,7 +104,7 @@ fn origin(claims: &super::TokenClaims) -> PluginOrigin<'_> {
 }
 
 /// The lines of a request, checked.
-fn lines(records: Vec<LogRecord>) -> Result<Vec<PluginLine>, FieldViolation> {
+fn checked_lines(records: Vec<LogRecord>) -> Result<Vec<PluginLine>, FieldViolation> {
     if !(1..=MAX_RECORDS).contains(&records.len()) {
         return Err(violation("records", "takes 1 to 100 lines"));
     }
@@ -111,13 +116,13 @@ fn lines(records: Vec<LogRecord>) -> Result<Vec<PluginLine>, FieldViolation> {
             return Err(violation(field("message"), "is not empty"));
         }
         let attributes = attributes_json(&field("attributes"), record.attributes)?;
-        Ok(PluginLine { level, message: record.message, attributes })
+        Ok(PluginLine { level, message: cut(&record.message, MAX_MESSAGE_BYTES).to_owned(), attributes })
     };
     records.into_iter().enumerate().map(line).collect()
 }
 
 /// The event of a request, checked.
-fn event(request: EmitEventRequest) -> Result<PluginEvent, FieldViolation> {
+fn checked_event(request: EmitEventRequest) -> Result<PluginEvent, FieldViolation> {
     let EmitEventRequest { name, severity, message, attributes } = request;
     if !is_event_name(&name) {
         let rule = "has 1 to 128 lower-case letters, digits, `_` and `-`, in parts joined by dots";
@@ -129,6 +134,13 @@ fn event(request: EmitEventRequest) -> Result<PluginEvent, FieldViolation> {
         return Err(violation("message", "has at most 1024 bytes"));
     }
     Ok(PluginEvent { name, level, message, attributes: attributes_json("attributes", attributes)? })
+}
+
+/// What a line costs: 1, and 1 more for each KiB of JSON, because lines share the log's room.
+fn cost(line: &PluginLine) -> u32 {
+    let json = serde_json::Value::from(&*line.message).to_string();
+    let bytes = json.len() + line.attributes.as_deref().map_or(0, str::len);
+    1 + u32::try_from(bytes >> 10).unwrap_or(u32::MAX - 1)
 }
 
 fn violation(field: impl Into<String>, rule: &str) -> FieldViolation {
@@ -167,16 +179,16 @@ mod tests {
             (vec![good(), record(7, "x")], "records[1].severity"),
             (vec![good(), good(), record(1, "")], "records[2].message"),
         ] {
-            assert_eq!(lines(records).err().map(|violation| violation.field).as_deref(), Some(field));
+            assert_eq!(checked_lines(records).err().map(|violation| violation.field).as_deref(), Some(field));
         }
-        assert_eq!(lines(vec![record(0, "x")]).map(|lines| lines[0].level).ok(), Some(Level::INFO));
+        assert_eq!(checked_lines(vec![record(0, "x")]).map(|lines| lines[0].level).ok(), Some(Level::INFO));
     }
 
     #[test]
     fn an_invalid_event_is_refused_with_its_field() {
         let event_of = |name: &str, severity, message: &str| {
             let (name, message) = (name.to_owned(), message.to_owned());
-            event(EmitEventRequest { name, severity, message, ..EmitEventRequest::default() })
+            checked_event(EmitEventRequest { name, severity, message, ..EmitEventRequest::default() })
         };
         for name in ["", ".", "a.", "a..b", "Catalog", "a b", &"a".repeat(MAX_EVENT_NAME_BYTES + 1)] {
             assert_eq!(event_of(name, 2, "").err().map(|violation| violation.field).as_deref(), Some("name"));

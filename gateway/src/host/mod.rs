@@ -22,7 +22,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tonic::service::Routes;
+use axum::{
+    extract::State,
+    middleware::{self, Next},
+};
+use tonic::{Status, service::Routes};
 
 use self::{
     grants::GrantTable,
@@ -61,6 +65,8 @@ const COUNTER_BYTES: u64 = 8;
 /// How many log lines, and how many events, a plugin may write per second.
 const MAX_LINES_PER_SECOND: u32 = 1000;
 const MAX_EVENTS_PER_SECOND: u32 = 100;
+/// Largest event: 32 attributes, which are cut.
+const MAX_EVENT_BYTES: usize = 64 << 10;
 /// Largest request: 32 values of 64 KiB, with their keys.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
@@ -127,10 +133,13 @@ impl HostServices {
     /// The gRPC services, for a listener or for plugins of this process.
     pub fn routes(self: &Arc<Self>) -> Routes {
         let storage = StorageServiceServer::new(StorageServer::new(Arc::clone(self)));
-        Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES))
+        let events = EventServiceServer::new(EventServer::new(Arc::clone(self)));
+        let services = Routes::new(storage.max_decoding_message_size(MAX_REQUEST_BYTES))
             .add_service(LogServiceServer::new(LogServer::new(Arc::clone(self))))
-            .add_service(EventServiceServer::new(EventServer::new(Arc::clone(self))))
-            .add_service(TokenServiceServer::new(TokenServer::new(Arc::clone(self))))
+            .add_service(events.max_decoding_message_size(MAX_EVENT_BYTES))
+            .add_service(TokenServiceServer::new(TokenServer::new(Arc::clone(self))));
+        let authentication = middleware::from_fn_with_state(Arc::clone(self), authenticate);
+        Routes::from(services.into_axum_router().route_layer(authentication))
     }
 
     /// Reads the signing keys. Called before the first plugin is dialled.
@@ -154,25 +163,22 @@ impl HostServices {
         }
     }
 
-    /// The claims of the bearer token in `metadata`, if it grants `capability`.
-    async fn authorize(
+    /// The claims of the request's token, which [`authenticate`] has verified, if it grants `capability`.
+    fn authorize(
         &self,
-        metadata: &tonic::metadata::MetadataMap,
+        extensions: &tonic::Extensions,
         capability: Option<Capability>,
-    ) -> Result<TokenClaims, tonic::Status> {
-        let claims = match token::bearer(metadata) {
-            Ok(token) => self.keys.verify(token).await,
-            Err(refusal) => Err(refusal),
-        };
-        let (refusal, plugin) = match claims {
-            Ok(claims) => match self.refusal(&claims, capability) {
-                None => return Ok(claims),
-                Some(refusal) => (refusal, Some(claims.plugin)),
-            },
-            Err(refusal) => (refusal, None),
-        };
-        self.telemetry.record_host_refusal(refusal.as_str(), plugin.as_deref());
-        Err(error::refused(refusal))
+    ) -> Result<TokenClaims, Status> {
+        let claims = extensions.get::<TokenClaims>().ok_or_else(|| self.refuse(Refusal::Missing, None))?;
+        match self.refusal(claims, capability) {
+            None => Ok(claims.clone()),
+            Some(refusal) => Err(self.refuse(refusal, Some(&claims.plugin))),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal, plugin: Option<&str>) -> Status {
+        self.telemetry.record_host_refusal(refusal.as_str(), plugin);
+        error::refused(refusal)
     }
 
     fn refusal(&self, claims: &TokenClaims, capability: Option<Capability>) -> Option<Refusal> {
@@ -188,6 +194,25 @@ impl HostServices {
             None => self.grants.knows(&claims.plugin),
         };
         (!is_granted).then_some(Refusal::Unregistered)
+    }
+}
+
+/// Verifies the token before the body is read, so that nobody else makes the gateway read and keep messages.
+async fn authenticate(
+    State(host): State<Arc<HostServices>>,
+    mut request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    let claims = match token::bearer(request.headers()) {
+        Ok(token) => host.keys.verify(token).await,
+        Err(refusal) => Err(refusal),
+    };
+    match claims {
+        Ok(claims) => {
+            request.extensions_mut().insert(claims);
+            next.run(request).await
+        }
+        Err(refusal) => host.refuse(refusal, None).into_http(),
     }
 }
 

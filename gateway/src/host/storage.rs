@@ -29,8 +29,8 @@ impl StorageServer {
     }
 
     /// The scope of the request's token, and the message.
-    async fn open<T>(&self, request: Request<T>, capability: Capability) -> Result<(DataScope, T), Status> {
-        let claims = self.0.authorize(request.metadata(), Some(capability)).await?;
+    fn open<T>(&self, request: Request<T>, capability: Capability) -> Result<(DataScope, T), Status> {
+        let claims = self.0.authorize(request.extensions(), Some(capability))?;
         let scope = DataScope { plugin: claims.plugin.into(), tenant: claims.tenant.map(Into::into) };
         Ok((scope, request.into_inner()))
     }
@@ -79,14 +79,14 @@ impl StorageServer {
 #[async_trait]
 impl StorageService for StorageServer {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let (scope, GetRequest { key }) = self.open(request, Capability::StorageRead).await?;
+        let (scope, GetRequest { key }) = self.open(request, Capability::StorageRead)?;
         let (key, now_ms) = (operation::key(key).map_err(error::invalid)?, now_ms());
         let entry = self.read(&scope, &[key], now_ms).await?.pop();
         Ok(Response::new(GetResponse { entry: entry.map(|entry| shown_entry(entry, now_ms)) }))
     }
 
     async fn get_many(&self, request: Request<GetManyRequest>) -> Result<Response<GetManyResponse>, Status> {
-        let (scope, GetManyRequest { keys }) = self.open(request, Capability::StorageRead).await?;
+        let (scope, GetManyRequest { keys }) = self.open(request, Capability::StorageRead)?;
         let (keys, now_ms) = (operation::keys(keys).map_err(error::invalid)?, now_ms());
         let found = self.read(&scope, &keys, now_ms).await?;
         let of_key = |key: &String| found.iter().find(|entry| entry.key == *key).cloned();
@@ -96,7 +96,7 @@ impl StorageService for StorageServer {
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let (scope, ListRequest { prefix, after, page_size }) =
-            self.open(request, Capability::StorageRead).await?;
+            self.open(request, Capability::StorageRead)?;
         let prefix = operation::optional_key("prefix", prefix).map_err(error::invalid)?;
         let after = operation::optional_key("after", after).map_err(error::invalid)?;
         let size = operation::page_size(page_size).map_err(error::invalid)?;
@@ -109,7 +109,7 @@ impl StorageService for StorageServer {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        let (scope, request) = self.open(request, Capability::StorageWrite).await?;
+        let (scope, request) = self.open(request, Capability::StorageWrite)?;
         let now_ms = now_ms();
         let operation = operation::put("", request, now_ms).map_err(error::invalid)?;
         let result = match self.write_one(&scope, operation, now_ms).await? {
@@ -123,7 +123,7 @@ impl StorageService for StorageServer {
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        let (scope, request) = self.open(request, Capability::StorageWrite).await?;
+        let (scope, request) = self.open(request, Capability::StorageWrite)?;
         let operation = operation::delete("", request).map_err(error::invalid)?;
         let result = match self.write_one(&scope, operation, now_ms()).await? {
             Ok(DataChange::Deleted { existed }) => {
@@ -138,7 +138,7 @@ impl StorageService for StorageServer {
     }
 
     async fn add(&self, request: Request<AddRequest>) -> Result<Response<AddResponse>, Status> {
-        let (scope, request) = self.open(request, Capability::StorageWrite).await?;
+        let (scope, request) = self.open(request, Capability::StorageWrite)?;
         let now_ms = now_ms();
         let operation = operation::add("", request, now_ms).map_err(error::invalid)?;
         let result = match self.write_one(&scope, operation, now_ms).await? {
@@ -157,7 +157,7 @@ impl StorageService for StorageServer {
         &self,
         request: Request<TransactRequest>,
     ) -> Result<Response<TransactResponse>, Status> {
-        let (scope, request) = self.open(request, Capability::StorageWrite).await?;
+        let (scope, request) = self.open(request, Capability::StorageWrite)?;
         let now_ms = now_ms();
         let operations = operation::operations(request, now_ms).map_err(error::invalid)?;
         let result = match self.write(&scope, &operations, now_ms).await? {

@@ -4,9 +4,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hookgate_proto::Capability;
+use http::{HeaderMap, header::AUTHORIZATION};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, errors::ErrorKind};
 use serde::{Deserialize, Serialize};
-use tonic::metadata::MetadataMap;
 
 use crate::upstream::CallTokenRequest;
 
@@ -105,8 +105,8 @@ impl Refusal {
 }
 
 /// The bearer token of a request.
-pub(super) fn bearer(metadata: &MetadataMap) -> Result<&str, Refusal> {
-    let mut values = metadata.get_all("authorization").iter();
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::Missing) };
     let token = value.to_str().ok().and_then(|value| value.split_once(' '));
     match token {

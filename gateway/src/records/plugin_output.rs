@@ -54,7 +54,7 @@ impl OutputKind {
 }
 
 /// Writes a log line of a level that is known only at run time.
-macro_rules! line {
+macro_rules! log_at {
     ($level:expr, $($line:tt)+) => {
         match $level {
             Level::ERROR => tracing::error!($($line)+),
@@ -69,7 +69,7 @@ macro_rules! line {
 pub fn write_line(origin: &PluginOrigin<'_>, line: &PluginLine) {
     let &PluginOrigin { plugin, tenant, request_id } = origin;
     let attributes = line.attributes.as_deref();
-    line!(line.level, source = "plugin", plugin, tenant, request_id, attributes, "{}", line.message);
+    log_at!(line.level, source = "plugin", plugin, tenant, request_id, attributes, "{}", line.message);
 }
 
 /// Writes a plugin's event to the log, and so to the events.
@@ -77,7 +77,7 @@ pub fn write_event(origin: &PluginOrigin<'_>, event: &PluginEvent) {
     let &PluginOrigin { plugin, tenant, request_id } = origin;
     let (name, attributes) = (event.name.as_str(), event.attributes.as_deref());
     let message = if event.message.is_empty() { name } else { &event.message };
-    line!(event.level, event = EMITTED, plugin, name, tenant, request_id, attributes, "{message}");
+    log_at!(event.level, event = EMITTED, plugin, name, tenant, request_id, attributes, "{message}");
 }
 
 impl Telemetry {

@@ -39,7 +39,10 @@ impl Visit for BoundedVisitor<'_> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let text = displayed(&format_args!("{value:?}"));
-        self.0.record_debug(field, &format_args!("{}", escaped_text(&text)));
+        let text = escaped_text(&text);
+        // A message has no quotes around it: with quotes inside it could pass for other fields.
+        let text = if field.name() == "message" { text.replace('"', "'").into() } else { text };
+        self.0.record_debug(field, &format_args!("{text}"));
     }
 }
 

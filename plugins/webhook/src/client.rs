@@ -77,6 +77,8 @@ impl WebhookClient {
         let (url, policy) = config.target()?;
         let mut builder = Client::builder()
             .redirect(Policy::none())
+            // Otherwise reqwest repeats a request that the server didn't process.
+            .retry(reqwest::retry::never())
             .no_proxy()
             .referer(false)
             .dns_resolver(policy)

@@ -52,7 +52,7 @@ pub struct Config {
     /// Lets `url` begin with `http://`. Even then, only addresses that `egress.cidrs` lists are dialled.
     #[serde(default)]
     pub allow_http: bool,
-    /// The key of the signature: `whsec_` and 32 to 64 random bytes in base64.
+    /// The key of the signature: `whsec_` and 24 to 64 random bytes in base64.
     #[schemars(with = "String")]
     pub secret: SecretString,
     /// A second key, while the service changes from one to the other. Each request is signed with both.

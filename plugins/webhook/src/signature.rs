@@ -10,7 +10,7 @@ use hookgate_sdk::InitError;
 use secrecy::{ExposeSecret, SecretString};
 
 const SECRET_PREFIX: &str = "whsec_";
-const MIN_KEY_BYTES: usize = 32;
+const MIN_KEY_BYTES: usize = 24;
 const MAX_KEY_BYTES: usize = 64;
 
 /// Reads keys with and without padding.
@@ -50,7 +50,7 @@ fn read_key(field: &str, secret: &SecretString) -> Result<hmac::Key, InitError> 
         .strip_prefix(SECRET_PREFIX)
         .and_then(|encoded| LENIENT_BASE64.decode(encoded).ok())
         .filter(|key| (MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&key.len()));
-    let expected = "`whsec_` and 32 to 64 random bytes in base64; make one with \
+    let expected = "`whsec_` and 24 to 64 random bytes in base64; make one with \
                     `echo whsec_$(openssl rand -base64 32)`";
     let decoded = decoded.ok_or_else(|| InitError::config(field, expected))?;
     Ok(hmac::Key::new(HMAC_SHA256, &decoded))
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn a_signature_is_that_of_the_standards_example() {
-        let key = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let keys = SigningKeys(vec![hmac::Key::new(HMAC_SHA256, &key)]);
+        let keys =
+            SigningKeys::new(&"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned().into(), None).unwrap();
         let signature = keys.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
@@ -89,7 +89,7 @@ mod tests {
         assert!(SigningKeys::new(&without_padding.into(), None).is_ok());
         for text in [
             encoded.clone(),
-            format!("{SECRET_PREFIX}{}", STANDARD.encode([7; 31])),
+            format!("{SECRET_PREFIX}{}", STANDARD.encode([7; 23])),
             format!("{SECRET_PREFIX}{}", STANDARD.encode([7; 65])),
             format!("{SECRET_PREFIX}not base64!"),
             String::new(),
@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_id_the_time_the_body_and_the_key_change_the_signature(
-            key in prop::collection::vec(any::<u8>(), 32..=64), id in "[a-z0-9-]{1,40}", time in 0i64..1 << 40,
+            key in prop::collection::vec(any::<u8>(), 24..=64), id in "[a-z0-9-]{1,40}", time in 0i64..1 << 40,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let keys = SigningKeys::new(&secret(&key), None).unwrap();

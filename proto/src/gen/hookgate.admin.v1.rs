@@ -1734,7 +1734,8 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "CallPlugin"));
             self.inner.unary(req, path, codec).await
         }
-        /// Deletes what a plugin stored with StorageService, for every tenant. The plugin must not be registered any more.
+        /// Deletes what a plugin stored with StorageService, for every tenant. ABORTED (CONFLICT) while the plugin is registered, or
+        /// this process still uses it.
         pub async fn delete_plugin_data(
             &mut self,
             request: impl tonic::IntoRequest<super::DeletePluginDataRequest>,
@@ -1973,7 +1974,8 @@ pub mod admin_service_server {
             tonic::Response<super::CallPluginResponse>,
             tonic::Status,
         >;
-        /// Deletes what a plugin stored with StorageService, for every tenant. The plugin must not be registered any more.
+        /// Deletes what a plugin stored with StorageService, for every tenant. ABORTED (CONFLICT) while the plugin is registered, or
+        /// this process still uses it.
         async fn delete_plugin_data(
             &self,
             request: tonic::Request<super::DeletePluginDataRequest>,

@@ -360,7 +360,7 @@ pub struct LogRecord {
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
     /// At most 32. A name has 1 to 64 letters, digits, `_`, `-` or `.`; a value is cut at 1 KiB. Those that exceed 16 KiB
-    /// of JSON together are left out.
+    /// of JSON together are left out, and `left_out`, a name that no attribute may have, says how many.
     #[prost(btree_map = "string, string", tag = "3")]
     pub attributes: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -370,7 +370,8 @@ pub struct LogRecord {
 /// What became of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WriteLogResponse {
-    /// How many lines were dropped, the last ones: the plugin wrote more than 1,000 per second at this replica.
+    /// How many lines were dropped, the last ones: the plugin wrote more than 1,000 per second at this replica. A line
+    /// counts once more for each KiB of JSON.
     #[prost(uint32, tag = "1")]
     pub dropped: u32,
 }

@@ -35,8 +35,8 @@ pub struct Context {
 struct HostAccess {
     links: Arc<HostLinks>,
     token: Option<AsciiMetadataValue>,
-    /// One for the call, so that its lines keep their order. Made when the first line is written.
-    log: OnceLock<Log>,
+    /// One for the call and all clones of its context, so that lines keep their order. Made when the first line is written.
+    log: Arc<OnceLock<Log>>,
 }
 
 impl fmt::Debug for HostAccess {
@@ -51,7 +51,7 @@ impl Context {
             host: HostAccess {
                 links,
                 token: bearer(&std::mem::take(&mut call.host_token)),
-                log: OnceLock::new(),
+                log: Arc::default(),
             },
             point,
             caller: call.context.take().unwrap_or_default(),

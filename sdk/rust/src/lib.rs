@@ -28,6 +28,7 @@ mod listen;
 mod log;
 mod period;
 mod plugin;
+mod record_rules;
 mod reply;
 mod serve;
 pub mod storage;

@@ -9,12 +9,15 @@ use std::{
 use hookgate_proto::host::v1::{self as wire, Severity, log_service_client::LogServiceClient};
 use tokio::runtime::Handle;
 
-use crate::host_service::HostClient;
+use crate::{host_service::HostClient, record_rules::check_record};
 
 /// Most lines that wait to be sent. Further ones are dropped.
 const MAX_QUEUED: usize = 1000;
 /// Most lines of one request.
 const MAX_BATCH: usize = 100;
+/// The gateway cuts messages and values there.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
+const MAX_VALUE_BYTES: usize = 1 << 10;
 
 /// Writes lines to the gateway's log. Each line names the plugin; those of [`Context::log`](crate::Context::log) also
 /// name the call's tenant and request id. Cheap to clone.
@@ -118,10 +121,40 @@ impl Log {
     }
 
     /// Writes a line. Does nothing outside of a tokio runtime.
-    pub fn record(&self, record: LogRecord) {
+    pub fn record(&self, LogRecord(mut record): LogRecord) {
         let Ok(runtime) = Handle::try_current() else { return };
-        if self.0.push(record.0) {
-            runtime.spawn(Arc::clone(&self.0).send());
+        // The gateway refuses all lines of a request if one is invalid.
+        if let Err(wrong) = check_record(&record) {
+            tracing::warn!(
+                field = wrong.field,
+                right = wrong.range,
+                "an invalid line for the gateway's log was dropped"
+            );
+            return;
+        }
+        cut(&mut record.message, MAX_MESSAGE_BYTES);
+        record.attributes.values_mut().for_each(|value| cut(value, MAX_VALUE_BYTES));
+        if self.0.push(record) {
+            let duty = SendingDuty { sender: Arc::clone(&self.0), is_done: false };
+            runtime.spawn(duty.send());
+        }
+    }
+}
+
+fn cut(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+}
+
+/// The duty to send. Another task takes it over if this one ends early, with its runtime.
+struct SendingDuty {
+    sender: Arc<Sender>,
+    is_done: bool,
+}
+
+impl Drop for SendingDuty {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.sender.queue().is_sending = false;
         }
     }
 }
@@ -150,15 +183,17 @@ impl Sender {
         let records = queue.records.drain(..count).collect();
         (count > 0).then(|| (records, std::mem::take(&mut queue.dropped)))
     }
+}
 
+impl SendingDuty {
     /// Sends lines until none are left.
-    async fn send(self: Arc<Self>) {
-        while let Some((records, dropped)) = self.next() {
+    async fn send(mut self) {
+        while let Some((records, dropped)) = self.sender.next() {
             if dropped > 0 {
                 tracing::warn!(lines = dropped, "lines for the gateway's log were dropped: too many wait");
             }
             let (lines, request) = (records.len(), wire::WriteLogRequest { records });
-            let sent = self.client.call(request, |service, request| async move {
+            let sent = self.sender.client.call(request, |service, request| async move {
                 LogServiceClient::new(service).write_log(request).await
             });
             match sent.await {
@@ -169,6 +204,7 @@ impl Sender {
                 Err(error) => tracing::warn!(lines, %error, "lines for the gateway's log were lost"),
             }
         }
+        self.is_done = true;
     }
 }
 
@@ -212,6 +248,35 @@ mod tests {
         assert_eq!(host.log_lines(MAX_QUEUED).await.len(), MAX_QUEUED);
         log.info("last");
         assert_eq!(host.log_lines(MAX_QUEUED + 1).await.last().unwrap().message, "last");
+    }
+
+    #[tokio::test]
+    async fn an_invalid_line_is_dropped_alone_and_a_long_one_is_cut() {
+        let host = TestHost::new();
+        let log = Log::new(&client(&host, &[Capability::Log]));
+        log.info("one");
+        log.info("");
+        log.record(LogRecord::info("two").attribute("with space", 1));
+        log.record(LogRecord::info("ü".repeat(MAX_MESSAGE_BYTES)).attribute("long", "x".repeat(5000)));
+        let lines = host.log_lines(2).await;
+        assert_eq!((lines.len(), &*lines[0].message), (2, "one"));
+        assert_eq!(
+            (lines[1].message.len(), lines[1].attributes["long"].len()),
+            (MAX_MESSAGE_BYTES, MAX_VALUE_BYTES)
+        );
+    }
+
+    #[test]
+    fn a_sender_whose_runtime_ends_leaves_the_log_usable() {
+        let host = TestHost::new();
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let log = Log::new(&client(&host, &[Capability::Log]));
+        runtime().block_on(async { log.info("not sent") });
+        let lines = runtime().block_on(async {
+            log.info("sent");
+            host.log_lines(2).await
+        });
+        assert_eq!(lines.iter().map(|line| &*line.message).collect::<Vec<_>>(), ["not sent", "sent"]);
     }
 
     #[tokio::test]

@@ -194,6 +194,13 @@
 {{- if and .Values.hostServices.port (not .Values.networkPolicy.plugins) -}}
 {{- fail "networkPolicy.plugins is empty, but hostServices.port is true: list the plugins that may use the host services, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: plugins } } }]" -}}
 {{- end -}}
+{{- if and .Values.hostServices.port (not .Values.hostServices.socket) -}}
+{{- range .Values.plugins | default list -}}
+{{- if and .image (include "hookgate.wantsHost" .) -}}
+{{- fail (printf "plugins: %s is in the pod, whose networkPolicy keeps it from the port of hostServices: set hostServices.socket to true" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $outside := include "hookgate.outside" . -}}
 {{- if and $outside (not .Values.networkPolicy.egress) -}}
 {{- fail (printf "networkPolicy.egress is empty, so the gateway could not reach other hosts (%s): list the destinations, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}

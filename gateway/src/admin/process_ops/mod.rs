@@ -20,7 +20,6 @@ pub use crate::{
     admin::process_ops::{
         drain::DrainResult,
         plugin::DescribeOutcome,
-        plugin_data::DeletionError,
         reload::{ReloadReport, ReloadResult},
         test_call::{TestCallOptions, TestCallResult, trial},
     },

@@ -16,8 +16,7 @@ use crate::{
     admin::{
         Admin, bytes as encode,
         process_ops::{
-            self, DeletionError, DrainResult, OperationReason, ReloadReport, ReloadResult, TestCallOptions,
-            TestCallResult,
+            self, DrainResult, OperationReason, ReloadReport, ReloadResult, TestCallOptions, TestCallResult,
         },
         query::Query,
         registry::{
@@ -172,14 +171,16 @@ impl Admin {
 
     /// Deletes what the plugin `name` stored: see [`process_ops::Upkeep::delete_data`].
     pub(crate) async fn delete_data(&self, who: &OperationReason, name: String) -> Result<u64, Error> {
-        let _under_way = self.writes.begin()?;
-        let deleted = self.upkeep.delete_data(who, &name).await;
-        deleted.map_err(|error| match error {
-            DeletionError::InUse(error) => error,
-            DeletionError::Operation(undone) => {
-                write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name))
+        let under_way = self.writes.begin()?;
+        let deleted = async {
+            if let Some(conflict) = self.upkeep.still_writes(&name).await? {
+                return Ok(Err(conflict));
             }
-        })
+            let deleting = self.upkeep.delete_data(who, &name, under_way);
+            until_the_end(&self.ended, deleting).await.map(Ok)
+        };
+        let deleted = deleted.await;
+        deleted.map_err(|undone| write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name)))?
     }
 
     /// Makes a test call to the plugin `name`. Returns its result as a JSON object.

@@ -57,7 +57,7 @@ async fn a_url_that_cannot_be_called_is_refused() {
 async fn a_setting_out_of_its_bounds_is_refused() {
     let many: serde_json::Map<_, _> = (0..17).map(|number| (format!("x-{number}"), json!("a"))).collect();
     for (config, field, part) in [
-        (json!({ "secret": "CANARY" }), "secret", "`whsec_` and 32 to 64 random bytes in base64"),
+        (json!({ "secret": "CANARY" }), "secret", "`whsec_` and 24 to 64 random bytes in base64"),
         (json!({ "previous_secret": "whsec_CANARY" }), "previous_secret", "openssl rand -base64 32"),
         (json!({ "timeout": "0ms" }), "timeout", "1ms to 60s"),
         (json!({ "timeout": "61s" }), "timeout", "1ms to 60s"),

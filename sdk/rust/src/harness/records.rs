@@ -8,12 +8,11 @@ use hookgate_proto::host::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{
-    TestHost,
-    test_host::invalid,
-    validation::{check_event, check_records},
+use super::{TestHost, test_host::invalid};
+use crate::{
+    Capability,
+    record_rules::{check_event, check_records},
 };
-use crate::Capability;
 
 /// A line that the plugin wrote to the gateway's log.
 #[derive(Debug, Clone, PartialEq, Eq)]

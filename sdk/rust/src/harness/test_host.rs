@@ -24,12 +24,13 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::{
     memory::{Memory, Refusal, Scope},
     records::{TestEvent, TestLogLine},
-    validation::{WrongField, check_key, check_keys, check_operation, check_operations, check_page_size},
+    validation::{check_key, check_keys, check_operation, check_operations, check_page_size},
 };
 use crate::{
     Capability, HostService, Storage,
     context::ForwardedMetadata,
     host_service::{HostClient, HostLinks, HostServices, bearer},
+    record_rules::WrongField,
 };
 
 const STORAGE: [Capability; 2] = [Capability::StorageRead, Capability::StorageWrite];

@@ -140,7 +140,7 @@ impl Storage {
     /// Makes 1 to 32 changes, each of another key: all, or none.
     ///
     /// ```
-    /// # use hookgate_sdk::{Context, storage::{Add, Put, HostError, TransactResult}};
+    /// # use hookgate_sdk::{Context, HostError, storage::{Add, Put, TransactResult}};
     /// # async fn reserve(ctx: &Context) -> Result<bool, HostError> {
     /// let changes = [Add::new("seats", 1).limit(10).into(), Put::new("last", "Ada").into()];
     /// let result = ctx.storage().transact(changes).await?;

@@ -80,7 +80,7 @@ async fn a_person_sees_what_another_build_wants_and_is_asked() {
     }
     let shown = desk.does(&["plugin", "approve", "guard", "--yes"]).await;
     let wants = "guard 2.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  CHANGE\nbefore_tool_call  modify  none          was \
-                 read, none\n\nasks for  log (new): writes lines to the gateway's log, up to 1,000 per second\n\n";
+                 read, none\n\nasks for  log (new): writes lines to the gateway's log, up to 1,000 per second at each gateway\n\n";
     assert!(shown.starts_with(wants), "{shown}");
     assert!(shown.contains("\nstate     ready\n") && shown.contains("\nasks for  log\n"), "{shown}");
     let spec = &desk.json(&["plugin", "show", "guard"]).await["spec"];

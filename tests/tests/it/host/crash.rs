@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use hookgate_proto::types::v1::ExtensionPoint;
@@ -56,6 +56,7 @@ async fn no_acknowledged_add_is_lost_when_the_gateway_is_killed() {
 /// Each answer means that the plugin's add was acknowledged: without it, the call fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_acknowledged_add_is_lost_when_the_plugin_is_killed() {
+    wait_past_midnight().await;
     let folder = tempfile::tempdir().unwrap();
     let socket = |name: &str| format!("unix://{}", folder.path().join(format!("{name}.sock")).display());
     let host_socket = folder.path().join("host.sock").display().to_string();
@@ -106,4 +107,14 @@ async fn no_acknowledged_add_is_lost_when_the_plugin_is_killed() {
     let used = refused.body["notices"][0]["details"]["used"].as_i64().unwrap();
     let (counted, sent) = (counted.load(Ordering::Relaxed), sent.load(Ordering::Relaxed));
     assert!((counted..=sent).contains(&used), "{counted} {used} {sent}");
+}
+
+/// The counter starts again at midnight UTC: if that is near, waits for it.
+async fn wait_past_midnight() {
+    const DAY: u64 = 24 * 60 * 60;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let left = DAY - now % DAY;
+    if left < 60 {
+        tokio::time::sleep(Duration::from_secs(left + 1)).await;
+    }
 }
