@@ -1,11 +1,14 @@
 //! An operator deletes what a removed plugin stored.
 
+use std::time::Duration;
+
 use hookgate_proto::admin::v1 as wire;
 use hookgate_tests::{
     fake::FakePlugin,
     gateway::{Gateway, Setup},
 };
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use super::support::{STORAGE, get, of_plugin, of_tenant, put, storing};
@@ -15,7 +18,7 @@ use crate::{
         registry::support::{administrator, ask, delete, post, put as put_object, stored_as, written},
     },
     cli::registry::support::Desk,
-    registry::support::file_with,
+    registry::support::{SOON, file_with},
 };
 
 fn setup() -> Setup {
@@ -37,9 +40,12 @@ async fn data_is_deleted_once_the_plugin_is_removed_and_others_keep_theirs() {
     let (gone, other) = (storing("gone").start().await, storing("other").start().await);
     let stored = stored_as(setup()).await;
     let operator = &stored.operator;
+    let mut versions = Vec::new();
     for (plugin, priority) in [(&gone, 20), (&other, 30)] {
         let name = plugin.name();
-        written(&put_object(operator, &format!("plugins/{name}?expected_version=0"), entry(plugin)).await);
+        versions.push(written(
+            &put_object(operator, &format!("plugins/{name}?expected_version=0"), entry(plugin)).await,
+        ));
         let binding = json!({ "plugin": name, "tenant": "*", "priority": priority });
         written(&put_object(operator, &format!("bindings/{name}?expected_version=0"), binding).await);
     }
@@ -50,8 +56,19 @@ async fn data_is_deleted_once_the_plugin_is_removed_and_others_keep_theirs() {
     assert_eq!((early.status, &early.body["code"]), (409, &json!("CONFLICT")));
     assert_eq!(early.body["detail"], "Plugin `gone` is registered: remove it first");
 
-    written(&delete(operator, "plugins/gone?expected_version=1&force=true").await);
-    let deleted = post(operator, "plugins/gone/delete-data?reason=no+longer+used").await;
+    written(&delete(operator, &format!("plugins/gone?expected_version={}&force=true", versions[0])).await);
+    let delete_data = "plugins/gone/delete-data?reason=no+longer+used";
+    let deleted = timeout(SOON, async {
+        loop {
+            let answer = post(operator, delete_data).await;
+            if answer.status != 409 {
+                return answer;
+            }
+            assert_eq!(answer.body["detail"], "Plugin `gone` is still in use by this process: try again");
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let deleted = deleted.await.expect("the gateway lets the plugin go");
     assert_eq!((deleted.status, &deleted.body), (200, &json!({ "entries": 2 })));
     let line =
         stored.gateway.log().wait_for(|line| line.field("operation") == Some(&json!("delete_data"))).await;
