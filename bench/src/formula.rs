@@ -18,6 +18,8 @@ pub(crate) enum SingleFigure {
     BusyMemory,
     /// Seconds.
     StartTime,
+    /// A ratio of times that a plugin took.
+    HostAdd,
 }
 
 /// What one round found.

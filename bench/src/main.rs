@@ -28,6 +28,7 @@ mod footprint;
 mod formula;
 mod gateway_config;
 mod gateway_process;
+mod host_add;
 mod http_probe;
 mod json_scan;
 mod machine;

@@ -12,7 +12,11 @@ use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 use tonic::transport::{Identity, ServerTlsConfig, server::TcpIncoming};
 
-use crate::{BenchError, payload};
+use crate::{
+    BenchError,
+    host_add::{ADD_NAME, AddPlugin},
+    payload,
+};
 
 pub(crate) const ECHO_NAMES: [&str; 10] =
     ["echo-0", "echo-1", "echo-2", "echo-3", "echo-4", "echo-5", "echo-6", "echo-7", "echo-8", "echo-9"];
@@ -123,6 +127,7 @@ pub(crate) async fn serve(name: &str, address: &str, ready: impl FnOnce(&str)) -
         "wait-1" => run::<WaitPlugin<1>>(address, ready).await,
         "wait-2" => run::<WaitPlugin<2>>(address, ready).await,
         PATCH_NAME => run::<PatchPlugin>(address, ready).await,
+        ADD_NAME => run::<AddPlugin>(address, ready).await,
         _ => Err(format!("there is no plugin `{name}`").into()),
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     closed_loop::{self, RunDurations},
     footprint,
     formula::{Formula, RoundResults, SingleFigure},
-    json_scan, open_loop,
+    host_add, json_scan, open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
     rig::{Binaries, Rig},
@@ -70,6 +70,10 @@ pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Resu
         if plan.needs(&[SingleFigure::StartTime]) {
             let start_time = footprint::start_time(&mut rig, size.tenants)?;
             round.figures.insert(SingleFigure::StartTime, start_time);
+        }
+        if plan.needs(&[SingleFigure::HostAdd]) {
+            let ratio = host_add::measure(&mut rig, size.durations).await?;
+            round.figures.insert(SingleFigure::HostAdd, ratio);
         }
         results.rounds.push(round);
     }

@@ -240,7 +240,7 @@ fn large_content(c: usize) -> Row {
     Row::ratio("large-content", c, texts, formula).must(1.5, 1.2)
 }
 
-fn absolute() -> [Row; 4] {
+fn absolute() -> [Row; 5] {
     [
         Row::single("json-scan", "scan of JSON text", Unit::GigabytesPerSecond, SingleFigure::JsonScan)
             .must_at_least(0.7, 1.5),
@@ -256,6 +256,12 @@ fn absolute() -> [Row; 4] {
             )
         }
         .must(40.0, 28.0),
+        Row {
+            concurrency: Some(1),
+            compared_with: "p50 of a raw call",
+            ..Row::single("host-add", "p50 of `add` by a plugin, SQLite", Unit::Ratio, SingleFigure::HostAdd)
+        }
+        .must(2.0, 1.5),
         Row::single("start", "start to ready, 10,000 bindings", Unit::Seconds, SingleFigure::StartTime)
             .must(2.0, 1.0),
     ]
