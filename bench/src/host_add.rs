@@ -120,7 +120,8 @@ pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f6
     });
     let gateway = rig.start_gateway(&config)?;
     let channel = Endpoint::from_shared(format!("http://{}", gateway.data_addr))?.connect().await?;
-    let payload = Some(BeforeToolCallPayload { tool_name: "t".to_owned(), ..Default::default() });
+    let (tool_name, args) = ("t".to_owned(), "{}".into());
+    let payload = Some(BeforeToolCallPayload { tool_name, args, ..Default::default() });
     let mut request = Request::new(BeforeToolCallRequest { payload, ..Default::default() });
     let token = format!("Bearer {}", gateway_config::token(TENANT)?);
     request.metadata_mut().insert("authorization", token.parse()?);
