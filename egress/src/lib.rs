@@ -26,32 +26,28 @@ const IPV4_METADATA: [Ipv4Addr; 3] =
 /// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
-/// IPv4 networks that aren't on the internet, or aren't one host there: each as an address and the bits of its prefix
-/// (IANA's registry of special-purpose addresses, and multicast).
-const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network, unspecified
-    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
-    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT
-    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
-    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local
-    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
-    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocol assignments
-    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
-    (Ipv4Addr::new(192, 88, 99, 0), 24),  // 6to4 relays
-    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
-    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
-    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
-    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, broadcast
-];
-
-/// The IPv6 networks within 2000::/3 that aren't public, or contain an IPv4 address of somebody's choice.
-const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments, Teredo
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
-    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
+/// Networks that aren't on the internet, or aren't one host there (IANA's registries of special-purpose addresses, and
+/// multicast). Of IPv6 only those within 2000::/3: no other address is public.
+const SPECIAL: [Network; 19] = [
+    Network::v4(Ipv4Addr::new(0, 0, 0, 0), 8), // this network, unspecified
+    Network::v4(Ipv4Addr::new(10, 0, 0, 0), 8), // private
+    Network::v4(Ipv4Addr::new(100, 64, 0, 0), 10), // carrier-grade NAT
+    Network::v4(Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
+    Network::v4(Ipv4Addr::new(169, 254, 0, 0), 16), // link-local
+    Network::v4(Ipv4Addr::new(172, 16, 0, 0), 12), // private
+    Network::v4(Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments
+    Network::v4(Ipv4Addr::new(192, 0, 2, 0), 24), // documentation
+    Network::v4(Ipv4Addr::new(192, 88, 99, 0), 24), // 6to4 relays
+    Network::v4(Ipv4Addr::new(192, 168, 0, 0), 16), // private
+    Network::v4(Ipv4Addr::new(198, 18, 0, 0), 15), // benchmarks
+    Network::v4(Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
+    Network::v4(Ipv4Addr::new(203, 0, 113, 0), 24), // documentation
+    Network::v4(Ipv4Addr::new(224, 0, 0, 0), 4), // multicast
+    Network::v4(Ipv4Addr::new(240, 0, 0, 0), 4), // reserved, broadcast
+    Network::v6(Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments, Teredo
+    Network::v6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
+    Network::v6(Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4: an IPv4 address of somebody's choice
+    Network::v6(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
 /// Whether `address` is never dialled: link-local addresses, and those where clouds serve credentials of machines
@@ -62,7 +58,7 @@ pub fn is_denied(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let is_metadata =
                 IPV6_METADATA.contains(&address) || address.segments().starts_with(&AWS_SERVICE_PREFIX);
-            let is_denied_inside = embedded_v4(address).into_iter().any(is_denied_v4);
+            let is_denied_inside = embedded_v4(address).is_some_and(is_denied_v4);
             address.is_unicast_link_local() || is_metadata || is_denied_inside
         }
     }
@@ -75,23 +71,14 @@ fn is_denied_v4(address: Ipv4Addr) -> bool {
 /// Whether `address` is one of a host on the internet: not private, loopback, link-local, shared (carrier-grade NAT),
 /// unique local, multicast, unspecified, reserved or for documentation. An IPv4 address inside an IPv6 one decides.
 pub fn is_public(address: IpAddr) -> bool {
+    let is_special = |address: IpAddr| SPECIAL.iter().any(|network| network.contains(address));
     match address.to_canonical() {
-        IpAddr::V4(address) => is_public_v4(address),
+        v4 @ IpAddr::V4(_) => !is_special(v4),
         IpAddr::V6(address) => match behind_nat64(address) {
-            Some(embedded) => address.segments()[2] == 0 && is_public_v4(embedded),
-            None => {
-                let is_global = address.segments()[0] & 0xe000 == 0x2000;
-                is_global
-                    && !SPECIAL_V6.iter().any(|&(network, prefix)| {
-                        (network.to_bits() ^ address.to_bits()) >> (128 - prefix) == 0
-                    })
-            }
+            Some(embedded) => address.segments()[2] == 0 && !is_special(embedded.into()),
+            None => address.segments()[0] & 0xe000 == 0x2000 && !is_special(address.into()),
         },
     }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    !SPECIAL_V4.iter().any(|&(network, prefix)| (network.to_bits() ^ address.to_bits()) >> (32 - prefix) == 0)
 }
 
 /// The address without IPv6 around it, if it is an IPv4 address in one of these forms: mapped (`::ffff:0:0/96`), or

@@ -1,6 +1,9 @@
 //! Networks, written as `10.1.0.0/16`.
 
-use std::{fmt, net::IpAddr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 /// A network: an address, `/` and the bits of its prefix, with no bit set behind them; or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +14,16 @@ pub struct Network {
 }
 
 impl Network {
+    /// `address` must have no bit set behind `prefix`.
+    pub(crate) const fn v4(address: Ipv4Addr, prefix: u8) -> Self {
+        Network { address: IpAddr::V4(address), prefix }
+    }
+
+    /// `address` must have no bit set behind `prefix`.
+    pub(crate) const fn v6(address: Ipv6Addr, prefix: u8) -> Self {
+        Network { address: IpAddr::V6(address), prefix }
+    }
+
     /// Whether the network contains `address`. An IPv4 address written as IPv6 (`::ffff:0:0/96`) counts as
     /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {

@@ -1,8 +1,8 @@
 //! What the gateway offers to plugins, `hookgate.host.v1` (docs/protocol.md, section 2): storage in the registry's
 //! database, lines in the log, events for operators, and the tokens that give access to them.
 //!
-//! A token alone decides whose data a request reaches and whose name a line bears; requests name keys only. Knows nothing of chains:
-//! [`crate::upstream`] asks for tokens through [`HostAccess`].
+//! A token alone decides whose data a request reaches and whose name a line bears; requests name keys only. Knows
+//! nothing of chains: [`crate::upstream`] asks for tokens through [`HostAccess`].
 
 mod attributes;
 mod error;

@@ -1,5 +1,5 @@
-//! Log lines and events that plugins write (`hookgate.host.v1`). All are marked with the plugin's name, so that none passes
-//! for the gateway's own.
+//! Log lines and events that plugins write (`hookgate.host.v1`). All are marked with the plugin's name, so that none
+//! passes for the gateway's own.
 
 use opentelemetry::KeyValue;
 use tracing::Level;
@@ -81,7 +81,8 @@ pub fn write_event(origin: &PluginOrigin<'_>, event: &PluginEvent) {
 }
 
 impl Telemetry {
-    /// Counts what was dropped because a plugin writes too much. `begins` with the limit per second: the plugin just began.
+    /// Counts what was dropped because a plugin writes too much. `begins` has the limit per second if the plugin just
+    /// began.
     pub fn record_plugin_flood(&self, plugin: &str, kind: OutputKind, dropped: usize, begins: Option<u32>) {
         let attributes = [KeyValue::new(PLUGIN, plugin.to_owned()), KeyValue::new(OUTPUT, kind.as_str())];
         self.0.instruments.host_dropped.add(dropped as u64, &attributes);

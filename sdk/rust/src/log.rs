@@ -132,8 +132,8 @@ impl Log {
             );
             return;
         }
-        cut(&mut record.message, MAX_MESSAGE_BYTES);
-        record.attributes.values_mut().for_each(|value| cut(value, MAX_VALUE_BYTES));
+        truncate(&mut record.message, MAX_MESSAGE_BYTES);
+        record.attributes.values_mut().for_each(|value| truncate(value, MAX_VALUE_BYTES));
         if self.0.push(record) {
             let duty = SendingDuty { sender: Arc::clone(&self.0), is_done: false };
             runtime.spawn(duty.send());
@@ -141,7 +141,8 @@ impl Log {
     }
 }
 
-fn cut(text: &mut String, most: usize) {
+/// Without a mark, as the gateway cuts it.
+fn truncate(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
 }
 
