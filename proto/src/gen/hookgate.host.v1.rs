@@ -343,6 +343,26 @@ pub struct RenewTokenResponse {
     #[prost(uint64, tag = "2")]
     pub expires_in_ms: u64,
 }
+/// Registers an endpoint, or renews its lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterRequest {
+    /// The plugin's name, as in its manifest.
+    #[prost(string, tag = "1")]
+    pub plugin: ::prost::alloc::string::String,
+    /// Where gateways reach the process: `unix:///path`, `<http://host:port`> or `<https://host:port`;> at most 400 bytes.
+    #[prost(string, tag = "2")]
+    pub endpoint: ::prost::alloc::string::String,
+}
+/// The endpoint is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterResponse {
+    /// The lease ends this many milliseconds after the last renewal. Renew it every third of that.
+    #[prost(uint64, tag = "1")]
+    pub lease_ms: u64,
+    /// An operator has not approved the plugin yet, so it is called at no point.
+    #[prost(bool, tag = "2")]
+    pub approval_pending: bool,
+}
 /// Lines for the gateway's log.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteLogRequest {
@@ -2116,6 +2136,353 @@ pub mod token_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "hookgate.host.v1.TokenService";
     impl<T> tonic::server::NamedService for TokenServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod registration_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Registration of plugins by their own processes, for plugins with `self_registration: true`.
+    ///
+    /// Send a JWT of one of the gateway's issuers as `authorization: Bearer JWT`: with the issuer's `admin_audience`, the scope
+    /// `hookgate:plugin`, and a claim (`plugins` unless the issuer's `claims.plugins` says otherwise) that has the plugin's name.
+    ///
+    /// Statuses, each with an `ErrorInfo` of the domain `hookgate`:
+    /// - UNAUTHENTICATED: the token is missing, invalid or has expired. A lease outlives the token.
+    /// - PERMISSION_DENIED: the token doesn't cover the plugin, `egress` doesn't permit the endpoint, or the plugin is unknown
+    ///   and `self_registration.unknown_plugins` is `deny`.
+    /// - INVALID_ARGUMENT: a field is outside its range; `BadRequest` names it.
+    /// - FAILED_PRECONDITION: the configuration names the plugin's endpoints, or the plugin is built in.
+    /// - RESOURCE_EXHAUSTED: the plugin has 64 endpoints already, or too many streams are open.
+    /// - NOT_FOUND: the plugin was removed while it was registered.
+    /// - DEADLINE_EXCEEDED: no renewal came within the lease.
+    /// - UNAVAILABLE: the database doesn't answer, or the gateway is shutting down: register again, perhaps with another replica.
+    #[derive(Debug, Clone)]
+    pub struct RegistrationServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl RegistrationServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> RegistrationServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RegistrationServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RegistrationServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Registers an endpoint of a plugin for all replicas, as long as its lease is renewed. The first message registers; each
+        /// further one renews the lease, and its fields must be those of the first or empty. The gateway answers each.
+        ///
+        /// The endpoint is removed when the client closes its side of the stream, or when the lease ends. If the stream breaks, the
+        /// lease runs on: register again. An unreachable database ends no lease.
+        pub async fn register(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::RegisterRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RegisterResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.host.v1.RegistrationService/Register",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.host.v1.RegistrationService", "Register"),
+                );
+            self.inner.streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod registration_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RegistrationServiceServer.
+    #[async_trait]
+    pub trait RegistrationService: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Register method.
+        type RegisterStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::RegisterResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Registers an endpoint of a plugin for all replicas, as long as its lease is renewed. The first message registers; each
+        /// further one renews the lease, and its fields must be those of the first or empty. The gateway answers each.
+        ///
+        /// The endpoint is removed when the client closes its side of the stream, or when the lease ends. If the stream breaks, the
+        /// lease runs on: register again. An unreachable database ends no lease.
+        async fn register(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::RegisterRequest>>,
+        ) -> std::result::Result<tonic::Response<Self::RegisterStream>, tonic::Status>;
+    }
+    /// Registration of plugins by their own processes, for plugins with `self_registration: true`.
+    ///
+    /// Send a JWT of one of the gateway's issuers as `authorization: Bearer JWT`: with the issuer's `admin_audience`, the scope
+    /// `hookgate:plugin`, and a claim (`plugins` unless the issuer's `claims.plugins` says otherwise) that has the plugin's name.
+    ///
+    /// Statuses, each with an `ErrorInfo` of the domain `hookgate`:
+    /// - UNAUTHENTICATED: the token is missing, invalid or has expired. A lease outlives the token.
+    /// - PERMISSION_DENIED: the token doesn't cover the plugin, `egress` doesn't permit the endpoint, or the plugin is unknown
+    ///   and `self_registration.unknown_plugins` is `deny`.
+    /// - INVALID_ARGUMENT: a field is outside its range; `BadRequest` names it.
+    /// - FAILED_PRECONDITION: the configuration names the plugin's endpoints, or the plugin is built in.
+    /// - RESOURCE_EXHAUSTED: the plugin has 64 endpoints already, or too many streams are open.
+    /// - NOT_FOUND: the plugin was removed while it was registered.
+    /// - DEADLINE_EXCEEDED: no renewal came within the lease.
+    /// - UNAVAILABLE: the database doesn't answer, or the gateway is shutting down: register again, perhaps with another replica.
+    #[derive(Debug)]
+    pub struct RegistrationServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RegistrationServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RegistrationServiceServer<T>
+    where
+        T: RegistrationService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/hookgate.host.v1.RegistrationService/Register" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterSvc<T: RegistrationService>(pub Arc<T>);
+                    impl<
+                        T: RegistrationService,
+                    > tonic::server::StreamingService<super::RegisterRequest>
+                    for RegisterSvc<T> {
+                        type Response = super::RegisterResponse;
+                        type ResponseStream = T::RegisterStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::RegisterRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RegistrationService>::register(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RegistrationServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "hookgate.host.v1.RegistrationService";
+    impl<T> tonic::server::NamedService for RegistrationServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -59,7 +59,7 @@ pub use log::{Log, LogRecord};
 pub use period::Period;
 pub use plugin::{Answer, Host, Plugin};
 pub use reply::{Cancel, Notice, Reply, Verdict};
-pub use serve::{ServeError, Server, serve, stop_signal};
+pub use serve::{Registration, RegistrationError, ServeError, Server, serve, stop_signal};
 pub use storage::Storage;
 pub use tonic::{Code as StatusCode, Status};
 

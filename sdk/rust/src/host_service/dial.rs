@@ -6,7 +6,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// The environment variable that names a PEM file with the CAs to trust at `https://` endpoints. Without it, those
 /// that the machine trusts.
-pub(super) const CA_FILE: &str = "HOOKGATE_HOST_CA_FILE";
+const CA_FILE: &str = "HOOKGATE_HOST_CA_FILE";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -14,7 +14,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why an endpoint can't be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     #[error("`host_endpoint` isn't unix:///path, http://host:port or https://host:port")]
     Endpoint,
     #[error("{CA_FILE}: can't read {file}: {source}")]
@@ -23,6 +23,12 @@ pub(super) enum DialError {
     NoCertificate(String),
     #[error("TLS can't be used for the host services: {0}")]
     Tls(String),
+}
+
+/// As [`dial`], with the CAs that the environment names.
+pub(crate) fn dial_with_environment(endpoint: &str) -> Result<Channel, DialError> {
+    let ca_file = std::env::var_os(CA_FILE);
+    dial(endpoint, ca_file.as_deref().map(AsRef::as_ref))
 }
 
 /// A channel to `unix:///path`, `http://` or `https://`. It connects with the first call, and again after a lost

@@ -21,6 +21,7 @@ use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 pub use self::error::HostError;
 pub(crate) use self::{
     client::HostClient,
+    dial::{DialError, dial_with_environment},
     links::{HostLink, HostLinks, bearer},
 };
 use crate::Capability;
@@ -106,8 +107,7 @@ impl HostServices {
             return Ok(service);
         }
         connections.retain(|_, service| service.strong_count() > 0);
-        let ca_file = std::env::var_os(dial::CA_FILE);
-        let channel = dial::dial(endpoint, ca_file.as_deref().map(AsRef::as_ref));
+        let channel = dial_with_environment(endpoint);
         let channel = channel.map_err(|error| HostError::Unavailable(error.to_string()))?;
         let service = Arc::new(HostService::from_fallible(channel));
         connections.insert(endpoint.to_owned(), Arc::downgrade(&service));

@@ -1,5 +1,7 @@
-//! Runs a plugin as a process: listens, serves the plugin, `grpc.health.v1` and reflection, and stops
-//! gracefully. [`crate::host`] answers the calls.
+//! Runs a plugin as a process: listens, serves the plugin, `grpc.health.v1` and reflection, registers itself with a
+//! gateway if it is asked to, and stops gracefully. [`crate::host`] answers the calls.
+
+mod registration;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,6 +12,7 @@ use tokio::{
 use tonic::transport::server::Router;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
+pub use self::registration::{Registration, RegistrationError};
 use crate::{
     Address, AddressError, Plugin, PluginHost, host,
     listen::{Listener, connections, listen},
@@ -17,6 +20,7 @@ use crate::{
 
 /// How long calls in flight may take to finish after a stop; less than the 30 s that Kubernetes allows.
 const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
+
 /// Why a plugin could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -31,6 +35,9 @@ pub enum ServeError {
         /// The cause.
         source: io::Error,
     },
+    /// The process can't register itself.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
     /// Signal handlers can't be installed.
     #[error("can't wait for signals: {0}")]
     Signal(io::Error),
@@ -70,6 +77,7 @@ pub struct Server<P: Plugin> {
     address: Address,
     host: Arc<PluginHost<P>>,
     drain: Duration,
+    registration: Option<Registration>,
 }
 
 impl<P: Plugin> Server<P> {
@@ -82,7 +90,13 @@ impl<P: Plugin> Server<P> {
         let wanted: Address = address.parse()?;
         let bound = listen(&wanted).await;
         let (listener, address) = bound.map_err(|source| ServeError::Listen { address: wanted, source })?;
-        Ok(Server { listener, address, host: Arc::new(PluginHost::new()), drain: DEFAULT_DRAIN_TIMEOUT })
+        Ok(Server {
+            listener,
+            address,
+            host: Arc::new(PluginHost::new()),
+            drain: DEFAULT_DRAIN_TIMEOUT,
+            registration: None,
+        })
     }
 
     /// The address with the actual port.
@@ -97,13 +111,21 @@ impl<P: Plugin> Server<P> {
         self
     }
 
-    /// Serves until `stop` resolves. Then accepts no more calls, finishes those in flight, and shuts the
-    /// instances down.
+    /// Registers the process with a gateway while it is served.
+    #[must_use]
+    pub fn with_registration(mut self, registration: Registration) -> Self {
+        self.registration = Some(registration);
+        self
+    }
+
+    /// Serves until `stop` resolves. Then ends the registration, accepts no more calls, finishes those in flight, and
+    /// shuts the instances down.
     ///
     /// # Errors
-    /// When the connection handling fails.
+    /// When the registration can't work, or the connection handling fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let Server { listener, address, host, drain } = self;
+        let Server { listener, address, host, drain, registration } = self;
+        let registrar = registration.map(|registration| registration.start(P::NAME, &address)).transpose()?;
         let (health, health_service) = tonic_health::server::health_reporter();
         let router = tonic::transport::Server::builder()
             .add_service(health_service)
@@ -113,6 +135,9 @@ impl<P: Plugin> Server<P> {
         let (stopping, stopped) = oneshot::channel();
         let stop = async {
             stop.await;
+            if let Some(registrar) = registrar {
+                registrar.stop().await;
+            }
             health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
             // Before the drain, so that a successor can listen immediately.
             if let Address::Unix(path) = &address {
