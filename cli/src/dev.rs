@@ -73,6 +73,7 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
         tenant: Some(DEV_TENANT.into()),
         operator: DEV_TENANT.into(),
         scopes: vec![Scope::Invoke],
+        plugins: Vec::new(),
         ttl: DEV_TOKEN_TTL,
         port: Port::Data,
     };

@@ -16,7 +16,7 @@ use hookgate::{
     config::{self, Config, Problems},
     core::point::Point,
     store::Tables,
-    upstream::{Refusal, State, Why},
+    upstream::{DialErrorKind, Refusal, State, Why},
 };
 
 /// The report for programs.
@@ -34,8 +34,10 @@ impl<'r> ConnectCheckOutput<'r> {
         store: Option<StoreRow<'r>>,
         mistakes: Option<&'r Problems>,
     ) -> Self {
-        let of_plugin =
-            |found: &'r PluginReport| found.places.iter().map(move |place| EndpointRow::new(found, place));
+        let of_plugin = |found: &'r PluginReport| {
+            let self_registered = found.places.is_empty().then(|| EndpointRow::self_registered(found));
+            found.places.iter().map(move |place| EndpointRow::new(found, place)).chain(self_registered)
+        };
         ConnectCheckOutput {
             mistakes: mistakes.into_iter().flat_map(Problems::iter).map(MistakeView::from).collect(),
             store,
@@ -154,6 +156,23 @@ impl<'r> EndpointRow<'r> {
         }
     }
 
+    /// A plugin whose processes register their endpoints. They do that with gateways that run, so nothing is wrong.
+    fn self_registered(found: &'r PluginReport) -> Self {
+        let why = Why::Unreachable(DialErrorKind::NotRegistered);
+        EndpointRow {
+            plugin: &found.plugin,
+            required: found.required,
+            address: "self-registered",
+            state: why.state().as_str(),
+            reason: why.as_str(),
+            version: None,
+            points: Vec::new(),
+            detail: "its processes register with running gateways only",
+            remedy: None,
+            holds_readiness: false,
+        }
+    }
+
     /// The problem and the remedy.
     fn sentence(&self) -> String {
         let what = if self.required { "required plugin" } else { "plugin" };
@@ -187,9 +206,11 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
     }
     let right = if mistakes.is_none() { check::fine(file, &of_file) } else { String::new() } + &line;
     // Mistakes in its config are reported below, with the line.
-    let refused = Refusal::ConfigRefused.as_str();
+    let other_reasons =
+        [Refusal::ConfigRefused.as_str(), Why::Unreachable(DialErrorKind::NotRegistered).as_str()];
     let is_fine = |row: &&EndpointRow<'_>| {
-        [State::Ready.as_str(), State::Disabled.as_str()].contains(&row.state) || row.reason == refused
+        [State::Ready.as_str(), State::Disabled.as_str()].contains(&row.state)
+            || other_reasons.contains(&row.reason)
     };
     let mut said: Vec<_> =
         report.plugins.iter().filter(|row| !is_fine(row)).map(EndpointRow::sentence).collect();

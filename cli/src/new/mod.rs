@@ -76,7 +76,7 @@ impl Language {
     }
 }
 
-fn plugin_name(text: &str) -> Result<String, String> {
+pub(super) fn plugin_name(text: &str) -> Result<String, String> {
     if is_name(text) {
         return Ok(text.to_owned());
     }

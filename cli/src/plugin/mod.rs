@@ -1,17 +1,12 @@
 //! `hookgate plugin`: runs reference plugins as processes, tests plugins, and manages those of a registry (in
 //! [`registry::plugin`]).
 
-use clap::{Subcommand, ValueEnum};
-
-use hookgate_audit_log::AuditLog;
-use hookgate_sdk::{Plugin, ServeError};
-use hookgate_tenant_auth::{TenantAuth, TenantQuota};
-use hookgate_webhook::Webhook;
+use clap::Subcommand;
 
 use crate::{Exit, process_ops, registry};
-use hookgate::telemetry;
 
 mod render;
+mod run;
 pub(super) mod target;
 pub(super) mod test;
 
@@ -26,15 +21,7 @@ pub(super) enum PluginCommand {
         after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock\n\n\
                       Exit codes: 0 ended by a signal, 1 it can't listen there, 2 invalid usage."
     )]
-    Run {
-        /// Name of the reference plugin.
-        name: Name,
-        /// Address to listen on: `unix:///path` or `http://host:port`.
-        ///
-        /// A stale socket file is replaced; a new one has mode 0660.
-        #[arg(long, value_name = "ADDR")]
-        listen: String,
-    },
+    Run(Box<run::Run>),
     /// Tests a plugin without a gateway: handshake, one call, shutdown.
     ///
     /// Runs the same checks as a gateway, with the same code: manifest, configuration, reply, patch. Every capability
@@ -63,9 +50,9 @@ pub(super) enum PluginCommand {
     /// even its configuration, and it gets no calls until a binding uses it. A built-in plugin needs no approval.
     #[command(
         after_help = "Example: hookgate plugin add guard --endpoint unix:///run/plugins/guard.sock --version '>=1.2, <2'\n\n\
-                            Exit codes: 0 added and ready, 1 refused, or added but not ready, for example because \
-                            you declined the approval or there was no terminal to ask on, 2 invalid usage, or the \
-                            result would be invalid."
+                            Exit codes: 0 added and ready, or added with --self-registration and not registered \
+                            yet, 1 refused, or added but not ready, for example because you declined the approval \
+                            or there was no terminal to ask on, 2 invalid usage, or the result would be invalid."
     )]
     Add(Box<registry::plugin::Add>),
     /// Shows and approves the manifest of a new plugin, or a changed manifest.
@@ -103,53 +90,18 @@ pub(super) enum PluginCommand {
     Registered(process_ops::ProcessCommand),
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Name {
-    /// Which operators and tools a tenant may use; at before_llm_request and before_tool_call.
-    TenantAuth,
-    /// How many tokens and requests a tenant may use, counted in the gateway's storage; at before_llm_request,
-    /// after_tool_result and before_response.
-    TenantQuota,
-    /// Writes who did what, with which result, as JSON lines to `path` or standard output; at all four points.
-    AuditLog,
-    /// Lets an HTTP service decide about calls, or learn of them, by signed requests; at all four points.
-    Webhook,
-}
-
 pub(super) async fn run(command: PluginCommand) -> Exit {
-    let (name, listen) = match command {
-        PluginCommand::Run { name, listen } => (name, listen),
-        PluginCommand::Test(test) => return test::run(&test).await,
-        PluginCommand::List(list) => return registry::plugin::list(*list).await,
-        PluginCommand::Show(show) => return registry::plugin::show(*show).await,
-        PluginCommand::Add(add) => return registry::plugin::add(*add).await,
-        PluginCommand::Approve(approve) => return registry::approve::approve(*approve).await,
-        PluginCommand::Set(set) => return registry::plugin::set(*set).await,
-        PluginCommand::Enable(switch) => return registry::plugin::switch(*switch, true).await,
-        PluginCommand::Disable(switch) => return registry::plugin::switch(*switch, false).await,
-        PluginCommand::Remove(remove) => return registry::plugin::remove(*remove).await,
-        PluginCommand::Registered(command) => return process_ops::run(command).await,
-    };
-    match name {
-        Name::TenantAuth => serve::<TenantAuth>(&listen).await,
-        Name::TenantQuota => serve::<TenantQuota>(&listen).await,
-        Name::AuditLog => serve::<AuditLog>(&listen).await,
-        Name::Webhook => serve::<Webhook>(&listen).await,
-    }
-}
-
-/// Serves a reference plugin. OpenTelemetry's variables say where its spans and log lines go.
-async fn serve<P: Plugin>(listen: &str) -> Exit {
-    let _telemetry = match telemetry::start_plugin_log::<P>() {
-        Ok(telemetry) => telemetry,
-        Err(error) => return Exit::usage(error.to_string()),
-    };
-    match hookgate_sdk::serve::<P>(listen).await {
-        Ok(()) => Exit::ok(),
-        Err(error @ ServeError::Address(_)) => Exit::usage(error.to_string()),
-        Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
-            "{error}; choose a free port, or a socket in a folder that you may write to"
-        )),
-        Err(error) => Exit::failure(error.to_string()),
+    match command {
+        PluginCommand::Run(run) => run::run(*run).await,
+        PluginCommand::Test(test) => test::run(&test).await,
+        PluginCommand::List(list) => registry::plugin::list(*list).await,
+        PluginCommand::Show(show) => registry::plugin::show(*show).await,
+        PluginCommand::Add(add) => registry::plugin::add(*add).await,
+        PluginCommand::Approve(approve) => registry::approve::approve(*approve).await,
+        PluginCommand::Set(set) => registry::plugin::set(*set).await,
+        PluginCommand::Enable(switch) => registry::plugin::switch(*switch, true).await,
+        PluginCommand::Disable(switch) => registry::plugin::switch(*switch, false).await,
+        PluginCommand::Remove(remove) => registry::plugin::remove(*remove).await,
+        PluginCommand::Registered(command) => process_ops::run(command).await,
     }
 }

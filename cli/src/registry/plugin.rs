@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Exit,
-    output::{self, Output, printable},
+    output::{self, Output, columns, printable},
     payload,
     registry::{
         ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs, approve,
@@ -17,7 +17,11 @@ use crate::{
         set::{self, ObjectChanges},
     },
 };
-use hookgate::{config::Span, core::object::ObjectKind};
+use hookgate::{
+    config::Span,
+    core::object::ObjectKind,
+    upstream::{DialErrorKind, Why},
+};
 
 /// Filters.
 #[derive(Debug, Args)]
@@ -35,6 +39,9 @@ struct PluginMemberArgs {
     /// Address: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    /// The plugin's processes register their endpoints themselves, in place of an address.
+    #[arg(long, conflicts_with = "endpoint")]
+    self_registration: bool,
     /// Accepted versions, such as `>=1.2, <2`.
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
@@ -60,8 +67,13 @@ pub(crate) struct Add {
     name: String,
     #[command(flatten)]
     members: PluginMemberArgs,
-    /// How long to wait until the gateway has connected to it; 0s to 60s.
-    #[arg(long, value_name = "TIME", default_value = "15s")]
+    /// How long to wait until the gateway has connected to it; 0s to 60s. With --self-registration the default is 0s.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "15s",
+        default_value_if("self_registration", "true", "0s")
+    )]
     wait: Span,
     /// Approves the plugin's manifest without asking.
     #[arg(short, long)]
@@ -177,6 +189,12 @@ impl PluginMemberArgs {
         if let Some(endpoint) = self.endpoint {
             named.set(&["endpoint"], endpoint);
             named.set(&["endpoints"], Value::Null);
+            named.set(&["self_registration"], Value::Null);
+        }
+        if self.self_registration {
+            named.set(&["self_registration"], true);
+            named.set(&["endpoint"], Value::Null);
+            named.set(&["endpoints"], Value::Null);
         }
         named.set_some(&["version"], self.version);
         for (key, value) in self.labels {
@@ -221,6 +239,11 @@ async fn added(add: Add) -> Result<Exit, Exit> {
             let consent = approve::consent(&name, &plugin, wants);
             approve::carry_out(&registry, &name, &consent, &meant.reason).await?;
         }
+    }
+    let not_registered = Why::Unreachable(DialErrorKind::NotRegistered).as_str();
+    if wait.0.is_zero() && plugin["reason"] == not_registered {
+        let table = || columns(&render::described(&plugin));
+        return Ok(output::data(registry.output, &plugin, table, Exit::ok()));
     }
     approve::finish(&registry, &name, "added", wait).await
 }

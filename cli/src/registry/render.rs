@@ -119,8 +119,11 @@ pub(super) fn plugins(list: &Value) -> String {
     })
 }
 
-/// The plugin's endpoint, or its built-in name.
+/// Where the plugin is: its endpoints, or the reason why its entry has none.
 fn place(spec: &Value) -> String {
+    if spec["self_registration"] == true {
+        return "self-registered".to_owned();
+    }
     match (&spec["builtin"], &spec["endpoint"], spec["endpoints"].as_array()) {
         (Value::String(_), ..) => "built in".to_owned(),
         (_, Value::String(endpoint), _) => endpoint.clone(),

@@ -16,7 +16,7 @@ use crate::{
 };
 use hookgate::{
     auth::{RefusalReason, TokenInspection},
-    config::Issuer,
+    config::{Issuer, Scope},
 };
 
 /// Most bytes read from standard input: the gateway itself accepts tokens of up to 8 KiB.
@@ -28,6 +28,8 @@ struct TokenReport {
     accepted: bool,
     data: PortVerdict,
     admin: PortVerdict,
+    /// The verdict on registering plugins; `None` for a token that isn't for that.
+    registration: Option<PortVerdict>,
     issuer: Option<String>,
     /// The key that would verify it.
     key: Option<KeyReport>,
@@ -35,6 +37,8 @@ struct TokenReport {
     operator: Option<String>,
     /// The scopes that its issuer may grant.
     scopes: Vec<&'static str>,
+    /// The plugins that it may register.
+    plugins: Vec<String>,
     /// Seconds since 1970.
     expires: Option<u64>,
     expiry: String,
@@ -125,6 +129,10 @@ fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
 impl TokenReport {
     fn new(judge: &TokenChecker, inspected: TokenInspection, data: PortVerdict, admin: PortVerdict) -> Self {
         let issuer = inspected.issuer.map(|index| &judge.config.auth.issuers[index]);
+        let is_for_plugins =
+            inspected.admin.as_ref().is_ok_and(|verified| verified.scopes.contains(Scope::Plugin));
+        let registration = is_for_plugins.then(|| TokenChecker::at_registration(&inspected).into());
+        let may_register = registration.as_ref().is_some_and(|verdict: &PortVerdict| verdict.accepted);
         let verified = inspected.data.ok().or(inspected.admin.ok());
         let identity = verified.as_ref().and_then(|verified| verified.identity.as_ref());
         let key = inspected.key.map(|key| KeyReport {
@@ -134,14 +142,16 @@ impl TokenReport {
         });
         let expires = inspected.claims.as_ref().and_then(|claims| claims.get("exp")?.as_u64());
         TokenReport {
-            accepted: data.accepted || admin.accepted,
+            accepted: data.accepted || admin.accepted || may_register,
             data,
             admin,
+            registration,
             issuer: issuer.map(|issuer| issuer.issuer.clone()),
             key,
             tenant: identity.map(|identity| identity.tenant.to_string()),
             operator: verified.as_ref().map(|verified| verified.operator.to_string()),
             scopes: verified.iter().flat_map(|verified| verified.scopes.names()).collect(),
+            plugins: verified.iter().flat_map(|verified| verified.plugins.iter().cloned()).collect(),
             expires,
             expiry: expiry(expires, issuer, SystemTime::now()),
             header: inspected.header,
@@ -149,8 +159,11 @@ impl TokenReport {
         }
     }
 
-    /// Why neither port accepts it.
+    /// Why it is not accepted.
     fn refusal(&self) -> String {
+        if let Some(PortVerdict { code: Some(code), detail: Some(detail), .. }) = &self.registration {
+            return format!("the token can't register a plugin: {detail}; see `hookgate errors {code}`");
+        }
         let why = |port: &PortVerdict| port.detail.clone().unwrap_or_default();
         let (data, admin) = (why(&self.data), why(&self.admin));
         let both = if data == admin { data } else { format!("{data} (data), {admin} (admin)") };
@@ -169,17 +182,23 @@ fn table(report: &TokenReport) -> String {
         "none fits"
     };
     let (nobody, none) = if report.operator.is_some() { ("none", "none") } else { (unknown, unknown) };
+    let registers = report.registration.as_ref().map(|verdict| match verdict.accepted {
+        true => report.plugins.join(", "),
+        false => verdict.words(),
+    });
     let rows = [
-        ["data port", &report.data.words()],
-        ["admin port", &report.admin.words()],
-        ["issuer", &or(report.issuer.clone(), "not in the configuration")],
-        ["key", &or(report.key.as_ref().map(KeyReport::words), no_key)],
-        ["tenant", &or(report.tenant.clone(), nobody)],
-        ["operator", &or(report.operator.clone(), unknown)],
-        ["scopes", &or(scopes, none)],
-        ["expiry", &report.expiry],
+        Some(["data port", &report.data.words()]),
+        Some(["admin port", &report.admin.words()]),
+        registers.as_deref().map(|plugins| ["registers", plugins]),
+        Some(["issuer", &or(report.issuer.clone(), "not in the configuration")]),
+        Some(["key", &or(report.key.as_ref().map(KeyReport::words), no_key)]),
+        Some(["tenant", &or(report.tenant.clone(), nobody)]),
+        Some(["operator", &or(report.operator.clone(), unknown)]),
+        Some(["scopes", &or(scopes, none)]),
+        Some(["expiry", &report.expiry]),
     ];
-    let mut text = columns(&rows.map(|row| row.map(str::to_owned)));
+    let rows: Vec<_> = rows.into_iter().flatten().map(|row| row.map(str::to_owned)).collect();
+    let mut text = columns(&rows);
     for (name, part) in [("header", &report.header), ("claims", &report.claims)] {
         let shown = part.as_ref().map_or_else(|| "not readable".to_owned(), |part| format!("{part:#}"));
         let lines = shown.lines().map(printable).collect::<Vec<_>>().join("\n");

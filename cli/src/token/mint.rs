@@ -39,12 +39,17 @@ pub(super) async fn run(mint: Mint) -> Exit {
         Ok(judge) => judge,
         Err(problems) => return Exit::problems(&problems),
     };
-    let (port, usual) = if mint.admin { (Port::Admin, Scope::Read) } else { (Port::Data, Scope::Invoke) };
+    let (port, usual) = match mint.admin {
+        _ if !mint.plugins.is_empty() => (Port::Host, Scope::Plugin),
+        true => (Port::Admin, Scope::Read),
+        false => (Port::Data, Scope::Invoke),
+    };
     let order = TokenRequest {
         issuer: mint.issuer,
         tenant: mint.tenant,
         operator: mint.operator,
         scopes: if mint.scopes.is_empty() { vec![usual] } else { mint.scopes },
+        plugins: mint.plugins,
         ttl: mint.ttl.0,
         port,
     };
@@ -52,8 +57,13 @@ pub(super) async fn run(mint: Mint) -> Exit {
         Ok(minted) => minted,
         Err(error) => return Exit::failure(error),
     };
-    let (_, data, admin) = judge.judge(&minted.token).await;
-    match if mint.admin { admin } else { data } {
+    let (inspected, data, admin) = judge.judge(&minted.token).await;
+    let verdict = match port {
+        Port::Data => data,
+        Port::Admin => admin,
+        Port::Host => TokenChecker::at_registration(&inspected),
+    };
+    match verdict {
         Ok(beside) => beside.iter().for_each(|beside| output::note(beside)),
         Err(refused) => {
             let (code, detail) = (refused.code(), &refused.error.detail);

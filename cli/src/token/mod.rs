@@ -7,10 +7,11 @@ use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueP
 use super::{
     Exit,
     config::unread,
+    new::plugin_name,
     output::{Output, printable},
 };
 use hookgate::{
-    auth::{Authenticator, TokenInspection, scope_name, scope_named},
+    auth::{Authenticator, RefusalReason, TokenInspection, scope_name, scope_named},
     config::{self, Config, Problem, Problems, Scope},
     core::error::{Code, Error},
     routing::RouteTable,
@@ -26,8 +27,8 @@ pub(super) enum TokenCommand {
     /// Contacts only the token's issuer, and only if it publishes its keys (`jwks_url`). The signature is never
     /// shown.
     #[command(after_help = "Example: hookgate token inspect --config hookgate.yaml - < token.txt\n\n\
-                            Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 invalid \
-                            configuration or usage.")]
+                            Exit codes: 0 accepted on the data or the admin port, or for registering plugins, 1 \
+                            refused, 2 invalid configuration or usage.")]
     Inspect {
         /// The token. `-` reads standard input, where other users of the machine can't see it, as does no token if
         /// standard input is not a terminal.
@@ -56,14 +57,19 @@ pub(super) struct Mint {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// The tenant. With --admin, omit it for a token that sees all tenants.
-    #[arg(long, required_unless_present = "admin")]
+    #[arg(long, required_unless_present_any = ["admin", "plugins"], conflicts_with = "plugins")]
     tenant: Option<String>,
     /// Operator that acts for the tenant.
     #[arg(long, default_value = "hookgate-token-mint")]
     operator: String,
-    /// Scope of the token; may be repeated [default: hookgate:invoke, with --admin hookgate:read].
+    /// Scope of the token; may be repeated [default: hookgate:invoke, with --admin hookgate:read, with --plugin
+    /// hookgate:plugin].
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
+    /// Plugin that may register itself with the token; may be repeated. The token has the admin port's audience, and
+    /// names no tenant.
+    #[arg(long = "plugin", value_name = "NAME", value_parser = plugin_name)]
+    plugins: Vec<String>,
     /// The issuer, by its `issuer`. Default: the only one that can sign for the tenant.
     #[arg(long)]
     issuer: Option<String>,
@@ -148,6 +154,20 @@ impl TokenChecker {
     fn at_admin(&self, inspected: &TokenInspection) -> TokenVerdict {
         let verified = inspected.admin.as_ref().map_err(token_refusal)?;
         verified.reader().map(|_| None).map_err(|refusal| token_refusal(&refusal))
+    }
+
+    /// The checks of a registration, for each plugin that the token names.
+    fn at_registration(inspected: &TokenInspection) -> TokenVerdict {
+        let verified = inspected.admin.as_ref().map_err(token_refusal)?;
+        verified.require(Scope::Plugin).map_err(|refusal| token_refusal(&refusal))?;
+        if verified.plugins.is_empty() {
+            let error = Error::new(Code::TokenInvalid, "The token names no plugin");
+            return Err(TokenRefusal { error, reason: Some(RefusalReason::Claims.as_str()) });
+        }
+        for plugin in &verified.plugins {
+            verified.registers(plugin).map_err(|refusal| token_refusal(&refusal))?;
+        }
+        Ok(None)
     }
 }
 

@@ -18,7 +18,6 @@ use crate::{
         common_services::{CommonServices, is_common},
         header::is_grpc,
     },
-    host::HostServices,
     net::server::{DrainSignals, RequestHandler},
     ops::{routes, status::StatusSource},
     telemetry::{Parent, Telemetry},
@@ -37,24 +36,23 @@ pub(super) fn data_edge(
 ) -> DataEdge<impl HttpService> {
     let mut services = tonic::service::RoutesBuilder::default();
     services.add_service(health);
-    add_reflection(&mut services, "hookgate.gateway.v1.ExtensionPointService");
+    add_reflection(&mut services, &["hookgate.gateway.v1.ExtensionPointService"]);
     DataEdge { stack: stack::port(gateway, CommonServices::new(services.routes(), drain)) }
 }
 
 /// Adds reflection to a port that serves `own` and health.
-fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
+fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &[&str]) {
     // The descriptors contain the other services too, but this port doesn't serve them.
-    let served = [
-        own,
+    let common = [
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
     ];
     let builder = || {
         let builder = tonic_reflection::server::Builder::configure();
+        let served = own.iter().chain(&common);
         served
-            .into_iter()
-            .fold(builder, |builder, name| builder.with_service_name(name))
+            .fold(builder, |builder, name| builder.with_service_name(*name))
             .register_encoded_file_descriptor_set(hookgate_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
@@ -96,26 +94,40 @@ impl RequestHandler for OpsEdge {
     }
 }
 
+/// The path prefix of registrations, which have tokens of their own.
+const REGISTRATION_PREFIX: &str = "/hookgate.host.v1.RegistrationService/";
+/// The services for plugins.
+const HOST_SERVICES: [&str; 5] = [
+    "hookgate.host.v1.EventService",
+    "hookgate.host.v1.LogService",
+    "hookgate.host.v1.RegistrationService",
+    "hookgate.host.v1.StorageService",
+    "hookgate.host.v1.TokenService",
+];
+
 /// The host port and the host socket: services for plugins, health and reflection, over gRPC alone.
 #[derive(Clone)]
 pub(super) struct HostEdge {
     services: Router,
+    registrations: Router,
     common: CommonServices,
     telemetry: Telemetry,
 }
 
 impl HostEdge {
     pub(super) fn new(
-        host: &Arc<HostServices>,
+        services: Routes,
+        registrations: Routes,
         telemetry: &Telemetry,
         health: HealthServer<impl Health>,
         drain: DrainSignals,
     ) -> Self {
         let mut common = tonic::service::RoutesBuilder::default();
         common.add_service(health);
-        add_reflection(&mut common, "hookgate.host.v1.StorageService");
+        add_reflection(&mut common, &HOST_SERVICES);
         HostEdge {
-            services: host.routes().prepare().into_axum_router(),
+            services: services.prepare().into_axum_router(),
+            registrations: registrations.prepare().into_axum_router(),
             common: CommonServices::new(common.routes(), drain),
             telemetry: telemetry.clone(),
         }
@@ -128,7 +140,9 @@ impl RequestHandler for HostEdge {
             return self.common.answer(request).await;
         }
         let Some(call) = self.telemetry.grpc_call(&request) else { return self.common.answer(request).await };
-        let answer = call.wrap(ask(&self.services, request)).await;
+        let is_registration = request.uri().path().starts_with(REGISTRATION_PREFIX);
+        let router = if is_registration { &self.registrations } else { &self.services };
+        let answer = call.wrap(ask(router, request)).await;
         call.answered(&answer);
         answer
     }
@@ -145,7 +159,7 @@ impl AdminEdge {
     pub(super) fn new(admin: Admin, health: HealthServer<impl Health>, drain: DrainSignals) -> Self {
         let mut services = tonic::service::RoutesBuilder::default();
         services.add_service(health);
-        add_reflection(&mut services, "hookgate.admin.v1.AdminService");
+        add_reflection(&mut services, &["hookgate.admin.v1.AdminService"]);
         let http = Arc::new(admin);
         let services = CommonServices::new(services.routes(), drain);
         AdminEdge { grpc: AdminGrpc::new(Arc::clone(&http), services), http }

@@ -45,7 +45,7 @@ use crate::{
         reconciler::Reconciler,
     },
     dataplane::call::Gateway,
-    host::HostServices,
+    host::{HostServices, PluginRegistrar},
     net::{
         server,
         unix_listener::{self, SocketFile},
@@ -307,9 +307,26 @@ impl App {
         if let Some(address) = ports.address() {
             host.bound_to(address);
         }
+        let registrar = self.registrar(lifecycle)?;
         tokio::spawn(Arc::clone(host).follow(lifecycle.ended.clone()));
-        let edge = HostEdge::new(host, &self.gateway.telemetry, health, lifecycle.to_the_end());
+        tokio::spawn(Arc::clone(&registrar).follow(lifecycle.ended.clone()));
+        let (services, registrations) = (host.routes(), registrar.routes());
+        let edge =
+            HostEdge::new(services, registrations, &self.gateway.telemetry, health, lifecycle.to_the_end());
         ports.serve(&edge, self.tls.as_ref(), &lifecycle.to_the_end())
+    }
+
+    /// Takes plugins' registrations; there is none without a registry.
+    fn registrar(&self, lifecycle: &ShutdownPhases) -> Option<Arc<PluginRegistrar>> {
+        let registry = self.origin.as_ref()?.registry()?;
+        Some(PluginRegistrar::new(
+            Arc::clone(&self.gateway.snapshots),
+            self.operations(),
+            registry.plugin_data(),
+            self.workshop.shared.clone(),
+            self.gateway.telemetry.clone(),
+            lifecycle.draining.clone(),
+        ))
     }
 
     fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &ShutdownPhases) {

@@ -29,6 +29,8 @@ pub enum Port {
     Data,
     /// The operators' port: `admin_audience`.
     Admin,
+    /// The plugins' port, for registrations: `admin_audience`.
+    Host,
 }
 
 /// What one issuer's claims mean, and what the issuer may grant.
@@ -70,17 +72,19 @@ impl ClaimRules {
         let may_name_none = match port {
             Port::Data => scopes.contains(Scope::Read) || scopes.contains(Scope::Admin),
             // The admin scope covers all tenants, so the issuer must be allowed to speak for all of them.
-            Port::Admin => self.tenants == IssuerTenants::Any,
+            Port::Admin | Port::Host => self.tenants == IssuerTenants::Any,
         };
         if tenant.is_none() && !may_name_none {
             return Err(AuthRefusal::claim(&self.names.tenant, ID_SHAPE));
         }
         let user_id = self.user_id(claims)?;
+        // Another issuer's claim of that name may be anything.
+        let plugins = if scopes.contains(Scope::Plugin) { self.plugins(claims)? } else { Vec::new() };
         let labels = self.labels(claims);
         let identity = tenant.map(|tenant| {
             Arc::new(Identity { tenant, operator: Arc::clone(&operator), user_id, claims: labels })
         });
-        Ok(VerifiedToken { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
+        Ok(VerifiedToken { issuer: Arc::clone(&self.issuer), operator, identity, scopes, plugins, validity })
     }
 
     /// Checks that `aud`, a string or an array of strings, contains the port's audience (RFC 7519, section
@@ -88,7 +92,7 @@ impl ClaimRules {
     fn check_audience(&self, claims: &Value, port: Port) -> Result<(), AuthRefusal> {
         let audience = match port {
             Port::Data => Some(self.audience.as_str()),
-            Port::Admin => self.admin_audience.as_deref(),
+            Port::Admin | Port::Host => self.admin_audience.as_deref(),
         };
         let Some(audience) = audience else {
             return Err(AuthRefusal::new(
@@ -123,17 +127,15 @@ impl ClaimRules {
 
     /// The scopes that Hookgate knows; others are ignored.
     fn scopes(&self, claims: &Value) -> Result<Scopes, AuthRefusal> {
-        let name = &self.names.scopes;
-        let shape =
-            || AuthRefusal::claim(name, "a string of scopes separated by spaces, or an array of strings");
-        match find(claims, name) {
-            None => Ok(Scopes::default()),
-            Some(Value::String(text)) => Ok(text.split(' ').filter_map(scope_named).collect()),
-            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
-                Ok(items.iter().filter_map(Value::as_str).filter_map(scope_named).collect())
-            }
-            Some(_) => Err(shape()),
-        }
+        let shape = "a string of scopes separated by spaces, or an array of strings";
+        Ok(words(claims, &self.names.scopes, shape)?.into_iter().filter_map(scope_named).collect())
+    }
+
+    /// The plugins that the token's owner may register.
+    fn plugins(&self, claims: &Value) -> Result<Vec<String>, AuthRefusal> {
+        let shape = "a string of plugins' names separated by spaces, or an array of strings";
+        let names = words(claims, &self.names.plugins, shape)?;
+        Ok(names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// The token's tenant, if it names one, checked against those the issuer may speak for.
@@ -178,6 +180,21 @@ impl ClaimRules {
         };
         let label = |name: &String| Some((format!("claim.{name}"), text(name)?));
         self.names.labels.iter().filter_map(label).collect()
+    }
+}
+
+/// The words of a claim: an array of strings, or one string. None if the token lacks the claim.
+///
+/// # Errors
+/// The claim is neither; `shape` says what it must be.
+fn words<'a>(claims: &'a Value, name: &str, shape: &'static str) -> Result<Vec<&'a str>, AuthRefusal> {
+    match find(claims, name) {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(text.split(' ').collect()),
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            Ok(items.iter().filter_map(Value::as_str).collect())
+        }
+        Some(_) => Err(AuthRefusal::claim(name, shape)),
     }
 }
 

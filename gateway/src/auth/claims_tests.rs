@@ -123,6 +123,33 @@ fn admin_includes_read_and_nothing_else_does() {
 }
 
 #[test]
+fn plugins_are_registered_by_a_token_that_names_them_and_no_tenant() {
+    let settings = json!({ "admin_audience": "operators", "scopes": ["hookgate:plugin", "hookgate:admin"] });
+    let rules = rules(settings);
+    let registers = |changes: Value| {
+        let mut all = json!({ "aud": "operators", "scope": "hookgate:plugin", "tenant_id": null });
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let verified = rules.read(&claims(all), Port::Host).map_err(|refusal| refusal.reason)?;
+        verified.registers("guard").map_err(|refusal| refusal.reason)
+    };
+    for plugins in [json!("guard"), json!("a guard b"), json!(["a", "guard"])] {
+        assert_eq!(registers(json!({ "plugins": plugins })), Ok(()), "{plugins}");
+    }
+    for plugins in
+        [json!(null), json!(""), json!("*"), json!("guard2 guar"), json!(["a guard"]), json!({ "guard": 1 })]
+    {
+        assert_eq!(registers(json!({ "plugins": plugins })), Err(RefusalReason::Claims), "{plugins}");
+    }
+    let guard = json!(["guard"]);
+    assert_eq!(registers(json!({ "plugins": guard, "scope": "hookgate:admin" })), Err(RefusalReason::Scope));
+    assert_eq!(registers(json!({ "plugins": guard, "tenant_id": "acme" })), Err(RefusalReason::Claims));
+    assert_eq!(registers(json!({ "plugins": guard, "aud": "agents" })), Err(RefusalReason::Audience));
+    let other =
+        json!({ "scope": "hookgate:admin", "tenant_id": null, "plugins": { "a": 1 }, "aud": "operators" });
+    assert!(rules.read(&claims(other), Port::Admin).is_ok(), "without the scope, the claim may be anything");
+}
+
+#[test]
 fn times_are_whole_seconds_before_the_year_10000() {
     let rules = rules(json!({}));
     let wrong =

@@ -25,6 +25,8 @@ pub struct TokenRequest {
     pub operator: String,
     /// The scopes that the token grants.
     pub scopes: Vec<Scope>,
+    /// Names of the plugins that the token's owner may register.
+    pub plugins: Vec<String>,
     /// How long the token is valid from now on.
     pub ttl: Duration,
     /// The port that accepts the token.
@@ -55,13 +57,14 @@ pub fn mint(auth: &config::Auth, order: &TokenRequest, now: SystemTime) -> Resul
             "issuer `{name}` may not grant `{scope}`: add it to its `scopes`, or ask for another"
         ));
     }
+    let no_admin_audience = |whom: &str| {
+        format!("issuer `{name}` has no `admin_audience`, so {whom} accepts none of its tokens: add one")
+    };
+    let admin_audience = issuer.admin_audience.as_deref();
     let audience = match order.port {
         Port::Data => issuer.audience.as_str(),
-        Port::Admin => issuer.admin_audience.as_deref().ok_or_else(|| {
-            format!(
-                "issuer `{name}` has no `admin_audience`, so the admin port accepts none of its tokens: add one"
-            )
-        })?,
+        Port::Admin => admin_audience.ok_or_else(|| no_admin_audience("the admin port"))?,
+        Port::Host => admin_audience.ok_or_else(|| no_admin_audience("the host port"))?,
     };
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let expires = now.saturating_add(order.ttl.as_secs());
@@ -76,6 +79,9 @@ pub fn mint(auth: &config::Auth, order: &TokenRequest, now: SystemTime) -> Resul
     put(&mut claims, &issuer.claims.operator, order.operator.clone())?;
     if let Some(tenant) = &order.tenant {
         put(&mut claims, &issuer.claims.tenant, tenant.clone())?;
+    }
+    if !order.plugins.is_empty() {
+        put(&mut claims, &issuer.claims.plugins, order.plugins.clone())?;
     }
     let algorithm = key.alg.as_deref().unwrap_or_default();
     let header = Header { kid: key.kid.clone(), ..Header::new(key::algorithm(algorithm)?) };
@@ -137,7 +143,7 @@ fn speaks_for(issuer: &config::Issuer, tenant: Option<&str>) -> bool {
 
 /// Sets the claim that the configuration calls `name`: a literal name, or a JSON pointer if it starts with
 /// `/`.
-fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(), String> {
+fn put(claims: &mut Map<String, Value>, name: &str, value: impl Into<Value>) -> Result<(), String> {
     if !name.starts_with('/') {
         claims.insert(name.to_owned(), value.into());
         return Ok(());
@@ -148,10 +154,54 @@ fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(),
     for key in keys {
         let next = place.entry(key).or_insert_with(|| Map::new().into());
         place = next.as_object_mut().ok_or_else(|| {
-            format!("the claim `{name}` is nested in another claim that is text: this issuer's `claims` can't all be \
-                     set")
+            format!(
+                "the claim `{name}` is nested in another claim that isn't an object: this issuer's `claims` can't all \
+                 be set"
+            )
         })?;
     }
     place.insert(last.into_owned(), value.into());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use serde_json::json;
+
+    use super::*;
+
+    fn minted(claims: &Value, plugins: &[&str]) -> Result<Value, String> {
+        let issuer = json!({
+            "issuer": "me", "audience": "hookgate", "admin_audience": "hookgate-admin",
+            "scopes": ["hookgate:plugin"], "claims": claims,
+            "keys": [{ "alg": "HS256", "secret": "a-secret-of-at-least-32-bytes-for-hs256" }],
+        });
+        let auth = config::Auth { issuers: vec![serde_json::from_value(issuer).unwrap()] };
+        let order = TokenRequest {
+            issuer: None,
+            tenant: None,
+            operator: "deploy".to_owned(),
+            scopes: vec![Scope::Plugin],
+            plugins: plugins.iter().map(|name| (*name).to_owned()).collect(),
+            ttl: Duration::from_secs(60),
+            port: Port::Host,
+        };
+        let token = mint(&auth, &order, UNIX_EPOCH)?.token;
+        let part = token.split('.').nth(1).unwrap();
+        Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_plugins_are_an_array_in_the_claim_that_the_issuer_configures() {
+        let claims = minted(&json!({}), &["guard", "quota"]).unwrap();
+        assert_eq!(
+            (&claims["plugins"], &claims["aud"]),
+            (&json!(["guard", "quota"]), &json!("hookgate-admin"))
+        );
+        let claims = minted(&json!({ "plugins": "/hookgate/plugins" }), &["guard"]).unwrap();
+        assert_eq!(claims["hookgate"]["plugins"], json!(["guard"]));
+        assert!(minted(&json!({}), &[]).unwrap().get("plugins").is_none());
+        assert!(minted(&json!({ "plugins": "/scope/plugins" }), &["guard"]).is_err());
+    }
 }

@@ -105,6 +105,8 @@ pub struct VerifiedToken {
     pub identity: Option<Arc<Identity>>,
     /// The token's scopes, without those that its issuer may not grant.
     pub scopes: Scopes,
+    /// Names of the plugins that the token's owner may register.
+    pub plugins: Vec<String>,
     pub(super) validity: Validity,
 }
 
@@ -134,6 +136,24 @@ impl VerifiedToken {
     pub fn invoker(&self) -> Result<&Arc<Identity>, AuthRefusal> {
         self.require(Scope::Invoke)?;
         self.caller()
+    }
+
+    /// Checks that the token's owner may register the plugin `name`.
+    ///
+    /// # Errors
+    /// SCOPE_MISSING without `hookgate:plugin`, TOKEN_INVALID if the token names a tenant or doesn't name the plugin.
+    pub fn registers(&self, name: &str) -> Result<(), AuthRefusal> {
+        self.require(Scope::Plugin)?;
+        let refused = |detail: String| Err(AuthRefusal::new(RefusalReason::Claims, detail));
+        if self.identity.is_some() {
+            return refused(
+                "A token that registers plugins names no tenant, because plugins serve all".into(),
+            );
+        }
+        if !self.plugins.iter().any(|plugin| plugin == name) {
+            return refused(format!("The token's claim with plugins doesn't have `{name}`"));
+        }
+        Ok(())
     }
 
     /// The value of `exp`, in seconds since 1970.

@@ -28,8 +28,8 @@ pub struct Issuer {
     /// Required in the token's `aud`.
     #[schemars(length(min = 1))]
     pub audience: String,
-    /// Required in the `aud` of tokens for the admin port; must differ from `audience`. Absent: the issuer's tokens
-    /// are not accepted there.
+    /// Required in the `aud` of tokens for the admin port, and of those with which plugins register themselves; must
+    /// differ from `audience`. Absent: the issuer's tokens are not accepted for either.
     #[schemars(length(min = 1))]
     pub admin_audience: Option<String>,
     /// URL of the published keys (RFC 7517); https, or http on loopback. Can't be combined with `keys`.
@@ -123,7 +123,7 @@ pub enum Scope {
     /// Change configuration.
     #[serde(rename = "hookgate:admin")]
     Admin,
-    /// Use host services as a plugin.
+    /// Register plugins.
     #[serde(rename = "hookgate:plugin")]
     Plugin,
 }
@@ -169,6 +169,9 @@ pub struct Claims {
     pub scopes: String,
     /// Claim with the end user. Absent: the request gives the end user.
     pub user_id: Option<String>,
+    /// Claim with the names of the plugins that the token's owner may register: a string separated by spaces, or an
+    /// array.
+    pub plugins: String,
     /// Claims that plugins get as labels `claim.NAME`.
     pub labels: Vec<String>,
 }
@@ -180,6 +183,7 @@ impl Default for Claims {
             operator: "sub".into(),
             scopes: "scope".into(),
             user_id: None,
+            plugins: "plugins".into(),
             labels: Vec::new(),
         }
     }

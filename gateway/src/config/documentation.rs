@@ -31,6 +31,7 @@ const SECTIONS: &[&str] = &[
     "store",
     "egress",
     "secrets",
+    "self_registration",
     "limits",
     "drain",
     "observers",

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{core::object::Owner, fs::contained_path, json::pointer::child};
 
-/// Where plugins of the admin API may be; by default nowhere. Plugins of the file may be anywhere except at
-/// link-local and metadata addresses.
+/// Where plugins of the admin API, and plugins that register themselves, may be; by default nowhere. Other plugins of
+/// the file may be anywhere except at link-local and metadata addresses.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
@@ -50,11 +50,33 @@ impl Default for Secrets {
     }
 }
 
-/// `egress` and `secrets` together.
+/// Plugins whose processes register themselves.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SelfRegistration {
+    /// What happens if a process registers a plugin that is not configured.
+    pub unknown_plugins: UnknownPlugins,
+}
+
+/// What becomes of a plugin that is not configured when a process registers it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownPlugins {
+    /// It is added to the registry and runs with any manifest, without capabilities.
+    Allow,
+    /// It is added to the registry and waits for an operator's approval.
+    #[default]
+    Approve,
+    /// The registration is refused.
+    Deny,
+}
+
+/// `egress`, `secrets` and `self_registration` together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ApiPluginPolicy {
     pub egress: Egress,
     pub secrets: Secrets,
+    pub self_registration: SelfRegistration,
 }
 
 /// What references may name.
@@ -88,7 +110,8 @@ impl Egress {
 impl Config {
     /// What objects of the admin API may reach.
     pub fn reach(&self) -> ApiPluginPolicy {
-        ApiPluginPolicy { egress: self.egress.clone(), secrets: self.secrets.clone() }
+        let (egress, secrets) = (self.egress.clone(), self.secrets.clone());
+        ApiPluginPolicy { egress, secrets, self_registration: self.self_registration.clone() }
     }
 }
 
@@ -99,6 +122,14 @@ impl ApiPluginPolicy {
             Owner::File => ReferenceScope::Anywhere,
             Owner::Api => ReferenceScope::Dir(&self.secrets.dir),
         }
+    }
+
+    /// Whether `plugin` runs only with a manifest that an operator consented to. A built-in plugin comes with the
+    /// gateway, and the author of the file consents by writing it.
+    pub fn needs_consent(&self, plugin: &Plugin) -> bool {
+        let is_trusted = plugin.builtin.is_some()
+            || (plugin.self_registration && self.self_registration.unknown_plugins == UnknownPlugins::Allow);
+        plugin.accepted.is_some() || (plugin.owner == Owner::Api && !is_trusted)
     }
 
     /// The parts of the entry of `plugin` that the policy forbids, judged by their text; pointers begin at

@@ -17,7 +17,34 @@ fn reach(secrets: impl Into<PathBuf>) -> ApiPluginPolicy {
         names: vec!["*.example.com".into()],
         socket_dirs: vec!["/run/plugins".into()],
     };
-    ApiPluginPolicy { egress, secrets: Secrets { dir: secrets.into() } }
+    ApiPluginPolicy {
+        egress,
+        secrets: Secrets { dir: secrets.into() },
+        self_registration: SelfRegistration::default(),
+    }
+}
+
+#[test]
+fn consent_is_needed_for_plugins_that_neither_the_file_nor_the_gateway_nor_the_policy_vouches_for() {
+    let registers = json!({ "name": "guard", "self_registration": true });
+    let configured = json!({ "name": "guard", "endpoint": "http://127.0.0.1:1" });
+    let builtin = json!({ "name": "redact", "builtin": "redact" });
+    let point = json!({ "before_response": { "access": "read", "side_effects": "none" } });
+    let pinned = json!({ "name": "guard", "self_registration": true, "accepted": { "points": point } });
+    for (owner, spec, by_default, if_allowed) in [
+        (Owner::Api, &registers, true, false),
+        (Owner::Api, &configured, true, true),
+        (Owner::Api, &builtin, false, false),
+        (Owner::Api, &pinned, true, true),
+        (Owner::File, &registers, false, false),
+        (Owner::File, &pinned, true, true),
+    ] {
+        let plugin = plugin(owner, spec.clone());
+        let mut reach = reach("/secrets");
+        assert_eq!(reach.needs_consent(&plugin), by_default, "{owner:?} {spec}");
+        reach.self_registration.unknown_plugins = UnknownPlugins::Allow;
+        assert_eq!(reach.needs_consent(&plugin), if_allowed, "{owner:?} {spec}");
+    }
 }
 
 #[test]

@@ -42,12 +42,14 @@ mod units;
 mod validate;
 
 pub use crate::config::dev_mode::DEVELOPMENT_ISSUER;
-pub use crate::config::egress_policy::{ApiPluginPolicy, Egress, ReferenceScope, Secrets};
+pub use crate::config::egress_policy::{
+    ApiPluginPolicy, Egress, ReferenceScope, Secrets, SelfRegistration, UnknownPlugins,
+};
 pub use crate::config::objects_file::{ObjectLocation, ObjectsFile, object};
 pub(crate) use crate::fs::unreadable::unreadable;
 pub use auth::*;
 pub use bypass::{Bypass, Until};
-pub use check::{endpoint_flaw, is_name, socket_flaw};
+pub use check::{endpoint_flaw, is_name, registered_endpoint_flaw, socket_flaw};
 pub use cidr::Cidr;
 pub use consent::{Consent, ManifestDiff, OfferedPoints};
 pub use effective::{EffectiveValue, ValueWithOrigin};

@@ -18,7 +18,7 @@ use crate::{
     config::{
         auth::Auth,
         bypass::Bypass,
-        egress_policy::{Egress, Secrets},
+        egress_policy::{Egress, Secrets, SelfRegistration},
         plugin::{Binding, Plugin},
         reference,
         server::Server,
@@ -79,12 +79,15 @@ pub struct Config {
     pub log: Log,
     /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
     pub store: Option<Store>,
-    /// Where plugins that are written through the admin API may be; nothing listed: nowhere.
+    /// Where plugins may be that are written through the admin API or register themselves; nothing listed: nowhere.
     #[serde(default)]
     pub egress: Egress,
     /// What plugins that are written through the admin API may be given.
     #[serde(default)]
     pub secrets: Secrets,
+    /// Plugins whose processes register themselves.
+    #[serde(default)]
+    pub self_registration: SelfRegistration,
     /// Bindings that don't stand for a tenant at this moment; not part of what is written.
     #[serde(skip)]
     pub bypasses: Vec<Arc<Bypass>>,
@@ -410,7 +413,7 @@ impl Config {
     /// The plugins that are required at startup: those that say so, and by default those of the file whose
     /// enabled bindings in the file fail closed. Disabled plugins are never required. Neither are plugins of
     /// the API by default, so that nobody can use the API to keep gateways from starting (docs/protocol.md,
-    /// section 2).
+    /// section 2), and plugins that register themselves.
     pub fn required(&self) -> BTreeSet<&str> {
         let fail_closed = self.fail_closed();
         let required = self.plugins.iter().filter(|plugin| requires(plugin, &fail_closed));
@@ -432,5 +435,6 @@ impl Config {
 
 fn requires(plugin: &Plugin, fail_closed: &BTreeSet<&str>) -> bool {
     let by_itself = plugin.owner == Owner::File && fail_closed.contains(plugin.name.as_str());
-    plugin.enabled && plugin.required.unwrap_or(by_itself)
+    // A gateway that isn't ready gets no registrations, so nothing may wait for one.
+    plugin.enabled && !plugin.self_registration && plugin.required.unwrap_or(by_itself)
 }

@@ -144,6 +144,7 @@ impl Config {
             store: self.store.clone(),
             egress: self.egress.clone(),
             secrets: self.secrets.clone(),
+            self_registration: self.self_registration.clone(),
             bypasses: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ use crate::core::{
     step::{Mode, OnError},
 };
 
-/// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
+/// One plugin. Exactly one of `endpoint`, `endpoints`, `self_registration`, `builtin`.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plugin {
@@ -40,6 +40,10 @@ pub struct Plugin {
     /// Several endpoints, 1 to 64: replicas of one plugin, between which calls are balanced.
     #[schemars(length(min = 1, max = 64))]
     pub endpoints: Option<Vec<String>>,
+    /// If true, the plugin's processes register their endpoints at `server.host_addr` or `server.host_socket`, within
+    /// `egress`.
+    #[serde(default)]
+    pub self_registration: bool,
     /// How TLS verifies the plugin, and the gateway's client certificate. Absent: the system's CAs verify it.
     pub tls: Option<ClientTls>,
     /// Accepted range of the plugin's version, such as `>=1.2, <2`.
@@ -57,7 +61,8 @@ pub struct Plugin {
     #[serde(default)]
     pub config: JsonObject,
     /// Whether startup fails without it; for a plugin of the API: whether the gateway is not ready without it.
-    /// Absent: true if an enabled binding of the file with `on_error: fail` uses it; false for a plugin of the API.
+    /// Absent: true if an enabled binding of the file with `on_error: fail` uses it; false for a plugin of the API. Never
+    /// true with `self_registration`: no plugin registers before a gateway is ready.
     pub required: Option<bool>,
     /// Allows sending a config that contains references over plaintext TCP beyond loopback.
     #[serde(default)]
@@ -90,6 +95,7 @@ impl fmt::Debug for Plugin {
             .field("builtin", &self.builtin)
             .field("endpoint", &self.endpoint)
             .field("endpoints", &self.endpoints)
+            .field("self_registration", &self.self_registration)
             .field("tls", &self.tls)
             .field("version", &self.version)
             .field("grants", &self.grants)
@@ -107,7 +113,8 @@ impl fmt::Debug for Plugin {
 }
 
 impl Plugin {
-    /// The plugin's addresses: `endpoint`, or all of `endpoints`. Empty for a built-in plugin.
+    /// The plugin's addresses: `endpoint`, or all of `endpoints`. Empty for a built-in plugin and for one whose processes
+    /// register theirs.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let several = self.endpoints.iter().flatten();
         self.endpoint.iter().chain(several).map(String::as_str)
@@ -117,12 +124,6 @@ impl Plugin {
     pub fn granted(&self) -> impl Iterator<Item = Capability> {
         let own: &[Capability] = if self.builtin.is_some() { &Capability::ALL } else { &self.grants };
         own.iter().copied()
-    }
-
-    /// Whether the plugin runs only with a manifest that an operator consented to. A built-in plugin comes
-    /// with the gateway, and the author of the file consents by writing it.
-    pub fn needs_consent(&self) -> bool {
-        self.accepted.is_some() || (self.owner == Owner::Api && self.builtin.is_none())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where one plugin may be dialled: anywhere if it is in the file, otherwise where `egress` allows it
+//! Where one plugin may be dialled: anywhere if the file has its endpoints, otherwise where `egress` allows it
 //! (docs/protocol.md, section 5).
 
 use std::{
@@ -33,8 +33,8 @@ impl DialPolicy {
     /// The policy for `plugin`.
     pub(crate) fn for_plugin(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
         match plugin.owner {
-            Owner::File => DialPolicy::Any,
-            Owner::Api => DialPolicy::Listed(Arc::new(reach.egress.clone())),
+            Owner::File if !plugin.self_registration => DialPolicy::Any,
+            Owner::File | Owner::Api => DialPolicy::Listed(Arc::new(reach.egress.clone())),
         }
     }
 

@@ -45,6 +45,11 @@ impl Server {
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         self.workers.unwrap_or_else(cores)
     }
+
+    /// Whether plugins can reach the host services.
+    pub fn has_host_listener(&self) -> bool {
+        self.host_addr.is_some() || self.host_socket.is_some()
+    }
 }
 
 /// Certificate of a listener, and whom it lets in. Changed files are taken into use within 10 s.

@@ -220,8 +220,13 @@ fn check(
 
 /// The manifest that a plugin would have with `entry`: its current one, unless `entry` consents to another.
 /// In that case it is the described manifest that matches the consent, if there is one.
-fn manifest(entry: &config::Plugin, active: &config::Plugin, client: &PluginClient) -> Option<Arc<Manifest>> {
-    if !entry.needs_consent() || entry.accepted == active.accepted {
+fn manifest(
+    entry: &config::Plugin,
+    active: &config::Plugin,
+    client: &PluginClient,
+    reach: &config::ApiPluginPolicy,
+) -> Option<Arc<Manifest>> {
+    if !reach.needs_consent(entry) || entry.accepted == active.accepted {
         return client.status().manifest;
     }
     let consent = entry.accepted.as_ref()?;
@@ -236,9 +241,10 @@ fn trouble(
     entry: &config::Plugin,
     active: Option<(&config::Plugin, &PluginClient)>,
     has_manifest: bool,
+    reach: &config::ApiPluginPolicy,
 ) -> Option<Failure> {
     let not_ready = |detail: &str| Some(Failure::new(Reason::NotReady, detail));
-    if entry.needs_consent() && entry.accepted.is_none() {
+    if reach.needs_consent(entry) && entry.accepted.is_none() {
         return not_ready("the plugin is waiting for approval of its manifest");
     }
     let (known, client) = active?;
@@ -249,7 +255,7 @@ fn trouble(
         return not_ready("the plugin has not been reached at its new address yet");
     }
     let is_met = client.status().manifest.is_some() || !client.wants().is_empty();
-    if entry.needs_consent() && is_met && !has_manifest {
+    if reach.needs_consent(entry) && is_met && !has_manifest {
         return not_ready("the plugin's manifest differs from the one to be accepted");
     }
     None
@@ -276,20 +282,21 @@ impl DryRunner for ConfigDryRunner {
             let basis = ConfigBasis::Registry(Arc::new(contents.clone()));
             self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
         }
+        let reach = whole.config.reach();
         let entry = |client: &PluginClient| new.iter().find(|plugin| plugin.name == client.name());
         let known = |name: &str| old.iter().find(|plugin| plugin.name == name);
         let clients = snapshot.invoker.routes().clients.iter();
         let manifests: BTreeMap<_, _> = clients
             .clone()
             .filter_map(|client| {
-                let manifest = manifest(entry(client)?, known(client.name())?, client)?;
+                let manifest = manifest(entry(client)?, known(client.name())?, client, &reach)?;
                 Some((client.name().to_owned(), manifest))
             })
             .collect();
         let trouble = |entry: &Arc<config::Plugin>| {
             let now = old.iter().zip(clients.clone()).find(|(old, _)| old.name == entry.name);
             let now = now.map(|(old, client)| (&**old, &**client));
-            let why = trouble(entry, now, manifests.contains_key(&entry.name))?;
+            let why = trouble(entry, now, manifests.contains_key(&entry.name), &reach)?;
             Some((entry.name.clone(), why))
         };
         let troubles = new.iter().filter(|entry| entry.enabled).filter_map(trouble).collect();

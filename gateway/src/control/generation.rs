@@ -132,7 +132,7 @@ pub(crate) struct ClientInputs {
     observers: config::Observers,
     request: config::Size,
     notices: (usize, config::Size, config::Size),
-    /// What a plugin of the admin API may reach. `None` for plugins of the file.
+    /// What a plugin of the admin API, or one that registers itself, may reach. `None` for other plugins of the file.
     reach: Option<config::ApiPluginPolicy>,
 }
 
@@ -222,7 +222,13 @@ impl RuntimeBuilder {
         let shared = self.shared.by(config);
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
+        let takes_registrations = config.store.is_some() && config.server.has_host_listener();
         for (index, plugin) in config.plugins.iter().enumerate() {
+            if plugin.self_registration && !takes_registrations {
+                let lack = "plugins have nowhere to register: set `store` and `server.host_addr` or `server.host_socket`";
+                problems.push(Problem::new(format!("/plugins/{index}/self_registration"), lack));
+                continue;
+            }
             let from = ClientInputs::from_config(plugin, config);
             let mut made_before = before.iter().filter_map(|before| before.client_entry(&plugin.name));
             if let Some(same) = made_before.find(|old| *old.from == from) {
@@ -414,7 +420,7 @@ impl ClientInputs {
             observers: config.observers.clone(),
             request: limits.request,
             notices: (limits.notices, limits.notice_bytes, limits.details_bytes),
-            reach: (plugin.owner == Owner::Api).then_some(reach),
+            reach: (plugin.owner == Owner::Api || plugin.self_registration).then_some(reach),
         }
     }
 }

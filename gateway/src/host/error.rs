@@ -17,7 +17,7 @@ pub(super) struct FieldViolation {
     pub(super) rule: String,
 }
 
-fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
+pub(super) fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     Status::with_error_details(code, message, details)
 }

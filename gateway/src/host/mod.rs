@@ -1,5 +1,6 @@
 //! What the gateway offers to plugins, `hookgate.host.v1` (docs/protocol.md, section 2): storage in the registry's
-//! database, lines in the log, events for operators, and the tokens that give access to them.
+//! database, lines in the log, events for operators, the tokens that give access to them, and registration of plugins by
+//! their own processes.
 //!
 //! A token alone decides whose data a request reaches and whose name a line bears; requests name keys only. Knows
 //! nothing of chains: [`crate::upstream`] asks for tokens through [`HostAccess`].
@@ -11,6 +12,7 @@ mod log_service;
 mod operation;
 mod quota;
 mod rate_limit;
+mod registration;
 mod signing;
 mod storage;
 mod token;
@@ -52,6 +54,8 @@ use hookgate_proto::{
     },
 };
 use tokio_util::sync::CancellationToken;
+
+pub use self::registration::PluginRegistrar;
 
 /// How long a call's token is valid after the call's deadline: a plugin may finish its writes.
 const CALL_TOKEN_GRACE: Duration = Duration::from_secs(5);

@@ -15,7 +15,11 @@ impl Telemetry {
         let (code, reason, detail) = (refusal.reason.code(), refusal.reason.as_str(), &*refusal.detail);
         self.0.instruments.auth_failures.add(1, &[KeyValue::new(REASON, reason)]);
         let status = code.http();
-        let port = (port == Port::Admin).then_some("admin");
+        let port = match port {
+            Port::Data => None,
+            Port::Admin => Some("admin"),
+            Port::Host => Some("host"),
+        };
         if status >= 500 {
             tracing::warn!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was \
                                                                                                       refused");

@@ -30,7 +30,7 @@ const KNOWN_ROUTES: [&str; 6] = [
 ];
 
 /// Full gRPC method names of the extension points and of the services for plugins.
-const KNOWN_METHODS: [&str; 14] = [
+const KNOWN_METHODS: [&str; 15] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
@@ -45,6 +45,7 @@ const KNOWN_METHODS: [&str; 14] = [
     "hookgate.host.v1.LogService/WriteLog",
     "hookgate.host.v1.EventService/EmitEvent",
     "hookgate.host.v1.TokenService/RenewToken",
+    "hookgate.host.v1.RegistrationService/Register",
 ];
 
 /// What is called. Holds no text of the caller's own.

@@ -18,6 +18,7 @@ use crate::{
         host_access::HostOffer,
         observers::{DeliveryCallback, ObserverDelivery},
         pool::Pool,
+        registered::RegisteredEndpoints,
         registration::Registration,
         release::InUse,
         request::{CallMeta, EncodedPayload, PluginReply, PluginRequest},
@@ -50,6 +51,8 @@ pub struct SharedResources {
     pub(super) certificates: tls::CertificateWatch,
     pub(super) reach: Arc<config::ApiPluginPolicy>,
     pub(super) host: HostOffer,
+    /// The endpoints that plugins' processes registered.
+    pub(super) registered: watch::Sender<Arc<RegisteredEndpoints>>,
 }
 
 impl SharedResources {
@@ -83,7 +86,19 @@ impl SharedResources {
             certificates,
             reach: Arc::default(),
             host: HostOffer::default(),
+            registered: watch::Sender::default(),
         }
+    }
+
+    /// Replaces the endpoints that plugins' processes registered.
+    pub fn set_registered(&self, endpoints: RegisteredEndpoints) {
+        self.registered.send_if_modified(|current| {
+            let is_other = **current != endpoints;
+            if is_other {
+                *current = Arc::new(endpoints);
+            }
+            is_other
+        });
     }
 
     /// Adds the files for TLS to plugins to those that `certificates` watches.

@@ -42,7 +42,7 @@ impl Wants {
     }
 }
 
-/// Returns `Ok` if the operator consented to this manifest.
+/// Returns `Ok` if the operator consented to this manifest of a plugin that needs consent.
 ///
 /// # Errors
 /// Consent is missing, so nothing may be sent to the plugin.
@@ -52,7 +52,7 @@ pub(super) fn consented(
     shape: &Consent,
 ) -> Result<(), DescribeError> {
     let accepted = registered.accepted.as_ref();
-    if !registered.needs_consent() || accepted == Some(shape) {
+    if accepted == Some(shape) {
         return Ok(());
     }
     let wants = Wants::new(manifest, shape.clone(), accepted);

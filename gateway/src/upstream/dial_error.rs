@@ -16,6 +16,8 @@ pub enum DialErrorKind {
     NotASocket,
     /// The system denies this process access to the socket.
     SocketPermission,
+    /// No process of the plugin has registered an endpoint.
+    NotRegistered,
     /// The host name can't be resolved.
     NameUnresolved,
     /// The host name resolves to no address.
@@ -51,6 +53,7 @@ impl DialErrorKind {
         DialErrorKind::NoSocket,
         DialErrorKind::NotASocket,
         DialErrorKind::SocketPermission,
+        DialErrorKind::NotRegistered,
         DialErrorKind::NameUnresolved,
         DialErrorKind::NoAddress,
         DialErrorKind::EgressDenied,
@@ -73,6 +76,7 @@ impl DialErrorKind {
             DialErrorKind::NoSocket => "no_socket",
             DialErrorKind::NotASocket => "not_a_socket",
             DialErrorKind::SocketPermission => "socket_permission",
+            DialErrorKind::NotRegistered => "not_registered",
             DialErrorKind::NameUnresolved => "name_unresolved",
             DialErrorKind::NoAddress => "no_address",
             DialErrorKind::EgressDenied => "egress_denied",

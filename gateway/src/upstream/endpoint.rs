@@ -247,7 +247,7 @@ impl Endpoint {
         let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
         let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
-        let accepted = manifest_validation::judge(plugin, described, before.as_deref(), &shared.host)?;
+        let accepted = manifest_validation::judge(plugin, described, before.as_deref(), shared)?;
         // One process keeps one configuration, even if a secret has changed since.
         let same = |live: &&ReadyConnection| {
             live.accepted.version() == accepted.version() && self.is_delivered(&live.config)
@@ -318,7 +318,7 @@ impl Endpoint {
     }
 
     async fn hand_over(&self, live: &ReadyConnection) -> Result<(), ConnectError> {
-        let Registration { plugin, shared, turn, .. } = &*self.registration;
+        let turn = &self.registration.turn;
         tokio::select! {
             biased;
             () = self.closing.cancelled() => return Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())),
@@ -326,7 +326,8 @@ impl Endpoint {
         }
         let _alone = self.handing_over.lock().await;
         let sent = Instant::now();
-        match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
+        match initialize::initialize(&live.connection, &live.config, &self.registration, self.address()).await
+        {
             Ok(()) => {
                 // Before the first call: a plugin may need time after it gets its configuration.
                 if self.lock_delivered_digest().is_none() {

@@ -37,6 +37,9 @@ impl DialErrorKind {
                 Owner::File => "start the plugin there, or correct `endpoint`",
                 Owner::Api => "start the plugin there, or correct its endpoint: `hookgate plugin set`",
             }),
+            DialErrorKind::NotRegistered => {
+                Some("start the plugin, and see its log for why the gateway refuses its registration")
+            }
             DialErrorKind::NoAddress => Some("correct the name, or fix DNS"),
             DialErrorKind::EgressDenied => {
                 Some("use another address: that one is for the machine's own metadata")

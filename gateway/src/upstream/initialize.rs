@@ -17,6 +17,7 @@ use super::{
     control_call,
     redaction::Redaction,
     refusal::{Refusal, RefusalDetail},
+    registration::Registration,
 };
 use crate::{
     config,
@@ -81,10 +82,15 @@ impl PreparedConfig {
         })
     }
 
-    /// The request that delivers it.
-    pub(super) fn request(&self, plugin: &config::Plugin, shared: &SharedResources) -> InitializeRequest {
+    /// The request that delivers it to the endpoint at `address`.
+    pub(super) fn request(
+        &self,
+        plugin: &config::Plugin,
+        shared: &SharedResources,
+        address: &str,
+    ) -> InitializeRequest {
         let host = shared.host.services(&self.capabilities);
-        let is_local = plugin.addresses().all(|address| address.starts_with("unix:"));
+        let is_local = address.starts_with("unix:");
         InitializeRequest {
             config: self.json.clone(),
             config_digest: self.digest.as_ref().into(),
@@ -166,14 +172,15 @@ pub(super) enum InitializeError {
     Unsent(String),
 }
 
-/// Delivers the configuration and awaits the response, within the plugin's `limits.initialize`.
+/// Delivers the configuration to the endpoint at `address` and awaits the response, within the plugin's
+/// `limits.initialize`.
 pub(super) async fn initialize(
     connection: &Connection,
     prepared: &PreparedConfig,
-    plugin: &config::Plugin,
-    shared: &SharedResources,
+    Registration { plugin, shared, .. }: &Registration,
+    address: &str,
 ) -> Result<(), InitializeError> {
-    let request = prepared.request(plugin, shared);
+    let request = prepared.request(plugin, shared, address);
     let limit = plugin.limits.initialize.0;
     let (frame, deadline) = (framing::frame(&request), Instant::now() + limit);
     let reply = control_call::call(connection, Rpc::Initialize, frame, deadline, shared.max_reply()).await;

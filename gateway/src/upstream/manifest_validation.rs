@@ -17,6 +17,7 @@ use crate::{
     },
     grpc::framing,
     upstream::{
+        client::SharedResources,
         codec::{self, ExchangeError},
         connection::{Connection, Rpc},
         consent::{Wants, consented},
@@ -138,11 +139,12 @@ pub(super) fn judge(
     registered: &config::Plugin,
     described: DescribeResponse,
     before: Option<&AcceptedManifest>,
-    host: &HostOffer,
+    shared: &SharedResources,
 ) -> Result<AcceptedManifest, DescribeError> {
+    let asks = shared.reach.needs_consent(registered);
     let version = identity(registered, &described)?;
     let offers = offers(&described.points)?;
-    let capabilities = capabilities(registered, &described.capabilities, before, host)?;
+    let capabilities = capabilities(registered, asks, &described.capabilities, before, &shared.host)?;
     let config_schema = schema("config_schema", &described.config_schema)?;
     let tenant_config_schema = schema("tenant_config_schema", &described.tenant_config_schema)?;
     let shape = Consent {
@@ -174,20 +176,22 @@ pub(super) fn judge(
     let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
     let manifest = Arc::new(manifest);
     // Last, so that no operator is asked to approve a plugin that can't be used.
-    consented(registered, &manifest, &shape)?;
+    if asks {
+        consented(registered, &manifest, &shape)?;
+    }
     Ok(AcceptedManifest { manifest, shape })
 }
 
-/// The capabilities to grant. If consent is required it covers capabilities too, unless the gateway doesn't
+/// The capabilities to grant. If the gateway `asks` for consent, it covers capabilities too, unless the gateway doesn't
 /// know some of them.
 fn capabilities(
     registered: &config::Plugin,
+    asks: bool,
     wanted: &[String],
     before: Option<&AcceptedManifest>,
     host: &HostOffer,
 ) -> Result<BTreeSet<Capability>, DescribeError> {
     let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
-    let asks = registered.needs_consent();
     let may_have = |name: &str| {
         Capability::from_name(name)
             .filter(|capability| asks || registered.granted().any(|granted| granted == *capability))

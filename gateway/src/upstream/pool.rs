@@ -35,11 +35,12 @@ use crate::{
         resolve::{self, LookupRequests, LookupResult},
         state::{EndpointStatus, NameStatus, State, Status, Why},
         supervisor,
-        transport::{self, DnsTarget, Target},
+        transport::{self, DnsTarget, RegisteredTransports, Target},
     },
 };
 
 mod no_route;
+mod registered;
 
 /// How long calls may continue at an endpoint that is no longer among its name's addresses: the longest
 /// timeout of a step.
@@ -64,15 +65,25 @@ struct NameSource {
 #[derive(Clone)]
 struct PoolMember {
     endpoint: Arc<Endpoint>,
-    /// Index of the name that the address came from, and the address. `None` if the endpoint isn't from a
-    /// name.
-    origin: Option<(usize, SocketAddr)>,
+    origin: MemberOrigin,
+}
+
+/// Where an endpoint comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MemberOrigin {
+    /// The configuration.
+    Configured,
+    /// An address of the name with this index.
+    Name(usize, SocketAddr),
+    /// A process registered it.
+    Registered,
 }
 
 pub(super) struct Pool {
     pub(super) registration: Arc<Registration>,
     sources: Vec<NameSource>,
-    /// Written by name lookups only, one at a time.
+    registered: RegisteredTransports,
+    /// Written by name lookups only, one at a time, or by registrations only.
     members: ArcSwap<Vec<PoolMember>>,
     /// Why a name returned no address.
     trouble: ArcSwapOption<(Why, String)>,
@@ -116,7 +127,7 @@ impl Pool {
                     let (registration, failed) = (Arc::clone(&registration), Arc::default());
                     let closing = closing.child_token();
                     let endpoint = Endpoint::new(registration, transport, server, failed, closing);
-                    members.push(PoolMember { endpoint, origin: None });
+                    members.push(PoolMember { endpoint, origin: MemberOrigin::Configured });
                 }
                 Target::Names(names) => {
                     let server = Arc::new(ServerAttributes::new(&names.address));
@@ -128,7 +139,8 @@ impl Pool {
         }
         let members = ArcSwap::from_pointee(members);
         let (trouble, released) = (ArcSwapOption::empty(), CancellationToken::new());
-        Arc::new(Pool { registration, sources, members, trouble, closing, released })
+        let registered = RegisteredTransports::default();
+        Arc::new(Pool { registration, sources, registered, members, trouble, closing, released })
     }
 
     /// Connects, and stays connected until [`Pool::shut_down`] or `cancel`.
@@ -141,7 +153,13 @@ impl Pool {
                 () = closing.cancelled() => {}
             }
         });
-        if self.sources.is_empty() || !self.registration.plugin.enabled {
+        if !self.registration.plugin.enabled {
+            return;
+        }
+        if self.registration.plugin.self_registration {
+            self.follow_registrations();
+        }
+        if self.sources.is_empty() {
             return;
         }
         let pool = Arc::clone(self);
@@ -182,11 +200,11 @@ impl Pool {
         let members = self.members.load_full();
         let source = &self.sources[index];
         source.trouble.store(None);
-        let has_left = |member: &&PoolMember| {
-            member.origin.is_some_and(|(of, address)| of == index && !addresses.contains(&address))
+        let has_left = |member: &&PoolMember| matches!(member.origin, MemberOrigin::Name(of, address) if of == index && !addresses.contains(&address));
+        let is_new = |address: &&SocketAddr| {
+            let origin = MemberOrigin::Name(index, **address);
+            !members.iter().any(|member| member.origin == origin)
         };
-        let is_new =
-            |address: &&SocketAddr| !members.iter().any(|member| member.origin == Some((index, **address)));
         let came: Vec<_> =
             addresses.iter().filter(is_new).map(|address| self.member(index, *address)).collect();
         let left: Vec<_> =
@@ -223,7 +241,7 @@ impl Pool {
         let (registration, server) = (Arc::clone(&self.registration), Arc::clone(&source.server));
         let (failed, closing) = (Arc::clone(&source.failed), self.closing.child_token());
         let endpoint = Endpoint::new(registration, transport, server, failed, closing);
-        PoolMember { endpoint, origin: Some((index, address)) }
+        PoolMember { endpoint, origin: MemberOrigin::Name(index, address) }
     }
 
     /// A connected and initialised route for a call at `point`. Uses `avoid` only if no other
@@ -303,6 +321,10 @@ impl Pool {
             _ if !self.registration.plugin.enabled => (Why::Disabled, String::new()),
             _ if self.closing.is_cancelled() => (Why::ShuttingDown, String::new()),
             Some(trouble) => (*trouble).clone(),
+            None if self.registration.plugin.self_registration => {
+                let detail = "no process of the plugin has registered an endpoint";
+                (Why::Unreachable(DialErrorKind::NotRegistered), detail.to_owned())
+            }
             None => (Why::NotDialled, String::new()),
         };
         Status { state: why.state(), why, detail, manifest }
@@ -347,9 +369,11 @@ impl Pool {
         self.closing.cancel();
         let members = self.members.load_full();
         let all = members.iter().map(|PoolMember { endpoint, origin }| {
-            let written =
-                origin.map_or(endpoint.address(), |(source, _)| &self.sources[source].names.address);
-            let goes_on = in_use.has(written);
+            let goes_on = match origin {
+                MemberOrigin::Configured => in_use.has(endpoint.address()),
+                MemberOrigin::Name(source, _) => in_use.has(&self.sources[*source].names.address),
+                MemberOrigin::Registered => in_use.has_client_of(&self.registration.plugin.name),
+            };
             async move {
                 if goes_on { endpoint.release(limit, in_use).await } else { endpoint.shut_down(limit).await }
             }

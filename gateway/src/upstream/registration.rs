@@ -37,6 +37,11 @@ impl Registration {
         }
     }
 
+    /// Whether the plugin runs only with a manifest that an operator consented to.
+    pub(super) fn needs_consent(&self) -> bool {
+        self.shared.reach.needs_consent(&self.plugin)
+    }
+
     /// See [`super::PluginClient::log_registered`].
     pub(super) fn log_registered(&self) {
         let config::Plugin { name, builtin, enabled, .. } = &self.plugin;

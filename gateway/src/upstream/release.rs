@@ -46,6 +46,12 @@ impl InUse {
         self.endpoints.contains(endpoint)
     }
 
+    /// Whether another client of this plugin goes on.
+    pub(super) fn has_client_of(&self, plugin: &str) -> bool {
+        let mut clients = self.clients.iter().filter_map(Weak::upgrade);
+        clients.any(|client| client.name() == plugin && !client.pool.closing.is_cancelled())
+    }
+
     /// Whether a client of this plugin has delivered this configuration, or is about to.
     fn has_configuration(&self, plugin: &str, digest: &str) -> bool {
         let clients = self.clients.iter().filter_map(Weak::upgrade);

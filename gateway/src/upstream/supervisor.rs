@@ -44,7 +44,7 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
             }
             Err(ConnectError::Away(_) | ConnectError::Gone(_)) => None,
             Err(ConnectError::Out(_, _, connection)) => {
-                let is_fixed = endpoint.registration.plugin.needs_consent();
+                let is_fixed = endpoint.registration.needs_consent();
                 let waits = endpoint.status.why() == Why::ManifestMismatch && !is_fixed;
                 // The connection is kept: its end signals that another process may be there.
                 tokio::select! {

@@ -9,7 +9,7 @@ use std::{
     fmt, io,
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use futures::future::BoxFuture;
@@ -91,6 +91,7 @@ pub(super) fn targets_of_plugin(
         return Ok(addresses.map(barred).collect());
     }
     match (&*endpoints, &plugin.builtin, builtin) {
+        ([], None, None) if plugin.self_registration => Ok(Vec::new()),
         ([_, ..], None, None) => {
             let security = TransportSecurity::new(plugin, reach, watch);
             let parsed = endpoints.iter().map(|endpoint| parse(endpoint, &security));
@@ -101,7 +102,9 @@ pub(super) fn targets_of_plugin(
             service,
         }))]),
         ([], Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
-        _ => Err(format!("plugin `{name}`: set exactly one of `endpoint`, `endpoints` and `builtin`")),
+        _ => Err(format!(
+            "plugin `{name}`: set exactly one of `endpoint`, `endpoints`, `self_registration` and `builtin`"
+        )),
     }
 }
 
@@ -129,6 +132,11 @@ impl<'a> TransportSecurity<'a> {
         };
         let (policy, made) = (DialPolicy::for_plugin(plugin, reach), OnceCell::new());
         TransportSecurity { plugin: &plugin.name, policy, tls: plugin.tls.as_ref(), within, watch, made }
+    }
+
+    /// The same, with a client for TLS that was made before.
+    fn with_client(self, client: Option<Arc<tls::Client>>) -> Self {
+        TransportSecurity { made: client.map_or_else(OnceCell::new, OnceCell::from), ..self }
     }
 
     fn client(&self) -> Result<Arc<tls::Client>, String> {
@@ -225,6 +233,35 @@ fn names(
     };
     let policy = security.policy.at_host(&host);
     Ok(DnsTarget { address: endpoint.to_owned(), host, port, authority, policy, tls })
+}
+
+/// Makes transports to endpoints that a plugin's processes registered. All share one client for TLS.
+#[derive(Default)]
+pub(super) struct RegisteredTransports(OnceLock<Arc<tls::Client>>);
+
+impl RegisteredTransports {
+    /// The transport to `endpoint`. One that can't be dialled says why whenever it is.
+    pub(super) fn transport(
+        &self,
+        endpoint: &str,
+        plugin: &config::Plugin,
+        reach: &config::ApiPluginPolicy,
+        watch: &tls::CertificateWatch,
+    ) -> Box<dyn Transport> {
+        let security = TransportSecurity::new(plugin, reach, watch).with_client(self.0.get().cloned());
+        let parsed = match security.policy.flaw(endpoint) {
+            Some(flaw) => Err(flaw),
+            None => parse(endpoint, &security),
+        };
+        if let Some(made) = security.made.into_inner() {
+            let _ = self.0.set(made);
+        }
+        match parsed {
+            Ok(Target::One(transport)) => transport,
+            Ok(Target::Names(target)) => transport_by_name(target),
+            Err(said) => Box::new(DeniedTransport { address: endpoint.to_owned(), said }),
+        }
+    }
 }
 
 struct UnixTransport {

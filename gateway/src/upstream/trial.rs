@@ -97,7 +97,7 @@ impl PluginTrial {
     /// # Errors
     /// The stable reason, and a sentence that says what to change.
     pub fn accept(&self, described: DescribeResponse) -> Result<Manifest, String> {
-        let accepted = manifest_validation::judge(&self.plugin, described, None, &self.shared.host);
+        let accepted = manifest_validation::judge(&self.plugin, described, None, &self.shared);
         let accepted = accepted.map_err(sentence)?;
         Ok((*accepted.manifest).clone())
     }
@@ -114,7 +114,7 @@ impl PluginTrial {
 
     /// The Initialize that delivers `config`.
     pub fn initialize_request(&self, config: &TrialConfig) -> InitializeRequest {
-        config.0.request(&self.plugin, &self.shared)
+        config.0.request(&self.plugin, &self.shared, self.transport.address())
     }
 
     /// How long Initialize and Shutdown may take.

@@ -87,11 +87,12 @@ impl ConfigChecker<'_> {
                 "use different values",
             );
         }
-        let reads = |scope: &Scope| matches!(scope, Scope::Read | Scope::Admin);
+        let reads = |scope: &Scope| matches!(scope, Scope::Read | Scope::Admin | Scope::Plugin);
         if !issuer.scopes.iter().any(reads) && !entry.tainted {
             self.report(
                 pointer,
-                "`admin_audience` has no effect: `scopes` contains neither `hookgate:read` nor `hookgate:admin`",
+                "`admin_audience` has no effect: `scopes` contains none of `hookgate:read`, `hookgate:admin` and \
+                 `hookgate:plugin`",
                 "add one of them to `scopes`, or leave `admin_audience` out",
             );
         }

@@ -57,6 +57,7 @@ impl ConfigChecker<'_> {
             &[
                 ("endpoint", plugin.endpoint.is_some()),
                 ("endpoints", plugin.endpoints.is_some()),
+                ("self_registration", plugin.self_registration),
                 ("builtin", plugin.builtin.is_some()),
             ],
         );
@@ -80,11 +81,19 @@ impl ConfigChecker<'_> {
                 self.report(at, format!("`{endpoint}` is listed twice"), "name each endpoint once");
             }
         }
+        if plugin.self_registration && plugin.required == Some(true) {
+            self.report(
+                child(pointer, "required"),
+                "no gateway can wait for a plugin that registers itself: plugins register with ready gateways",
+                "remove `required`, or name the plugin's endpoints",
+            );
+        }
         if let Some(tls) = &plugin.tls {
             let speaks_it =
                 |address: &str| ["https://", "dns:///"].iter().any(|scheme| address.starts_with(scheme));
             let secure = plugin.addresses().any(speaks_it);
-            self.client_tls(&child(pointer, "tls"), tls, secure || entry.tainted);
+            let is_unknown = plugin.self_registration || entry.tainted;
+            self.client_tls(&child(pointer, "tls"), tls, secure || is_unknown);
         }
         self.accepted(&child(pointer, "accepted"), plugin);
         self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
@@ -183,6 +192,17 @@ pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
             "{message}: write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`"
         )),
     })
+}
+
+/// What is wrong with an endpoint that a process registers.
+pub fn registered_endpoint_flaw(endpoint: &str) -> Option<String> {
+    let remedy = "write `unix:///path/of.sock`, `http://host:port` or `https://host:port`";
+    if endpoint.starts_with("dns:") {
+        return Some(format!("must be one process's: {remedy}"));
+    }
+    EndpointLocality::from_endpoint(endpoint, false)
+        .err()
+        .map(|message| format!("is wrong: {message}: {remedy}"))
 }
 
 /// What is wrong with the path of a Unix socket.

@@ -68,11 +68,25 @@ fn names_stand_once() {
 #[test]
 fn one_of_several_keys_is_chosen() {
     let both = |a: &str, b: &str| format!("`{a}` and `{b}` exclude each other");
-    plugin("name: p", "none of `endpoint`, `endpoints`, `builtin` is given", "give exactly one of them");
+    plugin(
+        "name: p",
+        "none of `endpoint`, `endpoints`, `self_registration`, `builtin` is given",
+        "give exactly one of them",
+    );
     plugin(
         "name: p, endpoint: \"http://a:1\", builtin: content-policy",
         &both("endpoint", "builtin"),
-        "give exactly one of `endpoint`, `endpoints`, `builtin`",
+        "give exactly one of `endpoint`, `endpoints`, `self_registration`, `builtin`",
+    );
+    plugin(
+        "name: p, endpoint: \"http://a:1\", self_registration: true",
+        &both("endpoint", "self_registration"),
+        "give exactly one of `endpoint`, `endpoints`, `self_registration`, `builtin`",
+    );
+    plugin(
+        "name: p, self_registration: true, required: true",
+        "no gateway can wait for a plugin that registers itself: plugins register with ready gateways",
+        "remove `required`, or name the plugin's endpoints",
     );
     binding(
         "plugin: p, name: b, priority: 2",
@@ -239,8 +253,8 @@ fn an_admin_audience_is_another_and_lets_somebody_in() {
         "use different values",
     );
     issuer(
-        "jwks_url: \"https://x\", admin_audience: o, scopes: [\"hookgate:invoke\", \"hookgate:plugin\"]",
-        "`admin_audience` has no effect: `scopes` contains neither `hookgate:read` nor `hookgate:admin`",
+        "jwks_url: \"https://x\", admin_audience: o, scopes: [\"hookgate:invoke\"]",
+        "`admin_audience` has no effect: `scopes` contains none of `hookgate:read`, `hookgate:admin` and `hookgate:plugin`",
         "add one of them to `scopes`, or leave `admin_audience` out",
     );
 }
