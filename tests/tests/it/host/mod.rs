@@ -4,6 +4,7 @@ mod crash;
 mod deletion;
 mod offer;
 mod output;
+mod registration;
 mod replicas;
 mod requests;
 mod support;
