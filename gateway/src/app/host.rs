@@ -1,13 +1,15 @@
 //! The listeners for plugins that use the gateway's services (`server.host_addr`, `server.host_socket`).
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
+use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::{RunError, bound, listen, listen_on_socket};
+use super::{App, RunError, ShutdownPhases, bound, edges::HostEdge, listen, listen_on_socket};
 use crate::{
     config,
+    host::PluginRegistrar,
     net::{
         server::{self, DrainSignals, RequestHandler},
         unix_listener::{EVERY_USER, SocketFile},
@@ -61,5 +63,41 @@ impl HostPorts {
             tracing::info!(host_addr = address, host_socket = socket, "plugins reach the host services here");
         }
         file
+    }
+}
+
+impl App {
+    /// Serves the host ports until the end: plugins may still write when they are shut down.
+    pub(super) async fn serve_plugins(
+        &self,
+        ports: HostPorts,
+        health: HealthServer<impl Health>,
+        lifecycle: &ShutdownPhases,
+    ) -> Option<SocketFile> {
+        let host = self.host.as_ref()?;
+        host.prepare().await;
+        if let Some(address) = ports.address() {
+            host.bound_to(address);
+        }
+        let registrar = self.registrar(lifecycle)?;
+        tokio::spawn(Arc::clone(host).follow(lifecycle.ended.clone()));
+        tokio::spawn(Arc::clone(&registrar).follow(lifecycle.ended.clone()));
+        let (services, registrations) = (host.routes(), registrar.routes());
+        let edge =
+            HostEdge::new(services, registrations, &self.gateway.telemetry, health, lifecycle.to_the_end());
+        ports.serve(&edge, self.tls.as_ref(), &lifecycle.to_the_end())
+    }
+
+    /// Takes plugins' registrations; there is none without a registry.
+    fn registrar(&self, lifecycle: &ShutdownPhases) -> Option<Arc<PluginRegistrar>> {
+        let registry = self.origin.as_ref()?.registry()?;
+        Some(PluginRegistrar::new(
+            Arc::clone(&self.gateway.snapshots),
+            self.operations(),
+            registry.plugin_data(),
+            self.workshop.shared.clone(),
+            self.gateway.telemetry.clone(),
+            lifecycle.draining.clone(),
+        ))
     }
 }

@@ -15,11 +15,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::{
-    ServingStatus,
-    pb::health_server::{Health, HealthServer},
-    server::HealthReporter,
-};
+use tonic_health::{ServingStatus, server::HealthReporter};
 
 mod connect;
 mod drain;
@@ -45,7 +41,7 @@ use crate::{
         reconciler::Reconciler,
     },
     dataplane::call::Gateway,
-    host::{HostServices, PluginRegistrar},
+    host::HostServices,
     net::{
         server,
         unix_listener::{self, SocketFile},
@@ -58,7 +54,7 @@ use crate::{
     tls,
 };
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
-use edges::{AdminEdge, HostEdge, OpsEdge, data_edge};
+use edges::{AdminEdge, OpsEdge, data_edge};
 use host::HostPorts;
 
 /// A gateway that is built but not started.
@@ -293,40 +289,6 @@ impl App {
     async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
         let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
         listen_on_socket(path, "server.admin_socket", unix_listener::OWNER_ONLY).await.map(Some)
-    }
-
-    /// Serves the host ports until the end: plugins may still write when they are shut down.
-    async fn serve_plugins(
-        &self,
-        ports: HostPorts,
-        health: HealthServer<impl Health>,
-        lifecycle: &ShutdownPhases,
-    ) -> Option<SocketFile> {
-        let host = self.host.as_ref()?;
-        host.prepare().await;
-        if let Some(address) = ports.address() {
-            host.bound_to(address);
-        }
-        let registrar = self.registrar(lifecycle)?;
-        tokio::spawn(Arc::clone(host).follow(lifecycle.ended.clone()));
-        tokio::spawn(Arc::clone(&registrar).follow(lifecycle.ended.clone()));
-        let (services, registrations) = (host.routes(), registrar.routes());
-        let edge =
-            HostEdge::new(services, registrations, &self.gateway.telemetry, health, lifecycle.to_the_end());
-        ports.serve(&edge, self.tls.as_ref(), &lifecycle.to_the_end())
-    }
-
-    /// Takes plugins' registrations; there is none without a registry.
-    fn registrar(&self, lifecycle: &ShutdownPhases) -> Option<Arc<PluginRegistrar>> {
-        let registry = self.origin.as_ref()?.registry()?;
-        Some(PluginRegistrar::new(
-            Arc::clone(&self.gateway.snapshots),
-            self.operations(),
-            registry.plugin_data(),
-            self.workshop.shared.clone(),
-            self.gateway.telemetry.clone(),
-            lifecycle.draining.clone(),
-        ))
     }
 
     fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &ShutdownPhases) {

@@ -19,11 +19,11 @@
 {{- range $plugin := .Values.plugins -}}
 {{- $name := required "plugins: an entry has no name" $plugin.name -}}
 {{- $places := list -}}
-{{- range $key := list "image" "endpoint" "endpoints" "builtin" -}}
+{{- range $key := list "image" "endpoint" "endpoints" "self_registration" "builtin" -}}
 {{- if get $plugin $key -}}{{- $places = append $places $key -}}{{- end -}}
 {{- end -}}
 {{- if ne (len $places) 1 -}}
-{{- fail (printf "plugins: %s needs exactly one of image, endpoint, endpoints and builtin, but has %s" $name (join " and " $places | default "none")) -}}
+{{- fail (printf "plugins: %s needs exactly one of image, endpoint, endpoints, self_registration and builtin, but has %s" $name (join " and " $places | default "none")) -}}
 {{- end -}}
 {{- if $plugin.tlsSecret -}}
 {{- $_ := required (printf "plugins: tlsSecret.name of %s is missing: name a Secret with ca.crt" $name) $plugin.tlsSecret.name -}}

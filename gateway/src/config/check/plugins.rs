@@ -261,3 +261,36 @@ pub(in crate::config) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::fixtures::plugin;
+
+    #[test]
+    fn a_plugin_that_registers_itself_has_no_endpoint_and_nobody_waits_for_it() {
+        plugin(
+            "name: p, endpoint: \"http://a:1\", self_registration: true",
+            "`endpoint` and `self_registration` exclude each other",
+            "give exactly one of `endpoint`, `endpoints`, `self_registration`, `builtin`",
+        );
+        plugin(
+            "name: p, self_registration: true, required: true",
+            "no gateway can wait for a plugin that registers itself: plugins register with ready gateways",
+            "remove `required`, or name the plugin's endpoints",
+        );
+    }
+
+    #[test]
+    fn a_registered_endpoint_is_one_processs() {
+        for right in ["unix:///run/a.sock", "http://10.0.0.1:1", "https://[::1]:443"] {
+            assert_eq!(registered_endpoint_flaw(right), None);
+        }
+        for wrong in ["", "dns:///a:1", "http://a", "http://u@a:1", "unix://a", "http://169.254.169.254:1"] {
+            assert!(
+                registered_endpoint_flaw(wrong).is_some_and(|said| said.contains("write `unix:///")),
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -406,6 +406,7 @@ fn pods_stay_when_the_gateway_takes_the_change_by_itself() {
         ("/config/egress", json!({ "names": ["*.svc"] })),
         ("/config/secrets", json!({ "dir": "/run/others" })),
         ("/config/block_status", json!({ "MINE": 429 })),
+        ("/config/self_registration", json!({ "unknown_plugins": "deny" })),
     ];
     let roots: BTreeSet<_> = keys_that_change("at once").iter().map(|key| root(key)).collect();
     let mut tried = BTreeSet::new();

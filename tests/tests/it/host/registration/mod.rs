@@ -1,6 +1,7 @@
 //! Plugins whose processes register themselves.
 
 mod leases;
+mod process;
 mod refusals;
 mod support;
 mod unknown;
