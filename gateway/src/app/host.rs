@@ -80,6 +80,7 @@ impl App {
             host.bound_to(address);
         }
         let registrar = self.registrar(lifecycle)?;
+        registrar.prepare().await;
         tokio::spawn(Arc::clone(host).follow(lifecycle.ended.clone()));
         tokio::spawn(Arc::clone(&registrar).follow(lifecycle.ended.clone()));
         let (services, registrations) = (host.routes(), registrar.routes());

@@ -37,7 +37,7 @@ use crate::{
         generation::{ConfigBasis, Generation, InitialGeneration, RuntimeBuilder},
         pending_reloads::PendingReloads,
         publisher::{self, Publisher},
-        readiness_gate::ReadinessGate,
+        readiness_gate::{self, ReadinessGate},
         reconciler::Reconciler,
     },
     dataplane::call::Gateway,
@@ -317,7 +317,8 @@ impl BoundGateway {
     /// # Errors
     /// If a required plugin of the file is missing.
     pub async fn start(self) -> Result<RunningGateway, RunError> {
-        crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
+        readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
+        readiness_gate::wait_for_registered(&self.app.first, self.app.workshop.shared.changes()).await;
         let BoundGateway {
             app,
             data_addr,

@@ -143,17 +143,25 @@ impl VerifiedToken {
     /// # Errors
     /// SCOPE_MISSING without `hookgate:plugin`, TOKEN_INVALID if the token names a tenant or doesn't name the plugin.
     pub fn registers(&self, name: &str) -> Result<(), AuthRefusal> {
+        self.registers_any()?;
+        if self.plugins.iter().any(|plugin| plugin == name) {
+            return Ok(());
+        }
+        let detail = format!("The token's claim with plugins doesn't have `{name}`");
+        Err(AuthRefusal::new(RefusalReason::Claims, detail))
+    }
+
+    /// Checks that the token is one for registering plugins.
+    ///
+    /// # Errors
+    /// SCOPE_MISSING without `hookgate:plugin`, TOKEN_INVALID if the token names a tenant.
+    pub fn registers_any(&self) -> Result<(), AuthRefusal> {
         self.require(Scope::Plugin)?;
-        let refused = |detail: String| Err(AuthRefusal::new(RefusalReason::Claims, detail));
-        if self.identity.is_some() {
-            return refused(
-                "A token that registers plugins names no tenant, because plugins serve all".into(),
-            );
+        if self.identity.is_none() {
+            return Ok(());
         }
-        if !self.plugins.iter().any(|plugin| plugin == name) {
-            return refused(format!("The token's claim with plugins doesn't have `{name}`"));
-        }
-        Ok(())
+        let detail = "A token that registers plugins names no tenant, because plugins serve all";
+        Err(AuthRefusal::new(RefusalReason::Claims, detail))
     }
 
     /// The value of `exp`, in seconds since 1970.

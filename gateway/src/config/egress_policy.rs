@@ -8,7 +8,7 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
@@ -54,12 +54,13 @@ impl Default for Secrets {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfRegistration {
-    /// What happens if a process registers a plugin that is not configured.
+    /// What happens if a process registers a plugin that is not configured. With `allow`, no entry of the API with
+    /// `self_registration` needs approval; one with `accepted` still runs with that manifest only.
     pub unknown_plugins: UnknownPlugins,
 }
 
 /// What becomes of a plugin that is not configured when a process registers it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownPlugins {
     /// It is added to the registry and runs with any manifest, without capabilities.

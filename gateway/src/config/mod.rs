@@ -49,7 +49,7 @@ pub use crate::config::objects_file::{ObjectLocation, ObjectsFile, object};
 pub(crate) use crate::fs::unreadable::unreadable;
 pub use auth::*;
 pub use bypass::{Bypass, Until};
-pub use check::{endpoint_flaw, is_name, registered_endpoint_flaw, socket_flaw};
+pub use check::{endpoint_flaw, is_name, registered_endpoint_flaw, socket_flaw, unverified};
 pub use cidr::Cidr;
 pub use consent::{Consent, ManifestDiff, OfferedPoints};
 pub use effective::{EffectiveValue, ValueWithOrigin};

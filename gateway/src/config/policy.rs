@@ -34,8 +34,13 @@ impl DialPolicy {
     pub(crate) fn for_plugin(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
         match plugin.owner {
             Owner::File if !plugin.self_registration => DialPolicy::Any,
-            Owner::File | Owner::Api => DialPolicy::Listed(Arc::new(reach.egress.clone())),
+            Owner::File | Owner::Api => DialPolicy::for_registered(reach),
         }
+    }
+
+    /// The policy for endpoints that plugins register.
+    pub(crate) fn for_registered(reach: &ApiPluginPolicy) -> Self {
+        DialPolicy::Listed(Arc::new(reach.egress.clone()))
     }
 
     /// The policy for the addresses of `host`: any, if its name is listed.

@@ -224,7 +224,8 @@ impl RuntimeBuilder {
         let mut made = Vec::with_capacity(config.plugins.len());
         let takes_registrations = config.store.is_some() && config.server.has_host_listener();
         for (index, plugin) in config.plugins.iter().enumerate() {
-            if plugin.self_registration && !takes_registrations {
+            // An entry of the registry is for other replicas too.
+            if plugin.self_registration && plugin.owner == Owner::File && !takes_registrations {
                 let lack = "plugins have nowhere to register: set `store` and `server.host_addr` or `server.host_socket`";
                 problems.push(Problem::new(format!("/plugins/{index}/self_registration"), lack));
                 continue;

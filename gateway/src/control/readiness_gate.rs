@@ -2,7 +2,7 @@
 //! registry it serves, but isn't ready (docs/protocol.md, section 2, `required`;
 //! docs/decisions/0037-what-the-registry-requires.md).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::timeout};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -14,6 +14,9 @@ use crate::{
     snapshot::readiness::Readiness,
     upstream::{DialErrorKind, PluginClient, State, Why},
 };
+
+/// How long a start waits for plugins that have registered themselves.
+const MAX_WAIT_FOR_REGISTERED: Duration = Duration::from_secs(5);
 
 /// A required plugin that isn't ready. Exit code 4 if it is the file's.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +83,26 @@ pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
             .find(|(_, client)| client.status().state != State::Ready)
             .map_or(Ok(()), |(_, client)| Err(MissingPlugin::new(client))),
     }
+}
+
+/// Waits until the plugins whose registered endpoints are known are no longer connecting, so that a restarted gateway
+/// calls them from its first call on. Nothing fails without them.
+pub(crate) async fn wait_for_registered(first: &Generation, mut changes: watch::Receiver<u64>) {
+    let registered = |(plugin, client): &(&Arc<config::Plugin>, &Arc<PluginClient>)| {
+        plugin.self_registration && !client.endpoints().is_empty()
+    };
+    let all_settled = async {
+        loop {
+            changes.mark_unchanged();
+            let mut registered = first.config.plugins.iter().zip(first.clients()).filter(registered);
+            let is_connecting = registered.any(|(_, client)| client.status().state == State::Connecting);
+            if !is_connecting || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    let limit = first.config.startup.wait.0.min(MAX_WAIT_FOR_REGISTERED);
+    let _ = timeout(limit, all_settled).await;
 }
 
 /// The last part of a start: the gateway becomes ready, unless a plugin that the registry requires is

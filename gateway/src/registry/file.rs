@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::{Value, json};
+
 use crate::{
     config::{BINDINGS, LoadedConfig, PLUGINS, Problem, TENANTS},
     core::object::{ObjectKind, Owner},
@@ -83,10 +85,10 @@ impl OfFile {
         for ((kind, name), entry) in &self.0 {
             let before = contents.get(*kind, name).map(|entry| &entry.object);
             match before {
-                Some(object) if object.content.owner == Owner::Api => {
+                Some(object) if object.content.owner == Owner::Api && !registered_itself(object) => {
                     conflicts.push(conflict(*kind, name, object.version, &entry.pointer));
                 }
-                Some(object) if object.content.spec == entry.spec => {}
+                Some(object) if object.content.owner == Owner::File && object.content.spec == entry.spec => {}
                 _ => changes.push(Change {
                     kind: *kind,
                     name: Arc::clone(name),
@@ -112,6 +114,13 @@ impl OfFile {
         changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         Ok(changes)
     }
+}
+
+/// Whether a process added this plugin by registering it, and no operator has changed the entry since. The file may take
+/// it over: a plugin may start before the file that names it is applied.
+fn registered_itself(object: &Object) -> bool {
+    let spec = serde_json::from_str::<Value>(object.content.spec.as_str()).unwrap_or_default();
+    object.kind == ObjectKind::Plugin && spec == json!({ "name": &*object.name, "self_registration": true })
 }
 
 fn conflict(kind: ObjectKind, name: &str, version: u64, pointer: &str) -> Problem {

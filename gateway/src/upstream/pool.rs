@@ -200,7 +200,10 @@ impl Pool {
         let members = self.members.load_full();
         let source = &self.sources[index];
         source.trouble.store(None);
-        let has_left = |member: &&PoolMember| matches!(member.origin, MemberOrigin::Name(of, address) if of == index && !addresses.contains(&address));
+        let has_left = |member: &&PoolMember| match member.origin {
+            MemberOrigin::Name(of, address) => of == index && !addresses.contains(&address),
+            MemberOrigin::Configured | MemberOrigin::Registered => false,
+        };
         let is_new = |address: &&SocketAddr| {
             let origin = MemberOrigin::Name(index, **address);
             !members.iter().any(|member| member.origin == origin)
@@ -372,7 +375,7 @@ impl Pool {
             let goes_on = match origin {
                 MemberOrigin::Configured => in_use.has(endpoint.address()),
                 MemberOrigin::Name(source, _) => in_use.has(&self.sources[*source].names.address),
-                MemberOrigin::Registered => in_use.has_client_of(&self.registration.plugin.name),
+                MemberOrigin::Registered => in_use.has_registered(&self.registration.plugin.name),
             };
             async move {
                 if goes_on { endpoint.release(limit, in_use).await } else { endpoint.shut_down(limit).await }

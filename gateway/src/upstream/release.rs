@@ -46,10 +46,14 @@ impl InUse {
         self.endpoints.contains(endpoint)
     }
 
-    /// Whether another client of this plugin goes on.
-    pub(super) fn has_client_of(&self, plugin: &str) -> bool {
+    /// Whether another client uses the endpoints that this plugin's processes register.
+    pub(super) fn has_registered(&self, plugin: &str) -> bool {
         let mut clients = self.clients.iter().filter_map(Weak::upgrade);
-        clients.any(|client| client.name() == plugin && !client.pool.closing.is_cancelled())
+        clients.any(|client| {
+            let entry = &client.pool.registration.plugin;
+            let is_used = entry.enabled && entry.self_registration && !client.pool.closing.is_cancelled();
+            client.name() == plugin && is_used
+        })
     }
 
     /// Whether a client of this plugin has delivered this configuration, or is about to.

@@ -2158,12 +2158,12 @@ pub mod registration_service_client {
     /// Statuses, each with an `ErrorInfo` of the domain `hookgate`:
     /// - UNAUTHENTICATED: the token is missing, invalid or has expired. A lease outlives the token.
     /// - PERMISSION_DENIED: the token doesn't cover the plugin, `egress` doesn't permit the endpoint, or the plugin is unknown
-    ///   and `self_registration.unknown_plugins` is `deny`.
+    ///   and `self_registration.unknown_plugins` is `deny`. Nor is `http://` permitted if the plugin's entry has `tls`.
     /// - INVALID_ARGUMENT: a field is outside its range; `BadRequest` names it.
     /// - FAILED_PRECONDITION: the configuration names the plugin's endpoints, or the plugin is built in.
     /// - RESOURCE_EXHAUSTED: the plugin has 64 endpoints already, or too many streams are open.
-    /// - NOT_FOUND: the plugin was removed while it was registered.
-    /// - DEADLINE_EXCEEDED: no renewal came within the lease.
+    /// - NOT_FOUND: while it was registered, the plugin was removed, or its entry lost `self_registration`.
+    /// - DEADLINE_EXCEEDED: no renewal came within the lease, or no first message within 5 s.
     /// - UNAVAILABLE: the database doesn't answer, or the gateway is shutting down: register again, perhaps with another replica.
     #[derive(Debug, Clone)]
     pub struct RegistrationServiceClient<T> {
@@ -2315,12 +2315,12 @@ pub mod registration_service_server {
     /// Statuses, each with an `ErrorInfo` of the domain `hookgate`:
     /// - UNAUTHENTICATED: the token is missing, invalid or has expired. A lease outlives the token.
     /// - PERMISSION_DENIED: the token doesn't cover the plugin, `egress` doesn't permit the endpoint, or the plugin is unknown
-    ///   and `self_registration.unknown_plugins` is `deny`.
+    ///   and `self_registration.unknown_plugins` is `deny`. Nor is `http://` permitted if the plugin's entry has `tls`.
     /// - INVALID_ARGUMENT: a field is outside its range; `BadRequest` names it.
     /// - FAILED_PRECONDITION: the configuration names the plugin's endpoints, or the plugin is built in.
     /// - RESOURCE_EXHAUSTED: the plugin has 64 endpoints already, or too many streams are open.
-    /// - NOT_FOUND: the plugin was removed while it was registered.
-    /// - DEADLINE_EXCEEDED: no renewal came within the lease.
+    /// - NOT_FOUND: while it was registered, the plugin was removed, or its entry lost `self_registration`.
+    /// - DEADLINE_EXCEEDED: no renewal came within the lease, or no first message within 5 s.
     /// - UNAVAILABLE: the database doesn't answer, or the gateway is shutting down: register again, perhaps with another replica.
     #[derive(Debug)]
     pub struct RegistrationServiceServer<T> {

@@ -24,7 +24,7 @@ use crate::config::{
 };
 
 use plugins::is_loopback;
-pub use plugins::{endpoint_flaw, registered_endpoint_flaw, socket_flaw};
+pub use plugins::{endpoint_flaw, registered_endpoint_flaw, socket_flaw, unverified};
 
 /// Limits how many comparisons are made to find suggestions for misspelled names.
 const MAX_COMPARISONS: usize = 200_000;

@@ -194,9 +194,18 @@ pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
     })
 }
 
+/// Why a registered endpoint is not used although it may be dialled: nobody would verify who answers there.
+pub fn unverified(plugin: &Plugin, endpoint: &str) -> Option<&'static str> {
+    (plugin.tls.is_some() && endpoint.starts_with("http://"))
+        .then_some("the plugin's entry has `tls`, so its processes register `https://` endpoints")
+}
+
 /// What is wrong with an endpoint that a process registers.
 pub fn registered_endpoint_flaw(endpoint: &str) -> Option<String> {
     let remedy = "write `unix:///path/of.sock`, `http://host:port` or `https://host:port`";
+    if endpoint.chars().any(char::is_control) {
+        return Some(format!("has a control character: {remedy}"));
+    }
     if endpoint.starts_with("dns:") {
         return Some(format!("must be one process's: {remedy}"));
     }
@@ -286,7 +295,15 @@ mod tests {
         for right in ["unix:///run/a.sock", "http://10.0.0.1:1", "https://[::1]:443"] {
             assert_eq!(registered_endpoint_flaw(right), None);
         }
-        for wrong in ["", "dns:///a:1", "http://a", "http://u@a:1", "unix://a", "http://169.254.169.254:1"] {
+        for wrong in [
+            "",
+            "dns:///a:1",
+            "http://a",
+            "http://u@a:1",
+            "unix://a",
+            "unix:///a\0b",
+            "http://169.254.169.254:1",
+        ] {
             assert!(
                 registered_endpoint_flaw(wrong).is_some_and(|said| said.contains("write `unix:///")),
                 "{wrong}"

@@ -81,8 +81,8 @@ pub(super) fn not_written(error: &OperationError) -> Status {
     match error {
         OperationError::Registry(RegistryError::Store(error)) => store_unavailable(error),
         error => {
-            tracing::warn!(?error, "a plugin that registered itself could not be added to the registry");
-            let message = "the gateway can't add the plugin to its registry: see the gateway's log";
+            tracing::warn!(?error, "the registry could not be used for a plugin that registers itself");
+            let message = "the gateway can't use its registry: see the gateway's log";
             status(Code::Unavailable, "REGISTRY_UNAVAILABLE", message)
         }
     }

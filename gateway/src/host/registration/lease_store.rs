@@ -30,26 +30,32 @@ impl LeaseStore {
 
     /// Begins a lease for `holder`, or takes it over from another one.
     pub(super) async fn begin(&self, key: &LeaseKey, holder: Uuid) -> Result<(), StoreError> {
-        let value = Bytes::copy_from_slice(holder.as_bytes());
-        let expires = now_ms() + i64::try_from(MAX_AGE.as_millis()).unwrap_or(i64::MAX);
-        let put = DataOperation::Put { key: as_text(key), value, expected: None, expires_ms: Some(expires) };
-        self.data.write(&self.scope, &[put], now_ms()).await.map(drop)
+        self.put(key, holder, None).await
     }
 
     /// Renews the lease of `holder`. One that another holder took over is left alone: it renews it itself.
     pub(super) async fn renew(&self, key: &LeaseKey, holder: Uuid) -> Result<(), StoreError> {
+        let entry = self.entry(key).await?;
+        if entry.as_ref().is_some_and(|entry| !is_of(entry, holder)) {
+            return Ok(());
+        }
+        // If another holder takes it over at this moment, nothing is written, and that one has the lease.
+        self.put(key, holder, Some(entry.map_or(0, |entry| entry.version))).await
+    }
+
+    /// Ends the lease of `holder`, unless another holder took it over. Returns whether it did.
+    pub(super) async fn end(&self, key: &LeaseKey, holder: Uuid) -> Result<bool, StoreError> {
         match self.entry(key).await? {
-            Some(entry) if !is_of(&entry, holder) => Ok(()),
-            _ => self.begin(key, holder).await,
+            Some(entry) if is_of(&entry, holder) => self.delete(key, entry.version).await,
+            _ => Ok(false),
         }
     }
 
-    /// Ends the lease of `holder`, unless another holder took it over.
-    pub(super) async fn end(&self, key: &LeaseKey, holder: Uuid) -> Result<(), StoreError> {
-        match self.entry(key).await? {
-            Some(entry) if is_of(&entry, holder) => self.delete(key, entry.version).await.map(drop),
-            _ => Ok(()),
-        }
+    async fn put(&self, key: &LeaseKey, holder: Uuid, expected: Option<u64>) -> Result<(), StoreError> {
+        let value = Bytes::copy_from_slice(holder.as_bytes());
+        let expires = now_ms() + i64::try_from(MAX_AGE.as_millis()).unwrap_or(i64::MAX);
+        let put = DataOperation::Put { key: as_text(key), value, expected, expires_ms: Some(expires) };
+        self.data.write(&self.scope, &[put], now_ms()).await.map(drop)
     }
 
     /// Deletes a lease that was not renewed since it had this version. Returns whether there was one.

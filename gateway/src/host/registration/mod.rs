@@ -55,6 +55,10 @@ const MAX_ENDPOINTS: usize = 64;
 const MAX_ENDPOINT_BYTES: usize = 400;
 /// Open streams of registrations at this process.
 const MAX_STREAMS: usize = 4096;
+/// Largest message: a plugin's name and an endpoint, with room to say that one is too long.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// Leases are read again at most this often, however many begin and end.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Takes registrations at this process, and follows those at all processes.
 pub struct PluginRegistrar {
@@ -97,6 +101,7 @@ impl PluginRegistrar {
     /// The gRPC service, for a listener.
     pub fn routes(self: &Arc<Self>) -> Routes {
         let service = RegistrationServiceServer::new(RegistrationServer::new(Arc::clone(self)));
+        let service = service.max_decoding_message_size(MAX_MESSAGE_BYTES);
         let authentication = middleware::from_fn_with_state(Arc::clone(self), authenticate);
         Routes::from(Routes::new(service).into_axum_router().route_layer(authentication))
     }
@@ -107,6 +112,7 @@ impl PluginRegistrar {
             let mut table = LeaseTable::default();
             loop {
                 self.read_leases(&mut table).await;
+                sleep(MIN_READ_INTERVAL).await;
                 tokio::select! {
                     () = sleep(READ_INTERVAL) => {}
                     () = self.changed.notified() => {}
@@ -116,9 +122,15 @@ impl PluginRegistrar {
         ended.run_until_cancelled(follow).await;
     }
 
+    /// Reads the registered endpoints, so that they are known before the first plugin is dialled.
+    pub async fn prepare(&self) {
+        self.read_leases(&mut LeaseTable::default()).await;
+    }
+
     async fn read_leases(&self, table: &mut LeaseTable) {
         let is_used = self.snapshots.current().config.plugins.iter().any(|plugin| plugin.self_registration);
         if !is_used {
+            self.upstream.set_registered(RegisteredEndpoints::default());
             return;
         }
         // The registry reports an unreachable store.
@@ -150,10 +162,14 @@ impl PluginRegistrar {
             return Err(error::plugin_not_covered(&refusal));
         }
         check_endpoint(endpoint)?;
-        let entry = self.entry(token, plugin).await?;
         let reach = self.reach();
-        if let Some(flaw) = DialPolicy::for_plugin(&entry, &reach).flaw(endpoint) {
+        // First: a refused registration must not add a plugin.
+        if let Some(flaw) = DialPolicy::for_registered(&reach).flaw(endpoint) {
             return Err(error::endpoint_not_permitted(&flaw));
+        }
+        let entry = self.entry(token, plugin).await?;
+        if let Some(flaw) = config::unverified(&entry, endpoint) {
+            return Err(error::endpoint_not_permitted(flaw));
         }
         let others = self.leases.read(Some(plugin)).await.map_err(|error| error::unavailable(&error))?;
         if others.iter().filter(|lease| lease.key != *key).count() >= MAX_ENDPOINTS {
@@ -186,7 +202,8 @@ impl PluginRegistrar {
     /// Ends the lease of `key`. If that fails, the lease ends by itself.
     async fn end(&self, key: &LeaseKey, holder: Uuid, reason: &'static str) {
         match self.leases.end(key, holder).await {
-            Ok(()) => log_removed(key, reason),
+            Ok(true) => log_removed(key, reason),
+            Ok(false) => {}
             Err(error) => tracing::debug!(%error, "a lease could not be ended"),
         }
         self.changed.notify_one();
@@ -237,7 +254,8 @@ async fn authenticate(
     next: Next,
 ) -> axum::response::Response {
     let auth = Arc::clone(&registrar.snapshots.current().auth);
-    match auth.authenticate_at(Port::Host, request.headers()).await {
+    let verified = auth.authenticate_at(Port::Host, request.headers()).await;
+    match verified.and_then(|verified| verified.registers_any().map(|()| verified)) {
         Ok(verified) => {
             request.extensions_mut().insert(verified);
             next.run(request).await

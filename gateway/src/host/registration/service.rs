@@ -22,6 +22,9 @@ use crate::{auth::VerifiedToken, host::error as host_error, host::error::FieldVi
 /// Renewals that come sooner after the last one are answered and not written.
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a new stream may say nothing.
+const MAX_FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(5);
+
 pub(super) struct RegistrationServer(Arc<PluginRegistrar>);
 
 impl RegistrationServer {
@@ -83,16 +86,17 @@ impl RegistrationStream {
     /// The answer to the next message. `None` ends the stream.
     async fn next(mut self) -> Option<(Answer, Option<Self>)> {
         let draining = self.registrar.draining.clone();
+        let patience = if self.held.is_some() { LEASE } else { MAX_FIRST_MESSAGE_WAIT };
         let message = tokio::select! {
             biased;
             () = draining.cancelled() => return Some((Err(error::shutting_down()), None)),
             () = sleep_until(self.until) => return Some((Err(error::token_expired()), None)),
-            message = timeout(LEASE, self.messages.message()) => message,
+            message = timeout(patience, self.messages.message()) => message,
         };
         let answer = match message {
             Err(_) => Err(error::not_renewed()),
-            // The connection broke. The process may be well, so the lease runs on.
-            Ok(Err(_)) => return None,
+            // The connection broke, or the message is invalid. The process may be well, so the lease runs on.
+            Ok(Err(status)) => Err(status),
             Ok(Ok(None)) => {
                 if let Some(HeldLease { key, .. }) = &self.held {
                     self.registrar.end(key, self.holder, "closed").await;

@@ -10,14 +10,14 @@ impl Pool {
     pub(super) fn follow_registrations(self: &Arc<Self>) {
         let pool = Arc::clone(self);
         let mut registered = self.registration.shared.registered.subscribe();
+        // Before the task runs, so that a start waits for the endpoints that are known already.
+        let known = registered.borrow_and_update().of(&pool.registration.plugin.name);
+        pool.set_registered(&known);
         tokio::spawn(async move {
             let follow = async {
-                loop {
+                while registered.changed().await.is_ok() {
                     let endpoints = registered.borrow_and_update().of(&pool.registration.plugin.name);
                     pool.set_registered(&endpoints);
-                    if registered.changed().await.is_err() {
-                        return;
-                    }
                 }
             };
             pool.closing.run_until_cancelled(follow).await;

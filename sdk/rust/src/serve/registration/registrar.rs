@@ -30,7 +30,7 @@ pub(super) struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Timeouts { answer: Duration::from_secs(5), refusal_retry: Duration::from_secs(30) }
+        Timeouts { answer: Duration::from_secs(5), refusal_retry: Duration::from_secs(15) }
     }
 }
 
@@ -82,6 +82,7 @@ impl From<Status> for Failure {
                     | Code::Cancelled
                     | Code::Aborted
                     | Code::Internal
+                    | Code::ResourceExhausted
                     | Code::Unknown
             );
         if is_transient {
@@ -89,6 +90,14 @@ impl From<Status> for Failure {
         } else {
             Failure::Refused(status.code(), status.message().to_owned())
         }
+    }
+}
+
+/// What `status` means for a process that `is_registered`: an expired token may have a successor already.
+fn after(status: Status, is_registered: bool) -> Failure {
+    match Failure::from(status) {
+        Failure::Refused(Code::Unauthenticated, message) if is_registered => Failure::Broken(message),
+        failure => failure,
     }
 }
 
@@ -169,7 +178,7 @@ impl Registrar {
                 }
                 answer = answers.try_next() => {
                     let ended = || Failure::Broken("the gateway ended the stream".to_owned());
-                    let answer = answer?.ok_or_else(ended)?;
+                    let answer = answer.map_err(|failure| after(failure, is_registered))?.ok_or_else(ended)?;
                     if is_registered {
                         // Not at the first answer: a gateway that breaks every stream after it isn't usable yet.
                         self.backoff.reset();

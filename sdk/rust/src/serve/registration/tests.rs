@@ -66,8 +66,9 @@ enum Behaviour {
 struct FakeGateway {
     seen: mpsc::UnboundedSender<Seen>,
     behaviour: Arc<Mutex<Behaviour>>,
-    /// Ends the open stream with UNAVAILABLE.
+    /// Ends the open stream with `end_status`.
     break_stream: Arc<Notify>,
+    end_status: Arc<Mutex<Status>>,
     /// Permits the end of a stream that the client closed.
     end_stream: Arc<Notify>,
 }
@@ -105,7 +106,8 @@ impl FakeGateway {
             let message = tokio::select! {
                 message = messages.message() => message,
                 () = self.break_stream.notified() => {
-                    let _ = answers.send(Err(Status::unavailable("shutting down")));
+                    let status = self.end_status.lock().unwrap().clone();
+                    let _ = answers.send(Err(status));
                     return;
                 }
             };
@@ -141,6 +143,7 @@ impl Gateway {
             seen: sender,
             behaviour: Arc::new(Mutex::new(Behaviour::Answer)),
             break_stream: Arc::default(),
+            end_status: Arc::new(Mutex::new(Status::unavailable(""))),
             end_stream: Arc::default(),
         };
         Gateway { service, seen }
@@ -279,20 +282,33 @@ async fn a_gateway_that_never_ends_the_stream_does_not_keep_the_plugin() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_is_followed_by_a_registration_with_the_current_token() {
+async fn a_stream_that_ends_is_followed_at_once_by_a_registration_with_the_current_token() {
     let (mut gateway, endpoint) = Gateway::start().await;
     let token = TokenFile::new("t1");
     let plugin = Running::start(Registration::new(endpoint, token.path())).await;
     gateway.expect_registration("t1", &plugin.address).await;
-    token.write("t2");
-    gateway.service.break_stream.notify_one();
-    loop {
-        // A renewal may have been under way.
-        match gateway.next().await {
-            Seen::Stream(token) => break assert_eq!(token, "Bearer t2"),
-            Seen::Message(message) => assert_eq!(message, RegisterRequest::default()),
-            other => panic!("{other:?}"),
+    // An expired token, and a gateway that is full, are no refusals.
+    let ends = [
+        Status::unavailable("shutting down"),
+        Status::unauthenticated("the token has expired"),
+        Status::resource_exhausted("too many streams"),
+    ];
+    for (number, end) in (2..).zip(ends) {
+        let current = format!("t{number}");
+        token.write(&current);
+        *gateway.service.end_status.lock().unwrap() = end;
+        gateway.service.break_stream.notify_one();
+        loop {
+            // A renewal may have been under way.
+            match gateway.next().await {
+                Seen::Stream(token) => break assert_eq!(token, format!("Bearer {current}")),
+                Seen::Message(message) => assert_eq!(message, RegisterRequest::default()),
+                other => panic!("{other:?}"),
+            }
         }
+        let registration =
+            Seen::Message(RegisterRequest { plugin: "guard".to_owned(), endpoint: plugin.address.clone() });
+        assert_eq!(gateway.next().await, registration);
     }
     assert_eq!(health_of(&mut plugin.health_client().await).await, ServingStatus::Serving);
     plugin.stop.send(()).unwrap();

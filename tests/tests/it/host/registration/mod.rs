@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use self::support::{Registration, SOON, call, call_until, event, register, setup, with_plugin};
-use crate::admin::registry::support::{administrator, delete, get, patch, put, written};
+use crate::admin::registry::support::{administrator, delete, get, patch, post, put, written};
 
 /// The version of the plugin's entry.
 async fn version(operator: &HttpAgent) -> u64 {
@@ -81,7 +81,13 @@ async fn a_change_of_the_entry_keeps_the_registered_endpoints_in_use() {
     written(&change);
     plugin.wait_until(|counts| counts.initializes > 1).await;
     assert_eq!(call(&gateway).await.status, 200);
+    // Another config: the plugin is told that the old one is not used any more.
+    let path = format!("plugins/guard?expected_version={}", version(&operator).await);
+    written(&patch(&operator, &path, json!({ "config": { "a": 1 } })).await);
+    plugin.wait_until(|counts| counts.releases > 0).await;
     assert_eq!(plugin.counts().shutdowns, 0, "it is in use");
+    written(&post(&operator, "plugins/guard/disable").await);
+    plugin.wait_until(|counts| counts.shutdowns == 1).await;
 }
 
 #[tokio::test]

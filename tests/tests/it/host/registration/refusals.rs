@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::support::{Registration, event, registering, setup};
+use crate::admin::registry::support::{administrator, get};
 
 const ENDPOINT: &str = "http://127.0.0.1:7000";
 
@@ -51,7 +52,7 @@ async fn tokens_that_may_not_register_the_plugin_are_refused_and_counted() {
         (good.clone().claim("plugins", json!(["quota"])), is(Code::PermissionDenied, "PLUGIN_NOT_COVERED")),
         (good.clone().claim("plugins", "guard2 guar"), is(Code::PermissionDenied, "PLUGIN_NOT_COVERED")),
         (good.clone().without("plugins"), is(Code::PermissionDenied, "PLUGIN_NOT_COVERED")),
-        (good.clone().claim("tenant_id", "acme"), is(Code::PermissionDenied, "PLUGIN_NOT_COVERED")),
+        (good.clone().claim("tenant_id", "acme"), is(Code::Unauthenticated, "TOKEN_INVALID")),
     ] {
         let (code, reason, said) = refused(&folder, &token, "guard", ENDPOINT).await;
         assert_eq!((code, reason), expected, "{said}");
@@ -67,13 +68,15 @@ async fn tokens_that_may_not_register_the_plugin_are_refused_and_counted() {
 #[tokio::test]
 async fn endpoints_beyond_the_egress_policy_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let _gateway = setup(&folder).set("/egress/socket_dirs", json!(["/run/plugins"])).start().await;
+    let gateway = setup(&folder).set("/egress/socket_dirs", json!(["/run/plugins"])).start().await;
     let token = registering(&["guard"]);
     for endpoint in ["http://10.0.0.1:7000", "https://192.0.2.1:443", "unix:///etc/guard.sock"] {
         let (code, reason, said) = refused(&folder, &token, "guard", endpoint).await;
         assert_eq!((code, &*reason), (Code::PermissionDenied, "ENDPOINT_NOT_PERMITTED"), "{said}");
         assert!(said.contains("`egress."), "{said}");
     }
+    let plugins = get(&gateway.admin(&administrator()), "plugins").await;
+    assert_eq!(plugins.body["plugins"], json!([]), "none was added");
     let long = format!("http://{}:80", "a".repeat(400));
     let malformed = [
         "",
@@ -102,6 +105,25 @@ async fn a_plugin_with_configured_endpoints_does_not_register() {
     let _gateway = setup(&folder).plugin(&plugin).start().await;
     let (code, reason, said) = refused(&folder, &registering(&["guard"]), "guard", ENDPOINT).await;
     assert_eq!((code, &*reason), (Code::FailedPrecondition, "ENDPOINTS_CONFIGURED"), "{said}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_must_be_verified_registers_no_plaintext_endpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = json!([{ "name": "guard", "self_registration": true, "tls": { "server_name": "guard" } }]);
+    let _gateway = setup(&folder).set("/plugins", entry).start().await;
+    let token = registering(&["guard"]);
+    let (code, reason, said) = refused(&folder, &token, "guard", ENDPOINT).await;
+    assert_eq!((code, &*reason), (Code::PermissionDenied, "ENDPOINT_NOT_PERMITTED"), "{said}");
+    assert!(Registration::begin(&folder, &token, "guard", "https://127.0.0.1:7000").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_stream_that_says_nothing_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let _gateway = setup(&folder).start().await;
+    let silent = Registration::open(&folder, &registering(&["guard"])).await.unwrap().answer().await;
+    assert_eq!(silent.unwrap_err().code(), Code::DeadlineExceeded);
 }
 
 #[tokio::test]

@@ -58,6 +58,16 @@ pub(super) struct Registration {
 }
 
 impl Registration {
+    /// Opens a stream to the gateway whose host socket is in `folder`.
+    pub(super) async fn open(folder: &TempDir, token: &Token) -> Result<Self, Status> {
+        let socket = format!("unix://{}", folder.path().join("host.sock").display());
+        let bearer = BearerToken::new(&token.mint());
+        let mut client = RegistrationServiceClient::with_interceptor(dial(&socket).await, bearer);
+        let (messages, outgoing) = mpsc::unbounded_channel();
+        let answers = client.register(UnboundedReceiverStream::new(outgoing)).await?.into_inner();
+        Ok(Registration { messages, answers })
+    }
+
     /// Registers `endpoint` with the gateway whose host socket is in `folder`.
     pub(super) async fn begin(
         folder: &TempDir,
@@ -65,14 +75,9 @@ impl Registration {
         plugin: &str,
         endpoint: &str,
     ) -> Result<(Self, RegisterResponse), Status> {
-        let socket = format!("unix://{}", folder.path().join("host.sock").display());
-        let bearer = BearerToken::new(&token.mint());
-        let mut client = RegistrationServiceClient::with_interceptor(dial(&socket).await, bearer);
-        let (messages, outgoing) = mpsc::unbounded_channel();
+        let mut registration = Registration::open(folder, token).await?;
         let first = RegisterRequest { plugin: plugin.into(), endpoint: endpoint.into() };
-        messages.send(first).unwrap();
-        let answers = client.register(UnboundedReceiverStream::new(outgoing)).await?.into_inner();
-        let mut registration = Registration { messages, answers };
+        registration.messages.send(first).unwrap();
         let answer = registration.answer().await?.expect("a registration is answered");
         Ok((registration, answer))
     }

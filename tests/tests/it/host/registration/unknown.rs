@@ -4,8 +4,8 @@ use hookgate_tests::fake::FakePlugin;
 use serde_json::json;
 use tonic::Code;
 
-use super::support::{Registration, SOON, call_until, register, registering, setup};
-use crate::admin::registry::support::{administrator, ask, get, put, written};
+use super::support::{Registration, SOON, call_until, register, registering, setup, with_plugin};
+use crate::admin::registry::support::{administrator, ask, get, patch, put, written};
 
 async fn bind(operator: &hookgate_tests::agent::HttpAgent) {
     let binding = json!({ "plugin": "guard", "tenant": "*", "priority": 10 });
@@ -41,6 +41,29 @@ async fn an_unknown_plugin_is_called_only_after_an_operator_has_approved_it() {
     written(&ask(&operator, http::Method::POST, "plugins/guard/approve", Some(&body)).await);
     call_until(&gateway, 200, SOON).await;
     assert!(!registration.renew().await.unwrap().approval_pending);
+}
+
+#[tokio::test]
+async fn a_file_takes_over_a_plugin_that_registered_itself_before_and_none_that_an_operator_has_changed() {
+    let (folder, plugin) = (tempfile::tempdir().unwrap(), FakePlugin::named("guard").start().await);
+    let before = setup(&folder).start().await;
+    let registration = register(&folder, &plugin).await;
+    before.stop().await;
+    drop(registration);
+    let after = with_plugin(setup(&folder), &plugin).start().await;
+    let operator = after.admin(&administrator());
+    assert_eq!(get(&operator, "plugins/guard").await.body["owner"], "file");
+    call_until(&after, 200, SOON).await;
+
+    let (folder, plugin) = (tempfile::tempdir().unwrap(), FakePlugin::named("guard").start().await);
+    let before = setup(&folder).start().await;
+    let _registration = register(&folder, &plugin).await;
+    let operator = before.admin(&administrator());
+    let path =
+        format!("plugins/guard?expected_version={}", get(&operator, "plugins/guard").await.body["version"]);
+    written(&patch(&operator, &path, json!({ "limits": { "in_flight": 3 } })).await);
+    before.stop().await;
+    assert_eq!(with_plugin(setup(&folder), &plugin).run_to_the_end().await.code, Some(2));
 }
 
 #[tokio::test]
