@@ -54,7 +54,7 @@ impl Operator {
     /// or of a local user.
     pub fn author(&self) -> String {
         match self {
-            Operator::Token(verified) => format!("{} ({})", verified.operator, verified.issuer),
+            Operator::Token(verified) => verified.author(),
             Operator::Local { uid } => format!("unix:{uid}"),
         }
     }

@@ -164,6 +164,11 @@ impl VerifiedToken {
         Err(AuthRefusal::new(RefusalReason::Claims, detail))
     }
 
+    /// The name recorded with the changes of the token's owner: operator and issuer, `alice (https://id.example.com)`.
+    pub fn author(&self) -> String {
+        format!("{} ({})", self.operator, self.issuer)
+    }
+
     /// The value of `exp`, in seconds since 1970.
     pub fn expires(&self) -> u64 {
         self.validity.expires

@@ -91,18 +91,12 @@ pub(crate) async fn wait_for_registered(first: &Generation, mut changes: watch::
     let registered = |(plugin, client): &(&Arc<config::Plugin>, &Arc<PluginClient>)| {
         plugin.self_registration && !client.endpoints().is_empty()
     };
-    let all_settled = async {
-        loop {
-            changes.mark_unchanged();
-            let mut registered = first.config.plugins.iter().zip(first.clients()).filter(registered);
-            let is_connecting = registered.any(|(_, client)| client.status().state == State::Connecting);
-            if !is_connecting || changes.changed().await.is_err() {
-                return;
-            }
-        }
+    let is_settled = |_: &u64| {
+        let mut registered = first.config.plugins.iter().zip(first.clients()).filter(registered);
+        registered.all(|(_, client)| client.status().state != State::Connecting)
     };
     let limit = first.config.startup.wait.0.min(MAX_WAIT_FOR_REGISTERED);
-    let _ = timeout(limit, all_settled).await;
+    let _ = timeout(limit, changes.wait_for(is_settled)).await;
 }
 
 /// The last part of a start: the gateway becomes ready, unless a plugin that the registry requires is

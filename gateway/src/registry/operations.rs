@@ -156,13 +156,13 @@ impl Operations {
         }
     }
 
-    /// Whether the newest revision has the plugin `name`.
+    /// The plugin `name` in the newest revision.
     ///
     /// # Errors
     /// If there is no registry, or it can't be read.
-    pub async fn is_registered(&self, name: &str) -> Result<bool, OperationError> {
+    pub async fn newest_plugin(&self, name: &str) -> Result<Option<Arc<config::Plugin>>, OperationError> {
         let registry = self.prepared().await?;
-        Ok(registry.contents().get(ObjectKind::Plugin, name).is_some())
+        Ok(registry.contents().plugin(name).cloned())
     }
 
     /// Deletes everything that a plugin stored. Returns how many entries there were.

@@ -119,6 +119,14 @@ impl Contents {
         found.ok().map(|at| &*self.entries[at])
     }
 
+    /// The plugin `name`.
+    pub fn plugin(&self, name: &str) -> Option<&Arc<Plugin>> {
+        match &self.get(ObjectKind::Plugin, name)?.typed {
+            TypedObject::Plugin(plugin) => Some(plugin),
+            TypedObject::Tenant(_) | TypedObject::Binding(_) | TypedObject::Bypass(_) => None,
+        }
+    }
+
     /// The contents after `revision`, which made `changes`: each object at most once, in any order.
     ///
     /// # Errors

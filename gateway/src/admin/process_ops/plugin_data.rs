@@ -19,7 +19,7 @@ impl Upkeep {
     /// If there is no registry, or it can't be read.
     pub async fn still_writes(&self, name: &str) -> Result<Option<Error>, OperationError> {
         let conflict = |what| Error::new(Code::Conflict, format!("Plugin `{name}` {what}"));
-        if self.operations.is_registered(name).await? {
+        if self.operations.newest_plugin(name).await?.is_some() {
             return Ok(Some(conflict("is registered: remove it first")));
         }
         let snapshots = &self.gateway.snapshots;

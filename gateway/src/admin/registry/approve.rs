@@ -6,14 +6,13 @@ use serde_json::Value;
 
 use super::{
     super::{Admin, plugin::ActivePlugin},
-    TypedObject,
     body::deserialize,
 };
 use crate::{
     config::{Consent, ManifestDiff},
     core::{
         error::{Code, Error, Violation},
-        object::{ObjectKind, Owner},
+        object::Owner,
     },
     snapshot::ConfigSnapshot,
 };
@@ -43,9 +42,7 @@ impl Admin {
         })?;
         let contents = self.contents().await?;
         // The write itself checks that the plugin exists and who owns it.
-        let Some(TypedObject::Plugin(plugin)) =
-            contents.get(ObjectKind::Plugin, name).map(|entry| &entry.typed)
-        else {
+        let Some(plugin) = contents.plugin(name) else {
             return Ok(accepted);
         };
         if plugin.owner == Owner::File || plugin.accepted.as_ref() == Some(&accepted) {

@@ -5,9 +5,8 @@ use tonic::{Code, Status};
 use super::MAX_ENDPOINTS;
 use crate::{
     auth::{AuthRefusal, RefusalReason},
-    host::error::{status, unavailable as store_unavailable},
+    host::error::{status, unavailable},
     registry::{RegistryError, operations::OperationError},
-    store::StoreError,
 };
 
 pub(super) fn token_refused(refusal: &AuthRefusal) -> Status {
@@ -72,14 +71,10 @@ pub(super) fn not_added(name: &str) -> Status {
     status(Code::Unavailable, "CONFLICT", message)
 }
 
-pub(super) fn unavailable(error: &StoreError) -> Status {
-    store_unavailable(error)
-}
-
 /// The registry can't be read or written. Its message may name hosts and files, so it is logged and not answered.
 pub(super) fn not_written(error: &OperationError) -> Status {
     match error {
-        OperationError::Registry(RegistryError::Store(error)) => store_unavailable(error),
+        OperationError::Registry(RegistryError::Store(error)) => unavailable(error),
         error => {
             tracing::warn!(?error, "the registry could not be used for a plugin that registers itself");
             let message = "the gateway can't use its registry: see the gateway's log";

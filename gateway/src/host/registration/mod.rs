@@ -34,9 +34,9 @@ use crate::{
     auth::{Port, VerifiedToken},
     config::{self, ApiPluginPolicy, DialPolicy, UnknownPlugins},
     core::object::ObjectKind,
-    host::error::FieldViolation,
+    host::error::{self as host_error, FieldViolation},
     registry::{
-        Contents, TypedObject, Writer,
+        Writer,
         edit::{Edit, EditAction, EditError},
         operations::{OperationError, Operations},
     },
@@ -106,17 +106,17 @@ impl PluginRegistrar {
         Routes::from(Routes::new(service).into_axum_router().route_layer(authentication))
     }
 
-    /// Keeps the registered endpoints current, until `ended`.
+    /// Keeps the registered endpoints current after [`PluginRegistrar::prepare`], until `ended`.
     pub async fn follow(self: Arc<Self>, ended: CancellationToken) {
         let follow = async {
             let mut table = LeaseTable::default();
             loop {
-                self.read_leases(&mut table).await;
                 sleep(MIN_READ_INTERVAL).await;
                 tokio::select! {
                     () = sleep(READ_INTERVAL) => {}
                     () = self.changed.notified() => {}
                 }
+                self.read_leases(&mut table).await;
             }
         };
         ended.run_until_cancelled(follow).await;
@@ -155,7 +155,7 @@ impl PluginRegistrar {
         let LeaseKey { plugin, endpoint } = key;
         if !config::is_name(plugin) {
             let rule = "must be a letter and up to 63 letters, digits, `_` and `-`".into();
-            return Err(crate::host::error::invalid(FieldViolation { field: "plugin".into(), rule }));
+            return Err(host_error::invalid(FieldViolation { field: "plugin".into(), rule }));
         }
         if let Err(refusal) = token.registers(plugin) {
             self.telemetry.record_auth_failure(Port::Host, Uuid::now_v7(), &refusal);
@@ -171,13 +171,13 @@ impl PluginRegistrar {
         if let Some(flaw) = config::unverified(&entry, endpoint) {
             return Err(error::endpoint_not_permitted(flaw));
         }
-        let others = self.leases.read(Some(plugin)).await.map_err(|error| error::unavailable(&error))?;
+        let others = self.leases.read(Some(plugin)).await.map_err(|error| host_error::unavailable(&error))?;
         if others.iter().filter(|lease| lease.key != *key).count() >= MAX_ENDPOINTS {
             return Err(error::too_many_endpoints(plugin));
         }
-        self.leases.begin(key, holder).await.map_err(|error| error::unavailable(&error))?;
+        self.leases.begin(key, holder).await.map_err(|error| host_error::unavailable(&error))?;
         self.changed.notify_one();
-        let author = author(token);
+        let author = token.author();
         tracing::info!(
             event = "endpoint.registered",
             plugin,
@@ -191,12 +191,12 @@ impl PluginRegistrar {
     /// Renews the lease of `key`. Returns whether the plugin waits for an operator's approval.
     async fn renew(&self, key: &LeaseKey, holder: Uuid) -> Result<bool, Status> {
         let contents = self.operations.contents().await.map_err(|error| error::not_written(&error))?;
-        let Some(entry) = plugin(&contents, &key.plugin).filter(|entry| entry.self_registration) else {
+        let Some(entry) = contents.plugin(&key.plugin).filter(|entry| entry.self_registration) else {
             self.end(key, holder, "plugin_removed").await;
             return Err(error::plugin_removed(&key.plugin));
         };
-        self.leases.renew(key, holder).await.map_err(|error| error::unavailable(&error))?;
-        Ok(awaits_approval(&entry, &self.reach()))
+        self.leases.renew(key, holder).await.map_err(|error| host_error::unavailable(&error))?;
+        Ok(awaits_approval(entry, &self.reach()))
     }
 
     /// Ends the lease of `key`. If that fails, the lease ends by itself.
@@ -217,12 +217,8 @@ impl PluginRegistrar {
     /// permitted.
     async fn entry(&self, token: &VerifiedToken, name: &str) -> Result<Arc<config::Plugin>, Status> {
         for _ in 0..2 {
-            let is_known = self.operations.is_registered(name).await;
-            let known = match is_known.map_err(|error| error::not_written(&error))? {
-                true => plugin(&*self.operations.contents().await.map_err(|e| error::not_written(&e))?, name),
-                false => None,
-            };
-            match known {
+            let newest = self.operations.newest_plugin(name).await;
+            match newest.map_err(|error| error::not_written(&error))? {
                 Some(entry) if entry.self_registration => return Ok(entry),
                 Some(_) => return Err(error::endpoints_configured(name)),
                 None if self.reach().self_registration.unknown_plugins == UnknownPlugins::Deny => {
@@ -237,7 +233,7 @@ impl PluginRegistrar {
     /// Adds the plugin `name` to the registry, unless it is there already.
     async fn add(&self, token: &VerifiedToken, name: &str) -> Result<(), Status> {
         let (reason, upon) = ("the plugin registered itself".to_owned(), None);
-        let writer = Writer { author: author(token), reason, upon };
+        let writer = Writer { author: token.author(), reason, upon };
         let wish = EditAction::Be(json!({ "self_registration": true }));
         let edit = Edit { kind: ObjectKind::Plugin, name: name.to_owned(), expected: Some(0), wish };
         match self.operations.write(&writer, &[edit], None, false).await {
@@ -273,24 +269,12 @@ fn check_endpoint(endpoint: &str) -> Result<(), Status> {
     } else {
         config::registered_endpoint_flaw(endpoint)
     };
-    let invalid = |rule| crate::host::error::invalid(FieldViolation { field: "endpoint".into(), rule });
+    let invalid = |rule| host_error::invalid(FieldViolation { field: "endpoint".into(), rule });
     flaw.map_or(Ok(()), |rule| Err(invalid(rule)))
-}
-
-fn plugin(contents: &Contents, name: &str) -> Option<Arc<config::Plugin>> {
-    match &contents.get(ObjectKind::Plugin, name)?.typed {
-        TypedObject::Plugin(plugin) => Some(Arc::clone(plugin)),
-        TypedObject::Tenant(_) | TypedObject::Binding(_) | TypedObject::Bypass(_) => None,
-    }
 }
 
 fn awaits_approval(entry: &config::Plugin, reach: &ApiPluginPolicy) -> bool {
     entry.accepted.is_none() && reach.needs_consent(entry)
-}
-
-/// The name recorded with what a plugin changes.
-fn author(token: &VerifiedToken) -> String {
-    format!("{} ({})", token.operator, token.issuer)
 }
 
 fn log_removed(LeaseKey { plugin, endpoint }: &LeaseKey, reason: &'static str) {

@@ -55,10 +55,19 @@ async fn add(operator: &HttpAgent, endpoints: &[&FakePlugin]) -> u64 {
 }
 
 /// Waits until `is_so` holds for the plugin, and returns it.
-async fn plugin_is(operator: &HttpAgent, is_so: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn plugin_is(operator: &HttpAgent, is_so: impl Fn(&Value) -> bool) -> Value {
+    named_plugin_is(operator, "guard", is_so).await
+}
+
+/// Waits until `is_so` holds for the plugin `name`, and returns it.
+pub(crate) async fn named_plugin_is(
+    operator: &HttpAgent,
+    name: &str,
+    is_so: impl Fn(&Value) -> bool,
+) -> Value {
     let end = Instant::now() + SOON;
     loop {
-        let plugin = get(operator, "plugins/guard").await.body;
+        let plugin = get(operator, &format!("plugins/{name}")).await.body;
         if is_so(&plugin) {
             return plugin;
         }
@@ -67,17 +76,17 @@ async fn plugin_is(operator: &HttpAgent, is_so: impl Fn(&Value) -> bool) -> Valu
     }
 }
 
-fn reason_is(reason: &str) -> impl Fn(&Value) -> bool {
+pub(crate) fn reason_is(reason: &str) -> impl Fn(&Value) -> bool {
     move |plugin| plugin["reason"] == reason
 }
 
 /// Waits for the first manifest that needs consent.
-async fn wanted(operator: &HttpAgent) -> Value {
+pub(crate) async fn wanted(operator: &HttpAgent) -> Value {
     plugin_is(operator, |plugin| plugin["pending_manifests"][0].is_object()).await["pending_manifests"][0]
         .clone()
 }
 
-async fn approve(operator: &HttpAgent, query: &str, accepted: &Value) -> HttpAnswer {
+pub(crate) async fn approve(operator: &HttpAgent, query: &str, accepted: &Value) -> HttpAnswer {
     let body = json!({ "accepted": accepted });
     ask(operator, Method::POST, &format!("plugins/guard/approve{query}"), Some(&body)).await
 }

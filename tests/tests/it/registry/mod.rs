@@ -2,7 +2,7 @@
 
 mod bypass;
 mod bypass_waiting;
-mod consent;
+pub(crate) mod consent;
 mod consent_unmet;
 mod crash;
 mod egress;

@@ -43,7 +43,7 @@ impl ToolRule for Guard {
 
 /// What the gateway saw.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum GatewayEvent {
     /// A stream, with this `authorization`.
     Stream(String),
     Message(RegisterRequest),
@@ -64,7 +64,7 @@ enum Behaviour {
 /// A gateway that does what a test tells it.
 #[derive(Clone)]
 struct FakeGateway {
-    seen: mpsc::UnboundedSender<Seen>,
+    seen: mpsc::UnboundedSender<GatewayEvent>,
     behaviour: Arc<Mutex<Behaviour>>,
     /// Ends the open stream with `end_status`.
     break_stream: Arc<Notify>,
@@ -82,7 +82,7 @@ impl RegistrationService for FakeGateway {
         request: Request<Streaming<RegisterRequest>>,
     ) -> Result<Response<Self::RegisterStream>, Status> {
         let token = request.metadata().get("authorization").unwrap().to_str().unwrap();
-        self.seen.send(Seen::Stream(token.to_owned())).unwrap();
+        self.seen.send(GatewayEvent::Stream(token.to_owned())).unwrap();
         if let Behaviour::Refuse(status) = self.behaviour() {
             return Err(status);
         }
@@ -112,11 +112,11 @@ impl FakeGateway {
                 }
             };
             let seen = match message {
-                Ok(Some(message)) => Seen::Message(message),
-                Ok(None) => Seen::Closed,
-                Err(_) => Seen::Broken,
+                Ok(Some(message)) => GatewayEvent::Message(message),
+                Ok(None) => GatewayEvent::Closed,
+                Err(_) => GatewayEvent::Broken,
             };
-            let is_message = matches!(seen, Seen::Message(_));
+            let is_message = matches!(seen, GatewayEvent::Message(_));
             // The test may be over.
             let _ = self.seen.send(seen);
             if !is_message {
@@ -133,7 +133,7 @@ impl FakeGateway {
 /// A fake gateway, and what it has seen.
 struct Gateway {
     service: FakeGateway,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<GatewayEvent>,
 }
 
 impl Gateway {
@@ -171,24 +171,24 @@ impl Gateway {
         *self.service.behaviour.lock().unwrap() = behaviour;
     }
 
-    async fn next(&mut self) -> Seen {
+    async fn next(&mut self) -> GatewayEvent {
         timeout(Duration::from_secs(10), self.seen.recv()).await.expect("the gateway saw nothing").unwrap()
     }
 
     /// Expects a stream with this token, and the registration of this endpoint.
     async fn expect_registration(&mut self, token: &str, endpoint: &str) {
-        assert_eq!(self.next().await, Seen::Stream(format!("Bearer {token}")));
+        assert_eq!(self.next().await, GatewayEvent::Stream(format!("Bearer {token}")));
         let registration = RegisterRequest { plugin: "guard".to_owned(), endpoint: endpoint.to_owned() };
-        assert_eq!(self.next().await, Seen::Message(registration));
+        assert_eq!(self.next().await, GatewayEvent::Message(registration));
     }
 
     async fn expect_renewal(&mut self) {
-        assert_eq!(self.next().await, Seen::Message(RegisterRequest::default()));
+        assert_eq!(self.next().await, GatewayEvent::Message(RegisterRequest::default()));
     }
 
     /// Expects that the client closes its side, and ends the stream.
     async fn expect_close(&mut self) {
-        while self.next().await != Seen::Closed {}
+        while self.next().await != GatewayEvent::Closed {}
         self.service.end_stream.notify_one();
     }
 }
@@ -213,21 +213,21 @@ impl TokenFile {
 }
 
 /// A plugin that is served and registers itself.
-struct Running {
+struct PluginProcess {
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), ServeError>>,
     address: String,
 }
 
-impl Running {
-    async fn start(registration: Registration) -> Running {
+impl PluginProcess {
+    async fn start(registration: Registration) -> PluginProcess {
         let server = Server::<Guard>::bind("http://127.0.0.1:0").await.unwrap();
         let address = server.address().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(server.with_registration(registration).run(async {
             let _ = stopped.await;
         }));
-        Running { stop, served, address }
+        PluginProcess { stop, served, address }
     }
 
     async fn health_client(&self) -> HealthClient<Channel> {
@@ -255,19 +255,19 @@ fn registrar(gateway: &str, token: &TokenFile, timeouts: Timeouts) -> RunningReg
 async fn a_plugin_registers_where_it_listens_renews_and_ends_the_registration_before_it_stops() {
     let (mut gateway, endpoint) = Gateway::start().await;
     let token = TokenFile::new("t1");
-    let plugin = Running::start(Registration::new(endpoint, token.path())).await;
+    let plugin = PluginProcess::start(Registration::new(endpoint, token.path())).await;
     gateway.expect_registration("t1", &plugin.address).await;
     gateway.expect_renewal().await;
     gateway.expect_renewal().await;
 
     let mut health = plugin.health_client().await;
     plugin.stop.send(()).unwrap();
-    while gateway.next().await != Seen::Closed {}
+    while gateway.next().await != GatewayEvent::Closed {}
     let status = health_of(&mut health).await;
     assert_eq!(status, ServingStatus::Serving, "the gateway has not removed the endpoint yet");
     drop(health);
     gateway.service.end_stream.notify_one();
-    Running::stopped(plugin.served).await;
+    PluginProcess::stopped(plugin.served).await;
 }
 
 #[tokio::test]
@@ -275,17 +275,17 @@ async fn a_gateway_that_never_ends_the_stream_does_not_keep_the_plugin() {
     let (mut gateway, endpoint) = Gateway::start().await;
     let token = TokenFile::new("t1");
     let plugin =
-        Running::start(Registration::new(endpoint, token.path()).at("https://guard.example:443")).await;
+        PluginProcess::start(Registration::new(endpoint, token.path()).at("https://guard.example:443")).await;
     gateway.expect_registration("t1", "https://guard.example:443").await;
     plugin.stop.send(()).unwrap();
-    Running::stopped(plugin.served).await;
+    PluginProcess::stopped(plugin.served).await;
 }
 
 #[tokio::test]
 async fn a_stream_that_ends_is_followed_at_once_by_a_registration_with_the_current_token() {
     let (mut gateway, endpoint) = Gateway::start().await;
     let token = TokenFile::new("t1");
-    let plugin = Running::start(Registration::new(endpoint, token.path())).await;
+    let plugin = PluginProcess::start(Registration::new(endpoint, token.path())).await;
     gateway.expect_registration("t1", &plugin.address).await;
     // An expired token, and a gateway that is full, are no refusals.
     let ends = [
@@ -301,19 +301,21 @@ async fn a_stream_that_ends_is_followed_at_once_by_a_registration_with_the_curre
         loop {
             // A renewal may have been under way.
             match gateway.next().await {
-                Seen::Stream(token) => break assert_eq!(token, format!("Bearer {current}")),
-                Seen::Message(message) => assert_eq!(message, RegisterRequest::default()),
+                GatewayEvent::Stream(token) => break assert_eq!(token, format!("Bearer {current}")),
+                GatewayEvent::Message(message) => assert_eq!(message, RegisterRequest::default()),
                 other => panic!("{other:?}"),
             }
         }
-        let registration =
-            Seen::Message(RegisterRequest { plugin: "guard".to_owned(), endpoint: plugin.address.clone() });
+        let registration = GatewayEvent::Message(RegisterRequest {
+            plugin: "guard".to_owned(),
+            endpoint: plugin.address.clone(),
+        });
         assert_eq!(gateway.next().await, registration);
     }
     assert_eq!(health_of(&mut plugin.health_client().await).await, ServingStatus::Serving);
     plugin.stop.send(()).unwrap();
     gateway.expect_close().await;
-    Running::stopped(plugin.served).await;
+    PluginProcess::stopped(plugin.served).await;
 }
 
 #[tokio::test]
@@ -322,7 +324,7 @@ async fn a_plugin_registers_as_soon_as_there_are_a_token_and_a_gateway() {
     let socket = directory.path().join("host.sock");
     let token = TokenFile::new("");
     let endpoint = format!("unix://{}", socket.display());
-    let plugin = Running::start(Registration::new(endpoint, token.path())).await;
+    let plugin = PluginProcess::start(Registration::new(endpoint, token.path())).await;
     assert_eq!(health_of(&mut plugin.health_client().await).await, ServingStatus::Serving);
     token.write("t1");
     let mut gateway = Gateway::new();
@@ -330,7 +332,7 @@ async fn a_plugin_registers_as_soon_as_there_are_a_token_and_a_gateway() {
     gateway.expect_registration("t1", &plugin.address).await;
     plugin.stop.send(()).unwrap();
     gateway.expect_close().await;
-    Running::stopped(plugin.served).await;
+    PluginProcess::stopped(plugin.served).await;
 }
 
 #[tokio::test]
@@ -342,14 +344,14 @@ async fn a_plugin_keeps_trying_after_a_refusal() {
     let timeouts = Timeouts { refusal_retry: Duration::from_millis(50), ..Timeouts::default() };
     let registrar = registrar(&endpoint, &token, timeouts);
     for _ in 0..2 {
-        assert_eq!(gateway.next().await, Seen::Stream("Bearer t1".to_owned()));
+        assert_eq!(gateway.next().await, GatewayEvent::Stream("Bearer t1".to_owned()));
     }
     token.write("t2");
     gateway.set_behaviour(Behaviour::Answer);
     loop {
         match gateway.next().await {
-            Seen::Message(message) => break assert_eq!(message.plugin, "guard"),
-            other => assert!(matches!(other, Seen::Stream(_)), "{other:?}"),
+            GatewayEvent::Message(message) => break assert_eq!(message.plugin, "guard"),
+            other => assert!(matches!(other, GatewayEvent::Stream(_)), "{other:?}"),
         }
     }
     gateway.expect_renewal().await;
@@ -366,7 +368,7 @@ async fn a_registration_without_an_answer_counts_as_broken() {
     let timeouts = Timeouts { answer: Duration::from_millis(50), ..Timeouts::default() };
     let _registrar = registrar(&endpoint, &token, timeouts);
     gateway.expect_registration("t1", "http://10.1.2.3:7000").await;
-    assert_eq!(gateway.next().await, Seen::Broken);
+    assert_eq!(gateway.next().await, GatewayEvent::Broken);
     gateway.expect_registration("t1", "http://10.1.2.3:7000").await;
 }
 

@@ -5,7 +5,10 @@ use serde_json::json;
 use tonic::Code;
 
 use super::support::{Registration, SOON, call_until, register, registering, setup, with_plugin};
-use crate::admin::registry::support::{administrator, ask, get, patch, put, written};
+use crate::{
+    admin::registry::support::{administrator, get, patch, put, written},
+    registry::consent::{approve, named_plugin_is, reason_is, wanted},
+};
 
 async fn bind(operator: &hookgate_tests::agent::HttpAgent) {
     let binding = json!({ "plugin": "guard", "tenant": "*", "priority": 10 });
@@ -29,16 +32,9 @@ async fn an_unknown_plugin_is_called_only_after_an_operator_has_approved_it() {
     bind(&operator).await;
     let refused = call_until(&gateway, 503, SOON).await;
     assert_eq!(refused.body["code"], "PLUGIN_UNAVAILABLE");
-    let wanted = loop {
-        let shown = get(&operator, "plugins/guard").await.body;
-        if shown["pending_manifests"][0].is_object() {
-            break shown["pending_manifests"][0]["accepted"].clone();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    };
+    let wanted = wanted(&operator).await["accepted"].clone();
     assert_eq!((plugin.counts().initializes, plugin.seen().len()), (0, 0), "it was only described");
-    let body = json!({ "accepted": wanted });
-    written(&ask(&operator, http::Method::POST, "plugins/guard/approve", Some(&body)).await);
+    written(&approve(&operator, "", &wanted).await);
     call_until(&gateway, 200, SOON).await;
     assert!(!registration.renew().await.unwrap().approval_pending);
 }
@@ -81,15 +77,7 @@ async fn where_unknown_plugins_are_allowed_they_run_at_once_and_have_no_capabili
     call_until(&gateway, 200, SOON).await;
     let _wanting = Registration::begin(&folder, &token, "wanting", &wanting.endpoint()).await.unwrap();
     wanting.wait_until(|counts| counts.describes > 0).await;
-    let end = tokio::time::Instant::now() + SOON;
-    loop {
-        let shown = get(&operator, "plugins/wanting").await.body;
-        if shown["reason"] == "CAPABILITY_OVERREACH" {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < end, "{shown:#}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    named_plugin_is(&operator, "wanting", reason_is("CAPABILITY_OVERREACH")).await;
     assert_eq!(wanting.counts().initializes, 0);
 }
 
