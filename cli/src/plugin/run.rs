@@ -35,6 +35,7 @@ struct RegistrationArgs {
     ///
     /// The plugin's entry needs `self_registration: true`. The registration is renewed while the plugin runs, and ends
     /// with it. HOOKGATE_HOST_CA_FILE names the CAs to trust at https://. Default: the machine's.
+    /// HOOKGATE_HOST_CERT_FILE and HOOKGATE_HOST_KEY_FILE name the client certificate and its key.
     #[arg(long, value_name = "GATEWAY", requires = "token_file")]
     register: Option<String>,
     /// File with the token for --register (`hookgate token mint --plugin`). It is read again for every registration.

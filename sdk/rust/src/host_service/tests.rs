@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::transport::{Identity, Server, ServerTlsConfig, server::Router};
 
-use super::*;
+use super::{dial::TlsFiles, *};
 use crate::{Storage, context::ForwardedMetadata, harness::TestHost};
 
 const CAPABILITIES: [Capability; 2] = [Capability::StorageRead, Capability::StorageWrite];
@@ -83,8 +83,9 @@ async fn a_gateway_is_reached_over_tls_with_a_ca_of_its_own() {
     let all = TestHost::new();
     tokio::spawn(router(&all, tls).serve_with_incoming(TcpListenerStream::new(listener)));
 
-    let at = |ca_file| {
-        let service = HostService::from_fallible(dial::dial(&endpoint, Some(ca_file)).unwrap());
+    let at = |ca_file: &Path| {
+        let files = TlsFiles { ca: Some(ca_file.into()), ..TlsFiles::default() };
+        let service = HostService::from_fallible(dial::dial(&endpoint, &files).unwrap());
         let links = Arc::new(HostLinks::default());
         links.add(Arc::new(HostLink::new("g", Ok(Arc::new(service)), "")));
         Storage::new(HostClient::for_call(links, bearer(&token(&all)), None, ForwardedMetadata::default()))
@@ -97,17 +98,26 @@ async fn a_gateway_is_reached_over_tls_with_a_ca_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_endpoint_or_ca_that_cannot_be_used_is_named() {
+async fn an_endpoint_or_a_file_that_cannot_be_used_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    let no_pem = directory.path().join("no.pem");
-    std::fs::write(&no_pem, "nothing").unwrap();
-    for (endpoint, ca_file, expected) in [
-        ("localhost:80", None, "`host_endpoint` isn't unix:///path"),
-        ("http://a b", None, "`host_endpoint` isn't"),
-        ("https://localhost:1", Some(Path::new("/no/such/ca.pem")), "HOOKGATE_HOST_CA_FILE: can't read"),
-        ("https://localhost:1", Some(&no_pem), "no certificate in PEM form"),
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(path)
+    };
+    let (text, pem) = (file("text", "nothing"), file("pem", "-----BEGIN CERTIFICATE-----"));
+    let none = TlsFiles::default();
+    let tls = "https://localhost:1";
+    for (endpoint, files, expected) in [
+        ("localhost:80", none.clone(), "`host_endpoint` isn't unix:///path"),
+        ("http://a b", none.clone(), "`host_endpoint` isn't"),
+        (tls, TlsFiles { ca: Some("/no/such/ca.pem".into()), ..none.clone() }, "HOST_CA_FILE: can't read"),
+        (tls, TlsFiles { ca: text.clone(), ..none.clone() }, "no certificate in PEM form"),
+        (tls, TlsFiles { certificate: pem.clone(), ..none.clone() }, "HOOKGATE_HOST_KEY_FILE is not set"),
+        (tls, TlsFiles { key: pem.clone(), ..none.clone() }, "HOOKGATE_HOST_CERT_FILE is not set"),
+        (tls, TlsFiles { certificate: pem, key: text, ..none }, "HOOKGATE_HOST_KEY_FILE: "),
     ] {
-        let error = dial::dial(endpoint, ca_file).unwrap_err().to_string();
+        let error = dial::dial(endpoint, &files).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -8,4 +8,5 @@ mod registration;
 mod replicas;
 mod requests;
 mod support;
+mod tls;
 mod tokens;

@@ -57,7 +57,7 @@ pub enum RegistrationError {
 impl Registration {
     /// Registers with the gateway that has this host endpoint: `unix:///path`, `http://host:port` or
     /// `https://host:port`. `HOOKGATE_HOST_CA_FILE` names the CAs to trust at `https://`; without it, those that the
-    /// machine trusts.
+    /// machine trusts. `HOOKGATE_HOST_CERT_FILE` and `HOOKGATE_HOST_KEY_FILE` name the client certificate.
     ///
     /// `token_file` has a token of one of the gateway's issuers, with the scope `hookgate:plugin`. It is read again for
     /// every registration, so it may be replaced while the plugin is served.
