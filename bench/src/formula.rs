@@ -20,6 +20,8 @@ pub(crate) enum SingleFigure {
     StartTime,
     /// A ratio of times that a plugin took.
     HostAdd,
+    /// A ratio of medians.
+    HostTraffic,
 }
 
 /// What one round found.

@@ -29,6 +29,7 @@ mod formula;
 mod gateway_config;
 mod gateway_process;
 mod host_add;
+mod host_traffic;
 mod http_probe;
 mod json_scan;
 mod machine;

@@ -15,6 +15,7 @@ use tonic::transport::{Identity, ServerTlsConfig, server::TcpIncoming};
 use crate::{
     BenchError,
     host_add::{ADD_NAME, AddPlugin},
+    host_traffic::{TRAFFIC_NAME, TrafficPlugin},
     payload,
 };
 
@@ -128,6 +129,7 @@ pub(crate) async fn serve(name: &str, address: &str, ready: impl FnOnce(&str)) -
         "wait-2" => run::<WaitPlugin<2>>(address, ready).await,
         PATCH_NAME => run::<PatchPlugin>(address, ready).await,
         ADD_NAME => run::<AddPlugin>(address, ready).await,
+        TRAFFIC_NAME => run::<TrafficPlugin>(address, ready).await,
         _ => Err(format!("there is no plugin `{name}`").into()),
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     closed_loop::{self, RunDurations},
     footprint,
     formula::{Formula, RoundResults, SingleFigure},
-    host_add, json_scan, open_loop,
+    host_add, host_traffic, json_scan, open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
     rig::{Binaries, Rig},
@@ -74,6 +74,10 @@ pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Resu
         if plan.needs(&[SingleFigure::HostAdd]) {
             let ratio = host_add::measure(&mut rig, size.durations).await?;
             round.figures.insert(SingleFigure::HostAdd, ratio);
+        }
+        if plan.needs(&[SingleFigure::HostTraffic]) {
+            let ratio = host_traffic::measure(&mut rig, size.durations).await?;
+            round.figures.insert(SingleFigure::HostTraffic, ratio);
         }
         results.rounds.push(round);
     }

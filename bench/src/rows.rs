@@ -240,7 +240,7 @@ fn large_content(c: usize) -> Row {
     Row::ratio("large-content", c, texts, formula).must(1.5, 1.2)
 }
 
-fn absolute() -> [Row; 5] {
+fn absolute() -> [Row; 6] {
     [
         Row::single("json-scan", "scan of JSON text", Unit::GigabytesPerSecond, SingleFigure::JsonScan)
             .must_at_least(0.7, 1.5),
@@ -262,6 +262,17 @@ fn absolute() -> [Row; 5] {
             ..Row::single("host-add", "p50 of `add` by a plugin, SQLite", Unit::Ratio, SingleFigure::HostAdd)
         }
         .must(2.0, 1.5),
+        Row {
+            concurrency: Some(1),
+            compared_with: "p50 of a call",
+            ..Row::single(
+                "host-traffic",
+                "p50 of a call, 200 `add` a second beside",
+                Unit::Ratio,
+                SingleFigure::HostTraffic,
+            )
+        }
+        .must(1.1, 1.05),
         Row::single("start", "start to ready, 10,000 bindings", Unit::Seconds, SingleFigure::StartTime)
             .must(2.0, 1.0),
     ]

@@ -1,0 +1,141 @@
+//! What calls cost while a plugin of another tenant writes to the gateway's storage. Calls with and without the writes
+//! alternate, so that other load on the machine affects both.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hookgate_proto::gateway::v1::{
+    BeforeToolCallRequest, extension_point_service_client::ExtensionPointServiceClient,
+};
+use hookgate_sdk::{
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Capability, Context, Host, InitError, NoConfig,
+    Offer, Plugin, Point, Reply,
+};
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval};
+use tonic::{
+    Request,
+    transport::{Channel, Endpoint},
+};
+
+use crate::{
+    BenchError,
+    caller::{Protocol, Target},
+    closed_loop::{self, RunDurations, histogram},
+    gateway_config,
+    payload::{Payload, TENANT},
+    plugins::ECHO_NAMES,
+    rig::{Rig, borrowed},
+};
+
+pub(crate) const TRAFFIC_NAME: &str = "traffic";
+const STORING_TENANT: &str = "storing";
+const GRANTS: [Capability; 1] = [Capability::StorageWrite];
+/// 200 writes a second.
+const WRITE_INTERVAL: Duration = Duration::from_millis(5);
+/// How often calls with and without writes alternate.
+const TURNS: u32 = 4;
+/// The tool names with which a call switches the writes on and off.
+const ON: &str = "on";
+const OFF: &str = "off";
+
+/// Adds to a counter in the background while it is switched on. It answers a call with the number of writes so far.
+pub(crate) struct TrafficPlugin(Arc<TrafficState>);
+
+#[derive(Default)]
+struct TrafficState {
+    is_on: AtomicBool,
+    writes: AtomicU64,
+}
+
+impl Plugin for TrafficPlugin {
+    const NAME: &'static str = TRAFFIC_NAME;
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const CAPABILITIES: &'static [Capability] = &GRANTS;
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.modify()]
+    }
+
+    async fn initialize(_: NoConfig, host: Host) -> Result<Self, InitError> {
+        let state = Arc::new(TrafficState::default());
+        let plugin = TrafficPlugin(Arc::clone(&state));
+        tokio::spawn(async move {
+            let mut ticks = interval(WRITE_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            // Ends with the instance.
+            while Arc::strong_count(&state) > 1 {
+                ticks.tick().await;
+                if state.is_on.load(Ordering::Relaxed) && host.storage().add("counter", 1).await.is_ok() {
+                    state.writes.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Ok(plugin)
+    }
+
+    async fn before_tool_call(
+        &self,
+        _: &Context,
+        _: &NoConfig,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        let TrafficState { is_on, writes } = &*self.0;
+        is_on.store(call.tool_name == ON, Ordering::Relaxed);
+        Reply::proceed().args(&writes.load(Ordering::Relaxed))
+    }
+}
+
+/// Measures the median time of calls beside writes over that of calls without, with SQLite and one echo plugin.
+pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f64, BenchError> {
+    let plugins = rig.tcp_plugins(&[ECHO_NAMES[0], TRAFFIC_NAME])?;
+    let mut config = gateway_config::chain(&borrowed(&plugins));
+    config["server"]["host_addr"] = json!("127.0.0.1:0");
+    config["store"] = json!({ "url": "sqlite:hookgate.db", "last_good": "last-good.json" });
+    config["plugins"][1]["grants"] = json!(GRANTS.map(Capability::as_str));
+    config["tenants"]["list"] = json!([{ "id": TENANT }, { "id": STORING_TENANT }]);
+    config["bindings"][0]["tenant"] = json!(TENANT);
+    config["bindings"][1]["tenant"] = json!(STORING_TENANT);
+    let gateway = rig.start_gateway(&config)?;
+    let channel = Endpoint::from_shared(format!("http://{}", gateway.data_addr))?.connect().await?;
+    let mut switch = ExtensionPointServiceClient::new(channel);
+    let target = Target {
+        address: gateway.data_addr.clone(),
+        protocol: Protocol::Grpc,
+        payload: Payload::ToolCall,
+        tokens: vec![gateway_config::token(TENANT)?],
+        ca: None,
+    };
+    let (mut callers, _) = closed_loop::run(target.callers(1).await?, durations.warm_up).await?;
+    let (mut beside, mut alone) = (histogram()?, histogram()?);
+    for _ in 0..TURNS {
+        for (state, micros) in [(OFF, &mut alone), (ON, &mut beside)] {
+            turn(&mut switch, state).await?;
+            let found;
+            (callers, found) = closed_loop::run(callers, durations.measured / TURNS).await?;
+            micros.add(found)?;
+        }
+    }
+    if turn(&mut switch, OFF).await? == 0 {
+        return Err("the plugin wrote nothing".into());
+    }
+    Ok(beside.value_at_quantile(0.5) as f64 / alone.value_at_quantile(0.5).max(1) as f64)
+}
+
+/// Switches the writes, and returns how many there were.
+async fn turn(switch: &mut ExtensionPointServiceClient<Channel>, state: &str) -> Result<u64, BenchError> {
+    let payload =
+        Some(BeforeToolCallPayload { tool_name: state.to_owned(), args: "{}".into(), ..Default::default() });
+    let mut request = Request::new(BeforeToolCallRequest { payload, ..Default::default() });
+    let token = format!("Bearer {}", gateway_config::token(STORING_TENANT)?);
+    request.metadata_mut().insert("authorization", token.parse()?);
+    let answer = switch.before_tool_call(request).await?.into_inner();
+    Ok(serde_json::from_slice(&answer.payload.ok_or("the switching call has no payload")?.args)?)
+}
