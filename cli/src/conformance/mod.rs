@@ -92,19 +92,31 @@ const CHECKS: &[Check] = &[
 
 pub(crate) async fn run(asked: Conformance) -> Exit {
     let Conformance { plugin, timeout, output, tls, command } = asked;
-    let instance = format!("hookgate-conformance-{}", Uuid::now_v7());
-    let made = plugin.entry(&tls, timeout).and_then(|entry| {
-        let tenant_config = plugin.tenant_config()?;
-        let shared = target::shared_resources(&instance, sample::limits());
-        let trial = PluginTrial::new(entry, shared);
-        let trial = trial.map_err(|error| error.trim_start_matches("plugin ``: ").to_owned())?;
-        let process = (!command.is_empty()).then(|| CommandProcess::new(command));
-        Ok(Session::new(trial, process, tenant_config, timeout.0))
-    });
-    let mut session = match made {
-        Ok(session) => session,
+    let entry = plugin.entry(&tls, timeout);
+    let (entry, tenant_config) = match entry.and_then(|entry| Ok((entry, plugin.tenant_config()?))) {
+        Ok(given) => given,
         Err(wrong) => return Exit::usage(wrong),
     };
+    let host = match plugin.start_host(&entry).await {
+        Ok(host) => host,
+        Err(exit) => return exit,
+    };
+    let instance = format!("hookgate-conformance-{}", Uuid::now_v7());
+    let shared = target::shared_resources(&instance, sample::limits(), &host);
+    let exit = match PluginTrial::new(entry, shared) {
+        Ok(trial) => {
+            let process = (!command.is_empty()).then(|| CommandProcess::new(command));
+            let session = Session::new(trial, process, tenant_config, timeout.0);
+            report_on(session, output, &plugin.endpoint).await
+        }
+        Err(error) => Exit::usage(error.trim_start_matches("plugin ``: ")),
+    };
+    host.close().await;
+    exit
+}
+
+/// Makes the checks, ends the session, and prints the results.
+async fn report_on(mut session: Session, output: ReportFormat, endpoint: &str) -> Exit {
     let results = tokio::select! {
         results = check_all(&mut session, output) => results,
         // The plugin ends with the session.
@@ -126,7 +138,7 @@ pub(crate) async fn run(asked: Conformance) -> Exit {
         // If it can't be stopped, it is killed with the session.
         let _ = process.stop(MAX_END).await;
     }
-    report::finish(output, &plugin.endpoint, session.described.as_ref(), &results)
+    report::finish(output, endpoint, session.described.as_ref(), &results)
 }
 
 /// Makes the checks.

@@ -7,15 +7,13 @@ use tonic::Code;
 use crate::conformance::{
     check::{CheckVerdict, Fault},
     sample::{SampleCall, SampleContent, limits},
-    session::Session,
+    session::{MAX_STEP, Session},
 };
 use hookgate::{
     json,
     upstream::{Rpc, TrialError},
 };
 
-/// The longest timeout of a step.
-const MAX_STEP: Duration = Duration::from_secs(60);
 /// The first integer that a double can't hold, and the double next to it.
 const EXACT_INTEGER: &str = "9007199254740993";
 const ROUNDED_INTEGER: &[u8] = b"9007199254740992";

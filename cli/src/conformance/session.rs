@@ -31,6 +31,8 @@ use hookgate::{
 const MAX_START: Duration = Duration::from_secs(30);
 /// How long a plugin may take to come back after a check that it did not survive.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
+/// The longest timeout of a step.
+pub(super) const MAX_STEP: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) struct Session {
@@ -179,7 +181,7 @@ impl Session {
 
     /// Who calls, with the plugin-level configuration of `config_digest`.
     pub(super) fn call(&self, config_digest: &str) -> Call {
-        Call {
+        let mut call = Call {
             context: Some(CallContext {
                 tenant: "conformance".into(),
                 operator: "hookgate-conformance".into(),
@@ -191,7 +193,11 @@ impl Session {
             tenant_config_digest: digest(&self.tenant_config),
             chain_result: None,
             host_token: String::new(),
+        };
+        if let Some(config) = &self.config {
+            call.host_token = self.trial.call_token(config, &call, MAX_STEP);
         }
+        call
     }
 
     /// Makes a call and returns the bytes of the reply, unread.

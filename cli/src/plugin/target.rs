@@ -1,14 +1,17 @@
-//! Which plugin a command tests, with which settings: its endpoint, TLS and configurations from the command line.
+//! Which plugin a command tests, with which settings: its endpoint, TLS and configurations from the command line. And
+//! the services that the command offers to it in place of a gateway.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 use serde_json::Value;
 
-use crate::{document, output::printable};
+use crate::{Exit, document, output::printable};
 use hookgate::{
     config::{self, Capability, ClientTls, Span, endpoint_flaw, resolve_references},
-    telemetry::Telemetry,
+    host::TrialHost,
+    records::plugin_output,
+    telemetry::{self, Telemetry},
     upstream::SharedResources,
 };
 
@@ -23,6 +26,11 @@ pub(crate) struct PluginArgs {
     /// The tenant-level config, written like `bindings[].config`.
     #[arg(long, value_name = "FILE|JSON")]
     tenant_config: Option<String>,
+    /// Address of this machine where the plugin reaches storage, log and events during the test.
+    ///
+    /// Data is deleted at the end. Lines and events are written to standard error. Port 0 is any free port.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    host_addr: SocketAddr,
 }
 
 /// TLS settings, as in `plugins[].tls`.
@@ -71,6 +79,24 @@ impl PluginArgs {
         }
     }
 
+    /// Starts the host services for `plugin`, and shows what it writes to them.
+    ///
+    /// # Errors
+    /// The address can't be used.
+    pub(crate) async fn start_host(&self, plugin: &config::Plugin) -> Result<TrialHost, Exit> {
+        let address = self.host_addr;
+        if address.ip().is_unspecified() {
+            return Err(Exit::usage(format!(
+                "--host-addr {address}: the plugin can't connect to that address; name one of this machine's, such as \
+                 127.0.0.1:{}",
+                address.port()
+            )));
+        }
+        telemetry::start_log_of(plugin_output::TARGET);
+        let started = TrialHost::start(address, plugin).await;
+        started.map_err(|error| Exit::failure(format!("--host-addr: {error}")))
+    }
+
     /// The tenant-level configuration, a JSON object.
     pub(crate) fn tenant_config(&self) -> Result<Value, String> {
         document::parse("--tenant-config", self.tenant_config.as_ref()).map(Value::Object)
@@ -91,11 +117,16 @@ impl TlsArgs {
     }
 }
 
-/// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id`.
-pub(crate) fn shared_resources(instance_id: &str, limits: config::Limits) -> SharedResources {
+/// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id` and offers
+/// `host`.
+pub(crate) fn shared_resources(
+    instance_id: &str,
+    limits: config::Limits,
+    host: &TrialHost,
+) -> SharedResources {
     let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
         resolve_references(config, config::environment_variables(), scope)
     };
     let observers = config::Observers::default();
-    SharedResources::new(instance_id, Telemetry::unseen(), limits, observers, resolve)
+    SharedResources::new(instance_id, Telemetry::unseen(), limits, observers, resolve).offering(host.offer())
 }

@@ -18,9 +18,10 @@ use crate::{
         render::{CallFailure, CallReport, Report},
         target::{self, PluginArgs, TlsArgs},
     },
+    signals,
 };
 use hookgate::{
-    config::{self, Span, is_name},
+    config::{self, Capability, Span, is_name},
     core::{
         context::{CallContext, Identity},
         digest::digest,
@@ -28,6 +29,7 @@ use hookgate::{
         manifest::Manifest,
         point::Point,
     },
+    host::TrialHost,
     invoke::{
         AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyLimits,
         reply::{self, Grant},
@@ -38,6 +40,9 @@ use hookgate::{
 
 /// Longest wait for the answer to Shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long lines of the plugin are still taken after Shutdown: plugins send them in the background.
+const LAST_LINES: Duration = Duration::from_millis(300);
 
 /// The plugin and the call.
 #[derive(Debug, Args)]
@@ -85,16 +90,38 @@ where
         Ok(request) => request,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let made = test.plugin.entry(&test.tls, test.timeout).and_then(|plugin| {
-        let tenant_config = test.plugin.tenant_config()?;
-        let shared = target::shared_resources("hookgate-plugin-test", config::Limits::default());
-        let client = PluginClient::new(&plugin, &shared, None);
-        let client = client.map_err(|error| error.trim_start_matches("plugin ``: ").to_owned())?;
-        Ok((client, shared, tenant_config))
-    });
-    let (client, shared, tenant_config) = match made {
-        Ok(made) => made,
+    let entry = test.plugin.entry(&test.tls, test.timeout);
+    let (entry, tenant_config) = match entry.and_then(|entry| Ok((entry, test.plugin.tenant_config()?))) {
+        Ok(given) => given,
         Err(wrong) => return Exit::usage(wrong),
+    };
+    let host = match test.plugin.start_host(&entry).await {
+        Ok(host) => host,
+        Err(exit) => return exit,
+    };
+    let exit = tokio::select! {
+        exit = with_host::<P>(test, &entry, &tenant_config, &request, &host) => exit,
+        () = signals::terminated() => Exit::failure("interrupted"),
+    };
+    host.close().await;
+    exit
+}
+
+async fn with_host<P: ExtensionPoint>(
+    test: &Test,
+    entry: &config::Plugin,
+    tenant_config: &Value,
+    request: &payload::Request,
+    host: &TrialHost,
+) -> Exit
+where
+    P::Request: transcode::HttpRequestMessage,
+    P::Payload: transcode::Changes,
+{
+    let shared = target::shared_resources("hookgate-plugin-test", config::Limits::default(), host);
+    let client = match PluginClient::new(entry, &shared, None) {
+        Ok(client) => client,
+        Err(error) => return Exit::usage(error.trim_start_matches("plugin ``: ")),
     };
     let end = CancellationToken::new();
     let began = Instant::now();
@@ -102,11 +129,16 @@ where
     let status = wait_until_settled(&client, &shared).await;
     let mut report = Report::new(&test.plugin.endpoint, status.manifest.as_deref(), began.elapsed());
     let call = match (&status.manifest, status.state) {
-        (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &tenant_config, &request).await,
+        (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, tenant_config, request).await,
         _ => Err(CallFailure::handshake(&status)),
     };
     client.shutdown(SHUTDOWN_TIMEOUT).await;
     end.cancel();
+    let logs =
+        |manifest: &Arc<Manifest>| manifest.capabilities.iter().any(|name| name == Capability::Log.as_str());
+    if status.manifest.as_ref().is_some_and(logs) {
+        tokio::time::sleep(LAST_LINES).await;
+    }
     match call {
         Ok(called) => report.call = Some(called),
         Err(failed) => report.failure = Some(failed),

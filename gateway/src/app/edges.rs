@@ -90,7 +90,7 @@ impl RequestHandler for OpsEdge {
         if is_grpc(request.headers()) {
             return self.grpc.answer(request).await;
         }
-        ask(&self.http, request).await
+        self.http.answer(request).await
     }
 }
 
@@ -142,7 +142,7 @@ impl RequestHandler for HostEdge {
         let Some(call) = self.telemetry.grpc_call(&request) else { return self.common.answer(request).await };
         let is_registration = request.uri().path().starts_with(REGISTRATION_PREFIX);
         let router = if is_registration { &self.registrations } else { &self.services };
-        let answer = call.wrap(ask(router, request)).await;
+        let answer = call.wrap(router.answer(request)).await;
         call.answered(&answer);
         answer
     }
@@ -173,12 +173,5 @@ impl RequestHandler for AdminEdge {
             return caller.wrap(self.grpc.answer(request)).await;
         }
         caller.wrap(self.http.answer(request)).await
-    }
-}
-
-async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {
-    match router.clone().oneshot(request).await {
-        Ok(answer) => answer,
-        Err(impossible) => match impossible {},
     }
 }

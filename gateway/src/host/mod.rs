@@ -17,6 +17,7 @@ mod signing;
 mod storage;
 mod token;
 mod token_service;
+mod trial;
 
 use std::{
     net::SocketAddr,
@@ -55,7 +56,7 @@ use hookgate_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::registration::PluginRegistrar;
+pub use self::{registration::PluginRegistrar, trial::TrialHost};
 
 /// How long a call's token is valid after the call's deadline: a plugin may finish its writes.
 const CALL_TOKEN_GRACE: Duration = Duration::from_secs(5);
@@ -107,13 +108,24 @@ impl HostEndpoints {
 impl HostServices {
     /// The services over `data`. Nothing is read before [`HostServices::prepare`].
     pub fn new(config: &config::Config, data: Arc<dyn PluginData>, telemetry: Telemetry) -> Arc<Self> {
+        let endpoints = HostEndpoints::new(&config.server);
+        Self::assemble(data, &config.limits, &config.plugins, endpoints, telemetry)
+    }
+
+    fn assemble(
+        data: Arc<dyn PluginData>,
+        limits: &config::Limits,
+        plugins: &[Arc<config::Plugin>],
+        endpoints: HostEndpoints,
+        telemetry: Telemetry,
+    ) -> Arc<Self> {
         Arc::new(HostServices {
             keys: KeyRing::new(Arc::clone(&data)),
-            quota: QuotaCheck::new(&config.limits),
-            grants: GrantTable::new(config),
+            quota: QuotaCheck::new(limits),
+            grants: GrantTable::new(plugins),
             log_limit: RateLimit::new(MAX_LINES_PER_SECOND),
             event_limit: RateLimit::new(MAX_EVENTS_PER_SECOND),
-            endpoints: HostEndpoints::new(&config.server),
+            endpoints,
             data,
             telemetry,
         })
@@ -127,7 +139,7 @@ impl HostServices {
 
     /// Takes over the grants and limits of a configuration that became active.
     pub fn apply(&self, config: &config::Config) {
-        self.grants.update(config);
+        self.grants.update(&config.plugins);
         self.quota.update(&config.limits);
         for limit in [&self.log_limit, &self.event_limit] {
             limit.retain(|plugin| self.grants.knows(plugin));

@@ -3,7 +3,7 @@
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
-use axum::body::Body;
+use axum::{Router, body::Body};
 use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
@@ -18,6 +18,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
 
 use crate::{
     net::{
@@ -77,6 +78,13 @@ pub struct DrainSignals {
 pub trait RequestHandler: Clone + Send + 'static {
     /// Answers one request.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl RequestHandler for Router {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let Ok(answer) = self.clone().oneshot(request).await;
+        answer
+    }
 }
 
 /// Accepts connections, over TLS if `tls` is set, until `drain`, and then lets each one finish its calls.

@@ -10,6 +10,9 @@ use crate::telemetry::{
     names::{OUTPUT, PLUGIN},
 };
 
+/// The target of plugins' lines and events.
+pub const TARGET: &str = module_path!();
+
 /// Who wrote it, according to the token.
 #[derive(Debug, Clone, Copy)]
 pub struct PluginOrigin<'a> {

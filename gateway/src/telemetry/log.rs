@@ -72,6 +72,13 @@ pub fn start_plugin_log<P: Plugin>() -> Result<PluginTelemetry, TelemetryError> 
     Ok(telemetry)
 }
 
+/// Starts logging to standard error, for people, the lines of one target and no others. Call [`flush_log`] at the end.
+pub fn start_log_of(target: &str) {
+    let filter = EnvFilter::new(format!("off,{target}=debug"));
+    // Fails if logging was already started.
+    drop(tracing_subscriber::registry().with(pretty(filter)).try_init());
+}
+
 /// Waits until everything logged so far is written, for at most `limit`.
 pub fn flush_log(limit: Duration) {
     if let Some(queue) = QUEUE.get() {

@@ -48,7 +48,7 @@ pub(crate) mod value;
 
 pub use document::document;
 pub use instruments::Measurement;
-pub use log::{flush_log, log_dropped, say, start_log, start_plugin_log};
+pub use log::{flush_log, log_dropped, say, start_log, start_log_of, start_plugin_log};
 pub use plugin_call::{PluginCall, PluginCalls, ServerAttributes};
 pub use server_call::ServerCall;
 pub use tally::Totals;

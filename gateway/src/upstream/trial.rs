@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes};
-use hookgate_proto::plugin::v1::{DescribeResponse, InitializeRequest};
+use hookgate_proto::plugin::v1::{Call, CallContext, DescribeResponse, InitializeRequest};
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
@@ -14,6 +14,7 @@ use crate::{
     core::{error::grpc_name, manifest::Manifest},
     grpc::framing,
     upstream::{
+        CallTokenRequest,
         client::SharedResources,
         codec::{self, ExchangeError},
         connection::{Connection, Rpc},
@@ -115,6 +116,18 @@ impl PluginTrial {
     /// The Initialize that delivers `config`.
     pub fn initialize_request(&self, config: &TrialConfig) -> InitializeRequest {
         config.0.request(&self.plugin, &self.shared, self.transport.address())
+    }
+
+    /// The token for the host services that `call` carries. Empty for a plugin without capabilities.
+    pub fn call_token(&self, config: &TrialConfig, call: &Call, left: Duration) -> String {
+        let capabilities = &config.0.capabilities;
+        let context = call.context.as_ref();
+        let services = self.shared.host.services(capabilities).zip(context);
+        let token = services.map(|(host, CallContext { tenant, request_id, .. })| {
+            let plugin = &self.plugin.name;
+            host.call_token(&CallTokenRequest { plugin, tenant, request_id, capabilities, left })
+        });
+        token.unwrap_or_default()
     }
 
     /// How long Initialize and Shutdown may take.

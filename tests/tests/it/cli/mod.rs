@@ -14,6 +14,7 @@ mod explain;
 mod help;
 mod init;
 mod new;
+mod plugin_host;
 mod plugin_test;
 mod probe;
 mod profile;
