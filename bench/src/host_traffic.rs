@@ -1,4 +1,4 @@
-//! What calls cost while a plugin of another tenant writes to the gateway's storage. Calls with and without the writes
+//! What calls cost while a plugin that another tenant uses writes to the gateway's storage. Calls with and without the writes
 //! alternate, so that other load on the machine affects both.
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hookgate_proto::gateway::v1::{
@@ -17,7 +17,7 @@ use hookgate_sdk::{
     Offer, Plugin, Point, Reply,
 };
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::interval;
 use tonic::{
     Request,
     transport::{Channel, Endpoint},
@@ -38,8 +38,8 @@ const STORING_TENANT: &str = "storing";
 const GRANTS: [Capability; 1] = [Capability::StorageWrite];
 /// 200 writes a second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(5);
-/// How often calls with and without writes alternate.
-const TURNS: u32 = 4;
+/// In which order calls with and without writes alternate: what drifts affects both.
+const TURNS: [&str; 4] = [OFF, ON, ON, OFF];
 /// The tool names with which a call switches the writes on and off.
 const ON: &str = "on";
 const OFF: &str = "off";
@@ -69,7 +69,6 @@ impl Plugin for TrafficPlugin {
         let plugin = TrafficPlugin(Arc::clone(&state));
         tokio::spawn(async move {
             let mut ticks = interval(WRITE_INTERVAL);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             // Ends with the instance.
             while Arc::strong_count(&state) > 1 {
                 ticks.tick().await;
@@ -115,16 +114,23 @@ pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f6
     };
     let (mut callers, _) = closed_loop::run(target.callers(1).await?, durations.warm_up).await?;
     let (mut beside, mut alone) = (histogram()?, histogram()?);
-    for _ in 0..TURNS {
-        for (state, micros) in [(OFF, &mut alone), (ON, &mut beside)] {
-            turn(&mut switch, state).await?;
-            let found;
-            (callers, found) = closed_loop::run(callers, durations.measured / TURNS).await?;
-            micros.add(found)?;
+    let mut written_for = Duration::ZERO;
+    for state in TURNS {
+        turn(&mut switch, state).await?;
+        let begun = Instant::now();
+        let found;
+        (callers, found) = closed_loop::run(callers, durations.measured / 4).await?;
+        if state == ON {
+            written_for += begun.elapsed();
+            beside.add(found)?;
+        } else {
+            alone.add(found)?;
         }
     }
-    if turn(&mut switch, OFF).await? == 0 {
-        return Err("the plugin wrote nothing".into());
+    let (writes, expected) =
+        (turn(&mut switch, OFF).await?, written_for.as_millis() / WRITE_INTERVAL.as_millis());
+    if u128::from(writes) < expected / 2 {
+        return Err(format!("the plugin made {writes} of {expected} writes").into());
     }
     Ok(beside.value_at_quantile(0.5) as f64 / alone.value_at_quantile(0.5).max(1) as f64)
 }

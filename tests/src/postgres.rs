@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     fn up(&self) -> Result<(), String> {
-        // Without fsync, only a crash of the machine loses data; a crash of the server doesn't.
+        // Little WAL is kept, because disk space is short where tests run. Without fsync, only a crash of the machine loses data; a crash of the server doesn't.
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c full_page_writes=off \
              -c shared_buffers=32MB -c max_connections=200 -c min_wal_size=32MB -c max_wal_size=64MB",

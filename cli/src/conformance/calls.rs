@@ -81,7 +81,7 @@ pub(super) async fn unknown_fields(session: &mut Session) -> CheckVerdict {
         .map_err(|error| Fault::new(expected("Describe"), format!("it can't be decoded: {error}"), fix))?;
     for &point in &session.points {
         let sample = SampleCall::new(point, &SampleContent::ordinary());
-        let message = sample.request_with_unknown_fields(&session.call(&session.digest()));
+        let message = sample.request_with_unknown_fields(&session.call(&session.digest(), session.timeout));
         let reply = connection.call(Rpc::At(point), &message, session.timeout).await;
         session
             .judged(&sample, reply)
@@ -172,9 +172,11 @@ pub(super) async fn expired(session: &mut Session) -> CheckVerdict {
     let connection = session.connection()?;
     for &point in &session.points {
         let sample = SampleCall::new(point, &SampleContent::ordinary());
-        let message = sample.request(&session.call(&session.digest()));
-        let calls = (0..ABANDONED_CALLS)
-            .map(|number| connection.call(Rpc::At(point), &message, abandoned_after(number)));
+        let calls = (0..ABANDONED_CALLS).map(abandoned_after).map(|limit| {
+            let message = sample.request(&session.call(&session.digest(), limit));
+            let connection = &connection;
+            async move { connection.call(Rpc::At(point), &message, limit).await }
+        });
         join_all(calls).await;
     }
     undisturbed(session, &connection, "calls whose time ran out").await

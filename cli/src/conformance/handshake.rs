@@ -41,6 +41,12 @@ pub(super) async fn manifest(session: &mut Session) -> CheckVerdict {
             format!("the name `{}`: use a letter and up to 63 letters, digits, `_` and `-`", manifest.name);
         return Err(fault(got).into());
     }
+    if !manifest.capabilities.is_empty() && !session.offers_services {
+        return Err(Halt::Usage(format!(
+            "the plugin asks for {}: pass --host-services, while no gateway uses the plugin",
+            manifest.capabilities.join(" ")
+        )));
+    }
     session.manifest = Some(manifest);
     Ok(())
 }

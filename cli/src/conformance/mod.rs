@@ -102,30 +102,38 @@ pub(crate) async fn run(asked: Conformance) -> Exit {
         Err(exit) => return exit,
     };
     let instance = format!("hookgate-conformance-{}", Uuid::now_v7());
-    let shared = target::shared_resources(&instance, sample::limits(), &host);
+    let shared = target::shared_resources(&instance, sample::limits(), host.as_ref());
     let exit = match PluginTrial::new(entry, shared) {
         Ok(trial) => {
             let process = (!command.is_empty()).then(|| CommandProcess::new(command));
-            let session = Session::new(trial, process, tenant_config, timeout.0);
+            let mut session = Session::new(trial, process, tenant_config, timeout.0);
+            session.offers_services = plugin.offers_services();
             report_on(session, output, &plugin.endpoint).await
         }
         Err(error) => Exit::usage(error.trim_start_matches("plugin ``: ")),
     };
-    host.close().await;
+    if let Some(host) = host {
+        host.close().await;
+    }
     exit
 }
 
 /// Makes the checks, ends the session, and prints the results.
 async fn report_on(mut session: Session, output: ReportFormat, endpoint: &str) -> Exit {
     let results = tokio::select! {
-        results = check_all(&mut session, output) => results,
-        // The plugin ends with the session.
-        () = signals::terminated() => return Exit::failure("interrupted"),
+        results = check_all(&mut session, output) => Some(results),
+        () = signals::terminated() => None,
     };
-    let results = match results {
-        Ok(results) => results,
-        Err(wrong) => return Exit::usage(session.shown(&wrong)),
-    };
+    end(&mut session).await;
+    match results {
+        Some(Ok(results)) => report::finish(output, endpoint, session.described.as_ref(), &results),
+        Some(Err(wrong)) => Exit::usage(session.shown(&wrong)),
+        None => Exit::failure("interrupted"),
+    }
+}
+
+/// Leaves the plugin as it was found.
+async fn end(session: &mut Session) {
     if let (Some(connection), Some(request)) = (&session.connection, &session.initialize) {
         for instance in
             [request, &digests::of_other_gateway(request)].map(|request| &request.gateway_instance_id)
@@ -138,7 +146,6 @@ async fn report_on(mut session: Session, output: ReportFormat, endpoint: &str) -
         // If it can't be stopped, it is killed with the session.
         let _ = process.stop(MAX_END).await;
     }
-    report::finish(output, endpoint, session.described.as_ref(), &results)
 }
 
 /// Makes the checks.

@@ -7,13 +7,15 @@ use tonic::Code;
 use crate::conformance::{
     check::{CheckVerdict, Fault},
     sample::{SampleCall, SampleContent, limits},
-    session::{MAX_STEP, Session},
+    session::Session,
 };
 use hookgate::{
     json,
     upstream::{Rpc, TrialError},
 };
 
+/// The longest timeout of a step.
+const MAX_STEP: Duration = Duration::from_secs(60);
 /// The first integer that a double can't hold, and the double next to it.
 const EXACT_INTEGER: &str = "9007199254740993";
 const ROUNDED_INTEGER: &[u8] = b"9007199254740992";
@@ -118,7 +120,7 @@ async fn usable(
     limit: Duration,
     event: &str,
 ) -> Result<bytes::Bytes, Fault> {
-    let message = sample.request(&session.call(&session.digest()));
+    let message = sample.request(&session.call(&session.digest(), limit));
     let connection = session.connection()?;
     let reply = connection.call(Rpc::At(sample.point), &message, limit).await;
     if matches!(&reply, Err(TrialError::Status { code: Code::InvalidArgument, .. })) {

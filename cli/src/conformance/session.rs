@@ -31,8 +31,6 @@ use hookgate::{
 const MAX_START: Duration = Duration::from_secs(30);
 /// How long a plugin may take to come back after a check that it did not survive.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
-/// The longest timeout of a step.
-pub(super) const MAX_STEP: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) struct Session {
@@ -42,6 +40,8 @@ pub(super) struct Session {
     pub(super) tenant_config: Value,
     /// The limit of an ordinary call.
     pub(super) timeout: Duration,
+    /// Whether the plugin gets host services.
+    pub(super) offers_services: bool,
     pub(super) connection: Option<Arc<TrialConnection>>,
     pub(super) described: Option<DescribeResponse>,
     pub(super) manifest: Option<Manifest>,
@@ -66,6 +66,7 @@ impl Session {
             process,
             tenant_config,
             timeout,
+            offers_services: false,
             connection: None,
             described: None,
             manifest: None,
@@ -179,8 +180,8 @@ impl Session {
         wire::ShutdownResponse::decode(reply).map(drop).map_err(undecodable)
     }
 
-    /// Who calls, with the plugin-level configuration of `config_digest`.
-    pub(super) fn call(&self, config_digest: &str) -> Call {
+    /// Who calls, with the plugin-level configuration of `config_digest`, in a call that may take `limit`.
+    pub(super) fn call(&self, config_digest: &str, limit: Duration) -> Call {
         let mut call = Call {
             context: Some(CallContext {
                 tenant: "conformance".into(),
@@ -195,7 +196,7 @@ impl Session {
             host_token: String::new(),
         };
         if let Some(config) = &self.config {
-            call.host_token = self.trial.call_token(config, &call, MAX_STEP);
+            call.host_token = self.trial.call_token(config, &call, limit);
         }
         call
     }
@@ -207,7 +208,7 @@ impl Session {
         sample: &SampleCall,
         config_digest: &str,
     ) -> Result<Bytes, TrialError> {
-        let message = sample.request(&self.call(config_digest));
+        let message = sample.request(&self.call(config_digest, self.timeout));
         connection.call(Rpc::At(sample.point), &message, self.timeout).await
     }
 

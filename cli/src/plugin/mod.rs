@@ -25,7 +25,7 @@ pub(super) enum PluginCommand {
     /// Tests a plugin without a gateway: handshake, one call, shutdown.
     ///
     /// Runs the same checks as a gateway, with the same code: manifest, configuration, reply, patch. Every capability
-    /// that the plugin requests is granted, with storage, log and events for this test alone.
+    /// that the plugin requests is granted; --host-services offers what they give access to.
     #[command(
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool \
                             fs.read --tenant-config '{\"allowed_tools\": [\"fs.*\"]}'\n\n\

@@ -10,6 +10,7 @@ use crate::{
     Exit,
     output::{self, GREEN, Output, RED, columns, printable},
     payload_diff::Members,
+    plugin::target::PluginArgs,
 };
 use hookgate::{
     core::{
@@ -40,6 +41,8 @@ struct ManifestReport {
     version: String,
     points: Vec<OfferedPoint>,
     capabilities: Vec<String>,
+    #[serde(skip)]
+    offers_services: bool,
 }
 
 #[derive(Serialize)]
@@ -241,7 +244,7 @@ fn millis(micros: u64) -> String {
 }
 
 impl ManifestReport {
-    fn from_manifest(manifest: &Manifest) -> Self {
+    fn new(manifest: &Manifest, offers_services: bool) -> Self {
         let offered = |point| {
             let offer = manifest.offers(point)?;
             Some(OfferedPoint {
@@ -255,12 +258,17 @@ impl ManifestReport {
             version: manifest.version.to_string(),
             points: Point::ALL.into_iter().filter_map(offered).collect(),
             capabilities: manifest.capabilities.clone(),
+            offers_services,
         }
     }
 
     fn table(&self, handshake_us: u64) -> String {
-        let wants =
-            if self.capabilities.is_empty() { "nothing".to_owned() } else { self.capabilities.join(" ") };
+        let capabilities = self.capabilities.join(" ");
+        let wants = match (self.capabilities.is_empty(), self.offers_services) {
+            (true, _) => "nothing".to_owned(),
+            (false, true) => capabilities,
+            (false, false) => format!("{capabilities} (not offered; see --host-services)"),
+        };
         let head = [
             ["plugin", &format!("{} {}", self.name, self.version)],
             ["asks for", &wants],
@@ -276,10 +284,11 @@ impl ManifestReport {
 }
 
 impl Report {
-    pub(super) fn new(endpoint: &str, manifest: Option<&Manifest>, handshake: Duration) -> Self {
+    pub(super) fn new(plugin: &PluginArgs, manifest: Option<&Manifest>, handshake: Duration) -> Self {
+        let offers_services = plugin.offers_services();
         Report {
-            endpoint: endpoint.to_owned(),
-            plugin: manifest.map(ManifestReport::from_manifest),
+            endpoint: plugin.endpoint.clone(),
+            plugin: manifest.map(|manifest| ManifestReport::new(manifest, offers_services)),
             handshake_us: micros(handshake),
             call: None,
             failure: None,

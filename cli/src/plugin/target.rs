@@ -1,5 +1,5 @@
-//! Which plugin a command tests, with which settings: its endpoint, TLS and configurations from the command line. And
-//! the services that the command offers to it in place of a gateway.
+//! Which plugin a command tests, with which settings: its endpoint, TLS and configurations from the command line, and
+//! the host services that it gets.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{Exit, document, output::printable};
 use hookgate::{
     config::{self, Capability, ClientTls, Span, endpoint_flaw, resolve_references},
     host::TrialHost,
-    records::plugin_output,
+    records::{host_refusal, plugin_output},
     telemetry::{self, Telemetry},
     upstream::SharedResources,
 };
@@ -26,11 +26,12 @@ pub(crate) struct PluginArgs {
     /// The tenant-level config, written like `bindings[].config`.
     #[arg(long, value_name = "FILE|JSON")]
     tenant_config: Option<String>,
-    /// Address of this machine where the plugin reaches storage, log and events during the test.
+    /// Offers storage, log and events to the plugin, at this address of this machine. Default: a free port of 127.0.0.1.
     ///
-    /// Data is deleted at the end. Lines and events are written to standard error. Port 0 is any free port.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
-    host_addr: SocketAddr,
+    /// Data is deleted at the end. Lines and events are written to standard error. Not for a plugin that a gateway uses
+    /// at the same time: it may write the gateway's data here.
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    host_services: Option<SocketAddr>,
 }
 
 /// TLS settings, as in `plugins[].tls`.
@@ -79,22 +80,27 @@ impl PluginArgs {
         }
     }
 
-    /// Starts the host services for `plugin`, and shows what it writes to them.
+    /// Whether the plugin gets host services.
+    pub(crate) fn offers_services(&self) -> bool {
+        self.host_services.is_some()
+    }
+
+    /// Starts the host services for `plugin` if they were asked for, and shows what it writes to them.
     ///
     /// # Errors
-    /// The address can't be used.
-    pub(crate) async fn start_host(&self, plugin: &config::Plugin) -> Result<TrialHost, Exit> {
-        let address = self.host_addr;
+    /// They can't be started.
+    pub(crate) async fn start_host(&self, plugin: &config::Plugin) -> Result<Option<TrialHost>, Exit> {
+        let Some(address) = self.host_services else { return Ok(None) };
         if address.ip().is_unspecified() {
             return Err(Exit::usage(format!(
-                "--host-addr {address}: the plugin can't connect to that address; name one of this machine's, such as \
-                 127.0.0.1:{}",
+                "--host-services={address}: the plugin can't connect to that address; name one of this machine's, such \
+                 as 127.0.0.1:{}",
                 address.port()
             )));
         }
-        telemetry::start_log_of(plugin_output::TARGET);
+        telemetry::start_log_of(&[plugin_output::TARGET, host_refusal::TARGET]);
         let started = TrialHost::start(address, plugin).await;
-        started.map_err(|error| Exit::failure(format!("--host-addr: {error}")))
+        started.map(Some).map_err(|error| Exit::failure(format!("--host-services: {error}")))
     }
 
     /// The tenant-level configuration, a JSON object.
@@ -117,16 +123,19 @@ impl TlsArgs {
     }
 }
 
-/// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id` and offers
-/// `host`.
+/// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id`.
 pub(crate) fn shared_resources(
     instance_id: &str,
     limits: config::Limits,
-    host: &TrialHost,
+    host: Option<&TrialHost>,
 ) -> SharedResources {
     let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
         resolve_references(config, config::environment_variables(), scope)
     };
     let observers = config::Observers::default();
-    SharedResources::new(instance_id, Telemetry::unseen(), limits, observers, resolve).offering(host.offer())
+    let shared = SharedResources::new(instance_id, Telemetry::unseen(), limits, observers, resolve);
+    match host {
+        Some(host) => shared.offering(host.offer()),
+        None => shared,
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
     signals,
 };
 use hookgate::{
-    config::{self, Capability, Span, is_name},
+    config::{self, Span, is_name},
     core::{
         context::{CallContext, Identity},
         digest::digest,
@@ -40,9 +40,6 @@ use hookgate::{
 
 /// Longest wait for the answer to Shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long lines of the plugin are still taken after Shutdown: plugins send them in the background.
-const LAST_LINES: Duration = Duration::from_millis(300);
 
 /// The plugin and the call.
 #[derive(Debug, Args)]
@@ -99,51 +96,69 @@ where
         Ok(host) => host,
         Err(exit) => return exit,
     };
-    let exit = tokio::select! {
-        exit = with_host::<P>(test, &entry, &tenant_config, &request, &host) => exit,
-        () = signals::terminated() => Exit::failure("interrupted"),
-    };
-    host.close().await;
+    let exit = test_with_host::<P>(test, &entry, &tenant_config, &request, host.as_ref()).await;
+    if let Some(host) = host {
+        host.close().await;
+    }
     exit
 }
 
-async fn with_host<P: ExtensionPoint>(
+async fn test_with_host<P: ExtensionPoint>(
     test: &Test,
     entry: &config::Plugin,
     tenant_config: &Value,
     request: &payload::Request,
-    host: &TrialHost,
+    host: Option<&TrialHost>,
 ) -> Exit
 where
     P::Request: transcode::HttpRequestMessage,
     P::Payload: transcode::Changes,
 {
-    let shared = target::shared_resources("hookgate-plugin-test", config::Limits::default(), host);
+    // Its own for each test: a plugin keeps apart what it has from each gateway.
+    let instance = format!("hookgate-plugin-test-{}", Uuid::now_v7());
+    let shared = target::shared_resources(&instance, config::Limits::default(), host);
     let client = match PluginClient::new(entry, &shared, None) {
         Ok(client) => client,
         Err(error) => return Exit::usage(error.trim_start_matches("plugin ``: ")),
     };
     let end = CancellationToken::new();
-    let began = Instant::now();
-    client.start(end.clone());
-    let status = wait_until_settled(&client, &shared).await;
-    let mut report = Report::new(&test.plugin.endpoint, status.manifest.as_deref(), began.elapsed());
-    let call = match (&status.manifest, status.state) {
-        (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, tenant_config, request).await,
-        _ => Err(CallFailure::handshake(&status)),
+    let tested = tokio::select! {
+        tested = handshake_and_call::<P>(test, &client, &shared, tenant_config, request, &end) => Some(tested),
+        () = signals::terminated() => None,
     };
     client.shutdown(SHUTDOWN_TIMEOUT).await;
     end.cancel();
-    let logs =
-        |manifest: &Arc<Manifest>| manifest.capabilities.iter().any(|name| name == Capability::Log.as_str());
-    if status.manifest.as_ref().is_some_and(logs) {
-        tokio::time::sleep(LAST_LINES).await;
+    match tested {
+        Some(report) => report.print(test.output, &request.payload),
+        None => Exit::failure("interrupted"),
     }
+}
+
+async fn handshake_and_call<P: ExtensionPoint>(
+    test: &Test,
+    client: &Arc<PluginClient>,
+    shared: &SharedResources,
+    tenant_config: &Value,
+    request: &payload::Request,
+    end: &CancellationToken,
+) -> Report
+where
+    P::Request: transcode::HttpRequestMessage,
+    P::Payload: transcode::Changes,
+{
+    let began = Instant::now();
+    client.start(end.clone());
+    let status = wait_until_settled(client, shared).await;
+    let mut report = Report::new(&test.plugin, status.manifest.as_deref(), began.elapsed());
+    let call = match (&status.manifest, status.state) {
+        (Some(manifest), State::Ready) => call::<P>(test, client, manifest, tenant_config, request).await,
+        _ => Err(CallFailure::handshake(&status)),
+    };
     match call {
         Ok(called) => report.call = Some(called),
         Err(failed) => report.failure = Some(failed),
     }
-    report.print(test.output, &request.payload)
+    report
 }
 
 /// Waits for the plugin's state after the handshake. Describe, Initialize and the connection have limits of

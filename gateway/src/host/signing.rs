@@ -78,7 +78,7 @@ impl KeyRing {
         }
     }
 
-    async fn refresh(&self) -> Result<(), StoreError> {
+    pub(super) async fn refresh(&self) -> Result<(), StoreError> {
         let mut keys = self.data.signing_keys().await?;
         let oldest_signing = now_ms() - i64::try_from(KEY_AGE.as_millis()).unwrap_or(i64::MAX);
         if keys.first().is_none_or(|newest| newest.created_ms <= oldest_signing) {

@@ -4,11 +4,13 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio_util::{sync::DropGuard, task::TaskTracker};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 use super::{HostEndpoints, HostServices};
 use crate::{
@@ -19,17 +21,21 @@ use crate::{
     upstream::{CallTokenRequest, HostAccess, HostOffer},
 };
 
-/// Bears the data and the lines of the plugin, whose own name isn't known before Describe.
+/// The plugin's name in tokens, data and lines. Its own isn't known before Describe.
 const TRIAL_NAME: &str = "under-test";
+/// How long the last lines are waited for: plugins send them in the background.
+const LATE_LINES_WAIT: Duration = Duration::from_millis(300);
+/// How long open connections may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Host services for one plugin. They end on drop.
+/// Host services for one plugin.
 pub struct TrialHost {
     services: Arc<HostServices>,
     store: Arc<dyn Store>,
-    /// Deletes the database.
-    _directory: TempDir,
-    /// Closes the listener.
-    _end: DropGuard,
+    /// Holds the database.
+    directory: TempDir,
+    drain: DrainSignals,
+    connections: TaskTracker,
 }
 
 impl TrialHost {
@@ -51,10 +57,11 @@ impl TrialHost {
         let data = Arc::clone(&store) as _;
         let services =
             HostServices::assemble(data, &Limits::default(), &[plugin], endpoints, Telemetry::unseen());
-        services.prepare().await;
-        let (drain, router) = (DrainSignals::default(), services.routes().prepare().into_axum_router());
-        tokio::spawn(server::serve(listener, None, router, drain.clone(), TaskTracker::new()));
-        Ok(TrialHost { services, store, _directory: directory, _end: drain.goaway.drop_guard() })
+        services.keys.refresh().await.map_err(|error| error.to_string())?;
+        let (drain, connections) = (DrainSignals::default(), TaskTracker::new());
+        let router = services.routes().prepare().into_axum_router();
+        tokio::spawn(server::serve(listener, None, router, drain.clone(), connections.clone()));
+        Ok(TrialHost { services, store, directory, drain, connections })
     }
 
     /// The services, as the plugin is told of them.
@@ -62,9 +69,17 @@ impl TrialHost {
         HostOffer::Services(Arc::new(TrialAccess(Arc::clone(&self.services))))
     }
 
-    /// Ends the services and deletes the data.
+    /// Takes the plugin's last lines, ends the services and deletes the data.
     pub async fn close(self) {
+        sleep(LATE_LINES_WAIT).await;
+        self.drain.goaway.cancel();
+        self.connections.close();
+        // A connection that stays open ends with the process.
+        let _ = timeout(CLOSE_TIMEOUT, self.connections.wait()).await;
         self.store.close().await;
+        if let Err(error) = self.directory.close() {
+            tracing::warn!(%error, "the data of the test could not be deleted");
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use crate::telemetry::{
     names::{PLUGIN, REASON},
 };
 
+/// The target of the lines.
+pub const TARGET: &str = module_path!();
+
 impl Telemetry {
     /// Records a refused request. `plugin` is known if the token is valid.
     pub fn record_host_refusal(&self, reason: &'static str, plugin: Option<&str>) {

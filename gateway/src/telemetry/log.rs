@@ -72,9 +72,11 @@ pub fn start_plugin_log<P: Plugin>() -> Result<PluginTelemetry, TelemetryError> 
     Ok(telemetry)
 }
 
-/// Starts logging to standard error, for people, the lines of one target and no others. Call [`flush_log`] at the end.
-pub fn start_log_of(target: &str) {
-    let filter = EnvFilter::new(format!("off,{target}=debug"));
+/// Starts logging to standard error, for people, the lines of these targets and no others, from the level info on. Call
+/// [`flush_log`] at the end.
+pub fn start_log_of(targets: &[&str]) {
+    let directives: Vec<_> = targets.iter().map(|target| format!("{target}=info")).collect();
+    let filter = EnvFilter::new(format!("off,{}", directives.join(",")));
     // Fails if logging was already started.
     drop(tracing_subscriber::registry().with(pretty(filter)).try_init());
 }

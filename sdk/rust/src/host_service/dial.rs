@@ -33,7 +33,11 @@ pub(crate) enum DialError {
     NotPem { variable: &'static str, file: String, content: &'static str },
     #[error("{CERT_FILE} and {KEY_FILE} belong together; {0} is not set")]
     Unpaired(&'static str),
-    #[error("TLS can't be used for the host services: {0}")]
+    #[error("{KEY_FILE}: {0} is encrypted; name a file with the key in plaintext")]
+    Encrypted(String),
+    #[error(
+        "TLS can't be used for the host services: {0}; check the files that {CA_FILE}, {CERT_FILE} and {KEY_FILE} name"
+    )]
     Tls(String),
 }
 
@@ -84,8 +88,11 @@ impl TlsFiles {
         Ok(match (&self.certificate, &self.key) {
             (None, None) => tls,
             (Some(certificate), Some(key)) => {
-                let key = read_pem(KEY_FILE, key, "PRIVATE KEY-----", "private key")?;
-                tls.identity(Identity::from_pem(certificates(CERT_FILE, certificate)?, key))
+                let pem = read_pem(KEY_FILE, key, "PRIVATE KEY-----", "private key")?;
+                if pem.contains("ENCRYPTED") {
+                    return Err(DialError::Encrypted(key.display().to_string()));
+                }
+                tls.identity(Identity::from_pem(certificates(CERT_FILE, certificate)?, pem))
             }
             (Some(_), None) => return Err(DialError::Unpaired(KEY_FILE)),
             (None, Some(_)) => return Err(DialError::Unpaired(CERT_FILE)),

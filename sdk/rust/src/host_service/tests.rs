@@ -106,6 +106,15 @@ async fn an_endpoint_or_a_file_that_cannot_be_used_is_named() {
         Some(path)
     };
     let (text, pem) = (file("text", "nothing"), file("pem", "-----BEGIN CERTIFICATE-----"));
+    let pair = |name: &str| {
+        let pair = rcgen::generate_simple_self_signed(vec!["plugin".to_owned()]).unwrap();
+        (
+            file(&format!("{name}.crt"), &pair.cert.pem()),
+            file(&format!("{name}.key"), &pair.signing_key.serialize_pem()),
+        )
+    };
+    let ((certificate, _), (_, other_key)) = (pair("one"), pair("other"));
+    let encrypted = file("encrypted", "-----BEGIN ENCRYPTED PRIVATE KEY-----");
     let none = TlsFiles::default();
     let tls = "https://localhost:1";
     for (endpoint, files, expected) in [
@@ -115,7 +124,13 @@ async fn an_endpoint_or_a_file_that_cannot_be_used_is_named() {
         (tls, TlsFiles { ca: text.clone(), ..none.clone() }, "no certificate in PEM form"),
         (tls, TlsFiles { certificate: pem.clone(), ..none.clone() }, "HOOKGATE_HOST_KEY_FILE is not set"),
         (tls, TlsFiles { key: pem.clone(), ..none.clone() }, "HOOKGATE_HOST_CERT_FILE is not set"),
-        (tls, TlsFiles { certificate: pem, key: text, ..none }, "HOOKGATE_HOST_KEY_FILE: "),
+        (tls, TlsFiles { certificate: pem.clone(), key: text, ..none.clone() }, "no private key in PEM form"),
+        (
+            tls,
+            TlsFiles { certificate: pem, key: encrypted, ..none.clone() },
+            "encrypted is encrypted; name a file",
+        ),
+        (tls, TlsFiles { certificate, key: other_key, ..none }, "check the files that HOOKGATE_HOST_CA_FILE"),
     ] {
         let error = dial::dial(endpoint, &files).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

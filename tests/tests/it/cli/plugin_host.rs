@@ -1,7 +1,5 @@
 //! Commands that try a plugin offer it storage, log and events in place of a gateway.
 
-use std::time::Duration;
-
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Capability, Context, Event, Host, InitError,
     LogRecord, NoConfig, Offer, Plugin, Point, Reply, Server,
@@ -9,6 +7,8 @@ use hookgate_sdk::{
 use tempfile::TempDir;
 
 use crate::cli::support::{CommandOutput, Folder};
+
+const SERVICES: &str = "--host-services";
 
 /// Counts a tenant's calls and blocks the second one.
 struct Counting;
@@ -36,10 +36,8 @@ impl Plugin for Counting {
         _: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
         let calls = ctx.storage().add("calls", 1).limit(1).await?;
-        ctx.log().record(LogRecord::debug("the call was counted").attribute("left", 0));
+        ctx.log().record(LogRecord::info("the call was counted").attribute("left", 0));
         ctx.emit(Event::warn("calls.used").message("No call is left.")).await?;
-        // The line is sent in the background.
-        tokio::time::sleep(Duration::from_millis(100)).await;
         if calls.is_added() {
             return Ok(Reply::proceed());
         }
@@ -69,7 +67,7 @@ async fn run(folder: &Folder, args: &[&str]) -> CommandOutput {
 #[tokio::test]
 async fn tried_plugin_stores_data_and_what_it_writes_is_shown() {
     let (_served, endpoint) = counting().await;
-    let call = ["plugin", "test", &endpoint, "before_tool_call", "--tool", "t", "--tenant", "acme"];
+    let call = ["plugin", "test", &endpoint, "before_tool_call", "--tool", "t", "--tenant", "acme", SERVICES];
     // The data of a call is deleted with the command.
     for _ in 0..2 {
         let ran = run(&Folder::new(), &call).await;
@@ -77,10 +75,10 @@ async fn tried_plugin_stores_data_and_what_it_writes_is_shown() {
         assert!(ran.stdout.contains("asks for   storage:write log emit\n"), "{ran:?}");
         let lines: Vec<_> = ran.stderr.lines().collect();
         assert_eq!(lines.len(), 2, "{ran:?}");
-        for parts in [["DEBUG", "the call was counted"], ["WARN", "No call is left."]] {
+        for parts in [["INFO", "the call was counted"], ["WARN", "No call is left."]] {
             let is_it = |line: &&&str| parts.iter().all(|part| line.contains(part));
             let line = lines.iter().find(is_it).unwrap_or_else(|| panic!("{parts:?} is not in {lines:?}"));
-            assert!(line.contains("tenant=\"acme\"") || line.contains("tenant=acme"), "{line}");
+            assert!(line.contains("plugin=\"under-test\"") && line.contains("tenant=\"acme\""), "{line}");
         }
     }
 }
@@ -88,21 +86,34 @@ async fn tried_plugin_stores_data_and_what_it_writes_is_shown() {
 #[tokio::test]
 async fn plugin_with_storage_is_checked_with_it() {
     let (_served, endpoint) = counting().await;
-    let ran = run(&Folder::new(), &["conformance", &endpoint, "--output", "json"]).await;
+    let ran = run(&Folder::new(), &["conformance", &endpoint, "--output", "json", SERVICES]).await;
     let report = ran.json();
     assert_eq!((ran.code, &report["failed"]), (Some(0), &0.into()), "{report:#}");
     assert!(ran.stderr.contains("the call was counted"), "{ran:?}");
 }
 
 #[tokio::test]
+async fn services_are_offered_on_request_alone() {
+    let (_served, endpoint) = counting().await;
+    let ran = run(&Folder::new(), &["plugin", "test", &endpoint, "before_tool_call", "--tool", "t"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let wants = "asks for   storage:write log emit (not offered; see --host-services)\n";
+    assert!(ran.stdout.contains(wants), "{ran:?}");
+    let ran = run(&Folder::new(), &["conformance", &endpoint]).await;
+    let said = "the plugin asks for storage:write log emit: pass --host-services";
+    assert!(ran.code == Some(2) && ran.stderr.contains(said), "{ran:?}");
+}
+
+#[tokio::test]
 async fn address_that_no_plugin_can_use_is_refused() {
     let (_served, endpoint) = counting().await;
     for (address, code, said) in [
-        ("0.0.0.0:0", 2, "--host-addr 0.0.0.0:0: the plugin can't connect to that address"),
-        ("192.0.2.1:0", 1, "--host-addr: can't listen on 192.0.2.1:0: "),
-        ("localhost", 2, "invalid value 'localhost' for '--host-addr <IP:PORT>'"),
+        ("0.0.0.0:0", 2, "--host-services=0.0.0.0:0: the plugin can't connect to that address"),
+        ("192.0.2.1:0", 1, "--host-services: can't listen on 192.0.2.1:0: "),
+        ("localhost", 2, "invalid value 'localhost' for '--host-services"),
     ] {
-        let ran = run(&Folder::new(), &["conformance", &endpoint, "--host-addr", address]).await;
+        let flag = format!("{SERVICES}={address}");
+        let ran = run(&Folder::new(), &["conformance", &endpoint, &flag]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{ran:?}");
         assert!(ran.stderr.contains(said), "{ran:?}");
     }

@@ -50,7 +50,7 @@ async fn a_plugin_is_described_initialised_called_and_let_go() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     for part in [
         "plugin     own-name 1.0.0\n",
-        "asks for   log\n",
+        "asks for   log (not offered; see --host-services)\n",
         "before_tool_call    modify  none\n",
         "before_tool_call CONTINUE  after ",
         &format!("patch\n      - args  {ARGS}\n      + args  null\n"),

@@ -16,7 +16,10 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
 
 use super::support::STORAGE;
 
@@ -31,7 +34,7 @@ fn plugin(folder: &Path, gateway: &Gateway, ca: &Ca, certificate: Option<&PairFi
         .args(["--register", &format!("https://{address}"), "--token-file"])
         .arg(folder.join("token"))
         .env("HOOKGATE_HOST_CA_FILE", ca.file())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .kill_on_drop(true);
     if let Some(files) = certificate {
         command.env("HOOKGATE_HOST_CERT_FILE", files.chain()).env("HOOKGATE_HOST_KEY_FILE", files.key());
@@ -45,16 +48,32 @@ async fn call(gateway: &Gateway, ca: &Ca, certificate: Option<&Pair>) -> (u16, V
     (answer.status, answer.body)
 }
 
-/// Calls until the plugin is registered.
-async fn first_call(gateway: &Gateway, ca: &Ca, certificate: Option<&Pair>) -> u16 {
+/// Calls until the answer has this status.
+async fn call_until(status: u16, gateway: &Gateway, ca: &Ca, certificate: Option<&Pair>) -> Value {
     let began = Instant::now();
     loop {
-        let (status, _) = call(gateway, ca, certificate).await;
-        if status != 503 || began.elapsed() > Duration::from_secs(20) {
-            return status;
+        let (answered, body) = call(gateway, ca, certificate).await;
+        if answered == status {
+            return body;
         }
+        assert!(began.elapsed() < Duration::from_secs(20), "{answered} is not {status}: {body}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Waits until the plugin's log has a line with this text.
+async fn logged(plugin: &mut Child, text: &str) {
+    let lines = BufReader::new(plugin.stderr.take().expect("it is piped")).lines();
+    let found = tokio::time::timeout(Duration::from_secs(20), async {
+        let mut lines = lines;
+        while let Some(line) = lines.next_line().await.expect("it is text") {
+            if line.contains(text) {
+                return true;
+            }
+        }
+        false
+    });
+    assert!(found.await.expect("it is logged in time"), "{text} is not in the log");
 }
 
 async fn start(folder: &TempDir, tls: Value) -> Gateway {
@@ -76,15 +95,14 @@ async fn plugin_registers_itself_and_stores_data_over_tls() {
     let (folder, ca) = (tempfile::tempdir().expect("it can be made"), Ca::new());
     let files = ca.pair(&["127.0.0.1"]).files();
     let gateway = start(&folder, files.members(&json!({}))).await;
-    let stranger = plugin(folder.path(), &gateway, &Ca::new(), None);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut stranger = plugin(folder.path(), &gateway, &Ca::new(), None);
+    logged(&mut stranger, "not registered; trying again").await;
     assert_eq!(call(&gateway, &ca, None).await.0, 503, "a plugin that trusts another CA doesn't register");
     drop(stranger);
 
     let _plugin = plugin(folder.path(), &gateway, &ca, None);
-    assert_eq!(first_call(&gateway, &ca, None).await, 200);
-    let (status, body) = call(&gateway, &ca, None).await;
-    assert_eq!((status, &body["code"]), (429, &json!("QUOTA_EXCEEDED")), "{body}");
+    call_until(200, &gateway, &ca, None).await;
+    assert_eq!(call_until(429, &gateway, &ca, None).await["code"], "QUOTA_EXCEEDED");
 }
 
 #[tokio::test]
@@ -92,8 +110,8 @@ async fn plugin_shows_its_certificate_where_the_gateway_asks_for_one() {
     let (folder, ca) = (tempfile::tempdir().expect("it can be made"), Ca::new());
     let (files, pair) = (ca.pair(&["127.0.0.1"]).files(), ca.pair(&["plugin"]));
     let gateway = start(&folder, files.members(&json!({ "client_ca_file": ca.file() }))).await;
-    let without = plugin(folder.path(), &gateway, &ca, None);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut without = plugin(folder.path(), &gateway, &ca, None);
+    logged(&mut without, "not registered; trying again").await;
     assert_eq!(
         call(&gateway, &ca, Some(&pair)).await.0,
         503,
@@ -103,7 +121,6 @@ async fn plugin_shows_its_certificate_where_the_gateway_asks_for_one() {
 
     let shown = pair.files();
     let _plugin = plugin(folder.path(), &gateway, &ca, Some(&shown));
-    assert_eq!(first_call(&gateway, &ca, Some(&pair)).await, 200);
-    let (status, body) = call(&gateway, &ca, Some(&pair)).await;
-    assert_eq!((status, &body["code"]), (429, &json!("QUOTA_EXCEEDED")), "{body}");
+    call_until(200, &gateway, &ca, Some(&pair)).await;
+    assert_eq!(call_until(429, &gateway, &ca, Some(&pair)).await["code"], "QUOTA_EXCEEDED");
 }
