@@ -10,7 +10,10 @@ use crate::conformance::{
     sample::{SampleCall, SampleContent},
     session::{Session, unknown_digest},
 };
-use hookgate::{config::is_name, core::point::Point};
+use hookgate::{
+    config::is_name,
+    core::{point::Point, schema_violation},
+};
 
 /// A plugin connects, and answers Describe before anything else.
 pub(super) async fn describe(session: &mut Session) -> CheckVerdict {
@@ -62,8 +65,10 @@ pub(super) async fn initialize(session: &mut Session) -> CheckVerdict {
         && let Err(error) = schema.validate(&session.tenant_config)
     {
         let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
-        let flaw =
-            format!("the tenant-level config violates the plugin's schema: {} at `{at}`", error.masked());
+        let flaw = format!(
+            "the tenant-level config violates the plugin's schema: {} at `{at}`",
+            schema_violation::rule(&error)
+        );
         return Err(Halt::Usage(format!("{flaw}; pass a valid one with --tenant-config")));
     }
     let request = session.trial.initialize_request(&config);

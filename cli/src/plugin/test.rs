@@ -28,6 +28,7 @@ use hookgate::{
         failure::Failure,
         manifest::Manifest,
         point::Point,
+        schema_violation,
     },
     host::TrialHost,
     invoke::{
@@ -195,7 +196,7 @@ where
         && let Err(error) = schema.validate(tenant_config)
     {
         let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
-        return Err(CallFailure::tenant_config(&format!("{} at `{at}`", error.masked())));
+        return Err(CallFailure::tenant_config(&format!("{} at `{at}`", schema_violation::rule(&error))));
     }
     let decoded = payload::decode::<P>(&request.body).map_err(CallFailure::internal)?;
     let parts = P::request_parts(decoded);

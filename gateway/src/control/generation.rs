@@ -147,7 +147,7 @@ impl RuntimeBuilder {
         let shared =
             SharedResources::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
                 .following(certificates.clone())
-                .offering(if config.store.is_some() { HostOffer::Untested } else { HostOffer::NoStore });
+                .offering(HostOffer::untested(config));
         let (abort, refusals, bypasses) = Default::default();
         RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses, host: None }
     }

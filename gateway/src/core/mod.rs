@@ -12,4 +12,5 @@ pub mod fair_share;
 pub mod manifest;
 pub mod object;
 pub mod point;
+pub mod schema_violation;
 pub mod step;

@@ -7,7 +7,7 @@ use tracing::Instrument as _;
 
 use crate::{
     config::{self, Config, LocatedProblem, Problems},
-    core::{control_span::record_error, manifest::Manifest, object::ObjectKind},
+    core::{control_span::record_error, manifest::Manifest, object::ObjectKind, schema_violation},
     registry::{
         CommitOutcome, Contents, Registry, RegistryError, WriteProposal, Writer, bypass,
         document::{self, Prune},
@@ -376,8 +376,7 @@ fn validate(name: &str, after: &DryRunState) -> Result<bool, Vec<Invalid>> {
         .map(|error| Invalid {
             object: Some((ObjectKind::Plugin, name.to_owned())),
             pointer: format!("/config{}", error.instance_path()),
-            // Masked: somebody may have written a secret there.
-            message: format!("it violates the plugin's schema: {}", error.masked()),
+            message: format!("it violates the plugin's schema: {}", schema_violation::rule(&error)),
         })
         .collect();
     if wrong.is_empty() { Ok(true) } else { Err(wrong) }

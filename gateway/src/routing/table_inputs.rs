@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     config::{self, Config, Detail, JsonObject, Rate, UnknownTenant},
-    core::{digest::digest, manifest::Manifest, point::Point},
+    core::{digest::digest, manifest::Manifest, point::Point, schema_violation},
     routing::{
         applicability::PluginOffers,
         binding::{CompiledBinding, NameIndex},
@@ -210,11 +210,11 @@ impl MergedConfig {
         let merged = Value::Object(merged);
         let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
         let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
-            // Masked, because the values are the tenant's and the sentence goes to logs.
+            // Without the values, which are the tenant's: the sentence goes to logs.
             let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
             let wrong = match error.kind() {
                 ValidationErrorKind::FalseSchema => "the plugin takes nothing".to_owned(),
-                _ => error.masked().to_string(),
+                _ => schema_violation::rule(&error),
             };
             format!("tenant-level config: {wrong} at `{at}`").into()
         });

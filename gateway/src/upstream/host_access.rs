@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use crate::config::Config;
+
 /// A call that a token is for.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTokenRequest<'a> {
@@ -27,6 +29,8 @@ pub trait HostAccess: Send + Sync {
     fn call_token(&self, call: &CallTokenRequest<'_>) -> String;
 }
 
+const NO_LISTENER: &str = "plugins can't reach its services: set `server.host_addr` or `server.host_socket`";
+
 /// What stands behind plugins' capabilities.
 #[derive(Clone, Default)]
 pub enum HostOffer {
@@ -35,6 +39,8 @@ pub enum HostOffer {
     Untested,
     /// There is no database for plugins' data and for the keys of their tokens.
     NoStore,
+    /// There is a database, and no listener for plugins that aren't built in.
+    NoListener,
     Services(Arc<dyn HostAccess>),
 }
 
@@ -43,12 +49,22 @@ impl fmt::Debug for HostOffer {
         f.write_str(match self {
             HostOffer::Untested => "Untested",
             HostOffer::NoStore => "NoStore",
+            HostOffer::NoListener => "NoListener",
             HostOffer::Services(_) => "Services",
         })
     }
 }
 
 impl HostOffer {
+    /// What a gateway with this configuration would offer. Nothing is started.
+    pub(crate) fn untested(config: &Config) -> Self {
+        match (&config.store, config.server.host_addr, &config.server.host_socket) {
+            (None, ..) => HostOffer::NoStore,
+            (Some(_), None, None) => HostOffer::NoListener,
+            (Some(_), ..) => HostOffer::Untested,
+        }
+    }
+
     /// The services, if the plugin has a capability for them. Each capability is for one.
     pub(super) fn services(&self, capabilities: &[String]) -> Option<&dyn HostAccess> {
         match self {
@@ -62,10 +78,11 @@ impl HostOffer {
         match self {
             HostOffer::Untested => None,
             HostOffer::NoStore => Some("the gateway has no database: set `store`"),
+            HostOffer::NoListener if !is_builtin => Some(NO_LISTENER),
             HostOffer::Services(services) if !is_builtin && services.endpoint(true).is_none() => {
-                Some("plugins can't reach its services: set `server.host_addr` or `server.host_socket`")
+                Some(NO_LISTENER)
             }
-            HostOffer::Services(_) => None,
+            HostOffer::NoListener | HostOffer::Services(_) => None,
         }
     }
 }

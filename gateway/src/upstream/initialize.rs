@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     config,
-    core::{digest::digest, manifest::Manifest},
+    core::{digest::digest, manifest::Manifest, schema_violation},
     grpc::framing,
 };
 
@@ -147,8 +147,7 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> String {
             format!("`{at}` has unknown members {}", codec::display_text(&format!("{unexpected:?}")))
         }
         ValidationErrorKind::FalseSchema => format!("`{at}`: the plugin takes nothing there"),
-        // `masked` hides the value; the rest comes from the plugin's schema.
-        _ => format!("`{at}`: {}", codec::display_text(&error.masked().to_string())),
+        _ => format!("`{at}`: {}", codec::display_text(&schema_violation::rule(error))),
     }
 }
 

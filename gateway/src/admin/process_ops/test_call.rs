@@ -17,7 +17,7 @@ use crate::{
         error::{Code, Error, Violation},
         failure::Failure,
         manifest::Manifest,
-        step,
+        schema_violation, step,
     },
     invoke::{
         ExtensionPoint,
@@ -153,8 +153,7 @@ fn check_config(manifest: &Manifest, config: &[u8]) -> Result<(), Error> {
     let violations: Vec<_> = schema
         .iter_errors(&config)
         .map(|error| {
-            // Masked: somebody may have written a secret there.
-            let message = format!("It violates the plugin's schema: {}", error.masked());
+            let message = format!("It violates the plugin's schema: {}", schema_violation::rule(&error));
             Violation::new(format!("/tenant_config{}", error.instance_path()), message)
         })
         .collect();

@@ -241,3 +241,19 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     let said = "; a gateway is not ready without it: start the plugin there, or correct `endpoint`\n";
     assert!(ran.stderr.contains(said), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_plugin_that_cannot_reach_the_services_is_refused_as_a_start_refuses_it() {
+    let plugin = FakePlugin::named("storing")
+        .manifest(|manifest| manifest.capabilities = vec!["storage:read".into()])
+        .start()
+        .await;
+    let mut file = file("sqlite:new.db");
+    file["plugins"] =
+        json!([{ "name": "storing", "endpoint": plugin.endpoint(), "grants": ["storage:read"] }]);
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("set `server.host_addr`"), "{ran:?}");
+    file["server"]["host_addr"] = json!("127.0.0.1:0");
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}

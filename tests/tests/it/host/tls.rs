@@ -95,7 +95,8 @@ async fn plugin_registers_itself_and_stores_data_over_tls() {
     let (folder, ca) = (tempfile::tempdir().expect("it can be made"), Ca::new());
     let files = ca.pair(&["127.0.0.1"]).files();
     let gateway = start(&folder, files.members(&json!({}))).await;
-    let mut stranger = plugin(folder.path(), &gateway, &Ca::new(), None);
+    let other = Ca::new();
+    let mut stranger = plugin(folder.path(), &gateway, &other, None);
     logged(&mut stranger, "not registered; trying again").await;
     assert_eq!(call(&gateway, &ca, None).await.0, 503, "a plugin that trusts another CA doesn't register");
     drop(stranger);

@@ -261,6 +261,12 @@ impl Registrar {
             Failure::Broken(error) => {
                 tracing::warn!(plugin, endpoint, gateway, error, "not registered; trying again");
             }
+            Failure::Refused(Code::Unimplemented, _) => tracing::error!(
+                plugin,
+                endpoint,
+                gateway,
+                "the address takes no registrations: name that of `server.host_addr` or `server.host_socket`"
+            ),
             Failure::Refused(code, error) => {
                 tracing::error!(
                     plugin,
