@@ -19,8 +19,8 @@ use tonic::{
 use tower::util::MapRequest;
 
 use crate::{
-    BenchError,
-    payload::{GatewayRequest, Payload},
+    BenchError, gateway_config,
+    payload::{GatewayRequest, Payload, TENANT},
 };
 
 /// The deadline of a call, which no call comes near.
@@ -60,6 +60,17 @@ pub(crate) enum CallOutcome {
 }
 
 impl Target {
+    /// Tool calls of the tenant, without TLS, to a gateway at `address`.
+    pub(crate) fn tool_calls(address: &str, protocol: Protocol) -> Result<Self, BenchError> {
+        Ok(Target {
+            address: address.to_owned(),
+            protocol,
+            payload: Payload::ToolCall,
+            tokens: vec![gateway_config::token(TENANT)?],
+            ca: None,
+        })
+    }
+
     /// Opens `count` connections, each of a caller of its own.
     pub(crate) async fn callers(&self, count: usize) -> Result<Vec<Caller>, BenchError> {
         let mut callers = Vec::with_capacity(count);

@@ -8,7 +8,6 @@ use crate::{
     caller::{Protocol, Target},
     callgrind::{CountedGateway, ThreadCosts},
     gateway_config::{self, PluginAddress},
-    payload::{Payload, TENANT},
     plugins::ECHO_NAMES,
     rig::{Binaries, Rig, borrowed},
 };
@@ -57,13 +56,7 @@ async fn count(
     let mut config = gateway_config::chain(plugins);
     config["server"]["workers"] = 1.into();
     let gateway = CountedGateway::start(binary, &config)?;
-    let target = Target {
-        address: gateway.process.data_addr.clone(),
-        protocol,
-        payload: Payload::ToolCall,
-        tokens: vec![gateway_config::token(TENANT)?],
-        ca: None,
-    };
+    let target = Target::tool_calls(&gateway.process.data_addr, protocol)?;
     let mut caller = target.callers(1).await?.pop().ok_or("there is no caller")?;
     for _ in 0..WARM_UP {
         caller.call().await?;

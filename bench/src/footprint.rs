@@ -9,7 +9,6 @@ use crate::{
     formula::SingleFigure,
     gateway_config,
     gateway_process::GatewayProcess,
-    payload::{Payload, TENANT},
     plugins::{ECHO_NAMES, WAIT_NAMES},
     rig::{Rig, borrowed},
     scale::mib,
@@ -28,13 +27,7 @@ pub(crate) async fn memory(
 ) -> Result<[(SingleFigure, f64); 2], BenchError> {
     let plugins = rig.tcp_plugins(&WAIT_NAMES[..1])?;
     let gateway = rig.start_gateway(&gateway_config::chain(&borrowed(&plugins)))?;
-    let target = Target {
-        address: gateway.data_addr.clone(),
-        protocol: Protocol::Grpc,
-        payload: Payload::ToolCall,
-        tokens: vec![gateway_config::token(TENANT)?],
-        ca: None,
-    };
+    let target = Target::tool_calls(&gateway.data_addr, Protocol::Grpc)?;
     target.callers(1).await?[0].call().await?;
     let idle = gateway.memory("VmRSS:")?;
     let callers = target.callers(CALLS_IN_FLIGHT).await?;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use hookgate_sdk::agent::{Claims, Signer};
+use hookgate_sdk::{
+    Capability,
+    agent::{Claims, Signer},
+};
 use serde_json::{Value, json};
 
 use crate::{BenchError, certificates::CertificateFiles, payload::TENANT};
@@ -22,6 +25,14 @@ pub(crate) fn chain(plugins: &[PluginAddress<'_>]) -> Value {
     let bindings = bindings
         .map(|(number, (name, _))| json!({ "plugin": name, "tenant": "*", "priority": 10 * (number + 1) }));
     with(&[TENANT.to_owned()], plugins, bindings.collect())
+}
+
+/// Opens the storage, on SQLite, to the plugin at this place in the list.
+pub(crate) fn open_storage(config: &mut Value, plugin: usize, grants: &[Capability]) {
+    config["server"]["host_addr"] = json!("127.0.0.1:0");
+    config["store"] = json!({ "url": "sqlite:hookgate.db", "last_good": "last-good.json" });
+    let grants: Vec<_> = grants.iter().map(|grant| grant.as_str()).collect();
+    config["plugins"][plugin]["grants"] = json!(grants);
 }
 
 /// Like [`chain`], with TLS on the data port and to the plugins.

@@ -3,10 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use hookgate_proto::{
-    gateway::v1::{BeforeToolCallRequest, extension_point_service_client::ExtensionPointServiceClient},
-    plugin::v1::{ReleaseRequest, plugin_service_client::PluginServiceClient},
-};
+use hookgate_proto::plugin::v1::{ReleaseRequest, plugin_service_client::PluginServiceClient};
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Capability, Context, Host, InitError, NoConfig,
     Offer, Plugin, Point, Reply,
@@ -14,16 +11,14 @@ use hookgate_sdk::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tonic::{
-    Request,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     BenchError,
     closed_loop::RunDurations,
     gateway_config,
     payload::TENANT,
+    plugin_conversation::PluginConversation,
     process::RoleProcess,
     rig::{Rig, borrowed},
 };
@@ -110,23 +105,13 @@ pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f6
     let raw = RoleProcess::start(&["raw-server"])?;
     let plugins = rig.tcp_plugins(&[ADD_NAME])?;
     let mut config = gateway_config::chain(&borrowed(&plugins));
-    config["server"]["host_addr"] = json!("127.0.0.1:0");
-    config["store"] = json!({ "url": "sqlite:hookgate.db", "last_good": "last-good.json" });
-    config["plugins"][0]["grants"] = json!(GRANTS.map(Capability::as_str));
+    gateway_config::open_storage(&mut config, 0, &GRANTS);
     config["plugins"][0]["config"] = json!({
         "raw": raw.address,
         "warm_up_seconds": durations.warm_up.as_secs_f64(),
         "seconds": durations.measured.as_secs_f64(),
     });
     let gateway = rig.start_gateway(&config)?;
-    let channel = Endpoint::from_shared(format!("http://{}", gateway.data_addr))?.connect().await?;
-    let (tool_name, args) = ("t".to_owned(), "{}".into());
-    let payload = Some(BeforeToolCallPayload { tool_name, args, ..Default::default() });
-    let mut request = Request::new(BeforeToolCallRequest { payload, ..Default::default() });
-    let token = format!("Bearer {}", gateway_config::token(TENANT)?);
-    request.metadata_mut().insert("authorization", token.parse()?);
-    let answer = ExtensionPointServiceClient::new(channel).before_tool_call(request).await?.into_inner();
-    let payload = answer.payload.ok_or("the measuring call has no payload")?;
-    let AddTimes { add, raw } = serde_json::from_slice(&payload.args)?;
+    let AddTimes { add, raw } = PluginConversation::open(&gateway.data_addr, TENANT).await?.ask("t").await?;
     Ok(add / raw)
 }

@@ -9,26 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hookgate_proto::gateway::v1::{
-    BeforeToolCallRequest, extension_point_service_client::ExtensionPointServiceClient,
-};
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Capability, Context, Host, InitError, NoConfig,
     Offer, Plugin, Point, Reply,
 };
 use serde_json::json;
 use tokio::time::interval;
-use tonic::{
-    Request,
-    transport::{Channel, Endpoint},
-};
 
 use crate::{
     BenchError,
     caller::{Protocol, Target},
     closed_loop::{self, RunDurations, histogram},
     gateway_config,
-    payload::{Payload, TENANT},
+    payload::TENANT,
+    plugin_conversation::PluginConversation,
     plugins::ECHO_NAMES,
     rig::{Rig, borrowed},
 };
@@ -96,30 +90,21 @@ impl Plugin for TrafficPlugin {
 pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f64, BenchError> {
     let plugins = rig.tcp_plugins(&[ECHO_NAMES[0], TRAFFIC_NAME])?;
     let mut config = gateway_config::chain(&borrowed(&plugins));
-    config["server"]["host_addr"] = json!("127.0.0.1:0");
-    config["store"] = json!({ "url": "sqlite:hookgate.db", "last_good": "last-good.json" });
-    config["plugins"][1]["grants"] = json!(GRANTS.map(Capability::as_str));
+    gateway_config::open_storage(&mut config, 1, &GRANTS);
     config["tenants"]["list"] = json!([{ "id": TENANT }, { "id": STORING_TENANT }]);
     config["bindings"][0]["tenant"] = json!(TENANT);
     config["bindings"][1]["tenant"] = json!(STORING_TENANT);
     let gateway = rig.start_gateway(&config)?;
-    let channel = Endpoint::from_shared(format!("http://{}", gateway.data_addr))?.connect().await?;
-    let mut switch = ExtensionPointServiceClient::new(channel);
-    let target = Target {
-        address: gateway.data_addr.clone(),
-        protocol: Protocol::Grpc,
-        payload: Payload::ToolCall,
-        tokens: vec![gateway_config::token(TENANT)?],
-        ca: None,
-    };
+    let mut switch = PluginConversation::open(&gateway.data_addr, STORING_TENANT).await?;
+    let target = Target::tool_calls(&gateway.data_addr, Protocol::Grpc)?;
     let (mut callers, _) = closed_loop::run(target.callers(1).await?, durations.warm_up).await?;
     let (mut beside, mut alone) = (histogram()?, histogram()?);
     let mut written_for = Duration::ZERO;
     for state in TURNS {
-        turn(&mut switch, state).await?;
+        let _: u64 = switch.ask(state).await?;
         let begun = Instant::now();
         let found;
-        (callers, found) = closed_loop::run(callers, durations.measured / 4).await?;
+        (callers, found) = closed_loop::run(callers, durations.measured.div_f64(TURNS.len() as f64)).await?;
         if state == ON {
             written_for += begun.elapsed();
             beside.add(found)?;
@@ -127,21 +112,10 @@ pub(crate) async fn measure(rig: &mut Rig, durations: RunDurations) -> Result<f6
             alone.add(found)?;
         }
     }
-    let (writes, expected) =
-        (turn(&mut switch, OFF).await?, written_for.as_millis() / WRITE_INTERVAL.as_millis());
+    let writes: u64 = switch.ask(OFF).await?;
+    let expected = written_for.as_millis() / WRITE_INTERVAL.as_millis();
     if u128::from(writes) < expected / 2 {
         return Err(format!("the plugin made {writes} of {expected} writes").into());
     }
     Ok(beside.value_at_quantile(0.5) as f64 / alone.value_at_quantile(0.5).max(1) as f64)
-}
-
-/// Switches the writes, and returns how many there were.
-async fn turn(switch: &mut ExtensionPointServiceClient<Channel>, state: &str) -> Result<u64, BenchError> {
-    let payload =
-        Some(BeforeToolCallPayload { tool_name: state.to_owned(), args: "{}".into(), ..Default::default() });
-    let mut request = Request::new(BeforeToolCallRequest { payload, ..Default::default() });
-    let token = format!("Bearer {}", gateway_config::token(STORING_TENANT)?);
-    request.metadata_mut().insert("authorization", token.parse()?);
-    let answer = switch.before_tool_call(request).await?.into_inner();
-    Ok(serde_json::from_slice(&answer.payload.ok_or("the switching call has no payload")?.args)?)
 }

@@ -36,6 +36,7 @@ mod machine;
 mod memory;
 mod open_loop;
 mod payload;
+mod plugin_conversation;
 mod plugins;
 mod proc_fs;
 mod process;

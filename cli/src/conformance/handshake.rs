@@ -44,7 +44,7 @@ pub(super) async fn manifest(session: &mut Session) -> CheckVerdict {
             format!("the name `{}`: use a letter and up to 63 letters, digits, `_` and `-`", manifest.name);
         return Err(fault(got).into());
     }
-    if !manifest.capabilities.is_empty() && !session.offers_services {
+    if !manifest.capabilities.is_empty() && !session.trial.offers_services() {
         return Err(Halt::Usage(format!(
             "the plugin asks for {}: pass --host-services, while no gateway uses the plugin",
             manifest.capabilities.join(" ")
@@ -64,7 +64,7 @@ pub(super) async fn initialize(session: &mut Session) -> CheckVerdict {
     if let Some(schema) = &manifest.tenant_config_schema
         && let Err(error) = schema.validate(&session.tenant_config)
     {
-        let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+        let at = schema_violation::place(&error);
         let flaw = format!(
             "the tenant-level config violates the plugin's schema: {} at `{at}`",
             schema_violation::rule(&error)

@@ -106,8 +106,7 @@ pub(crate) async fn run(asked: Conformance) -> Exit {
     let exit = match PluginTrial::new(entry, shared) {
         Ok(trial) => {
             let process = (!command.is_empty()).then(|| CommandProcess::new(command));
-            let mut session = Session::new(trial, process, tenant_config, timeout.0);
-            session.offers_services = plugin.offers_services();
+            let session = Session::new(trial, process, tenant_config, timeout.0);
             report_on(session, output, &plugin.endpoint).await
         }
         Err(error) => Exit::usage(error.trim_start_matches("plugin ``: ")),

@@ -40,8 +40,6 @@ pub(super) struct Session {
     pub(super) tenant_config: Value,
     /// The limit of an ordinary call.
     pub(super) timeout: Duration,
-    /// Whether the plugin gets host services.
-    pub(super) offers_services: bool,
     pub(super) connection: Option<Arc<TrialConnection>>,
     pub(super) described: Option<DescribeResponse>,
     pub(super) manifest: Option<Manifest>,
@@ -66,7 +64,6 @@ impl Session {
             process,
             tenant_config,
             timeout,
-            offers_services: false,
             connection: None,
             described: None,
             manifest: None,

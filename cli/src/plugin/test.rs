@@ -195,7 +195,7 @@ where
     if let Some(schema) = &manifest.tenant_config_schema
         && let Err(error) = schema.validate(tenant_config)
     {
-        let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+        let at = schema_violation::place(&error);
         return Err(CallFailure::tenant_config(&format!("{} at `{at}`", schema_violation::rule(&error))));
     }
     let decoded = payload::decode::<P>(&request.body).map_err(CallFailure::internal)?;

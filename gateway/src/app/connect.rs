@@ -64,7 +64,9 @@ impl App {
 
     /// Like [`Self::connect`], for the built-in plugins only, which run in this process.
     pub async fn ask_builtins(self) -> ConnectReport {
-        self.ask(|plugin| plugin.builtin.is_some(), pending()).await
+        let mut report = self.ask(|plugin| plugin.builtin.is_some(), pending()).await;
+        report.problems.extend(refused_builtins(&report.plugins));
+        report
     }
 
     async fn ask(
@@ -145,6 +147,17 @@ fn places(client: &PluginClient) -> Vec<EndpointReport> {
         Some(EndpointReport { address: name.address, why, detail, version: None })
     });
     endpoints.chain(names).collect()
+}
+
+/// The built-in plugins that a start refuses for another reason than their `config`, such as a missing `store`.
+fn refused_builtins(plugins: &[PluginReport]) -> Vec<Problem> {
+    let refused = plugins.iter().enumerate().filter_map(|(index, found)| {
+        let is_refusal = |why| matches!(why, Why::Refused(refusal) if refusal != Refusal::ConfigRefused);
+        let place = found.places.iter().find(|place| is_refusal(place.why))?;
+        let message = format!("plugin `{}`: {}", found.plugin, place.detail);
+        Some(Problem::new(format!("/plugins/{index}/builtin"), message))
+    });
+    refused.collect()
 }
 
 /// The problems that the manifests reveal in the configuration.

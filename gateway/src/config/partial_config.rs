@@ -47,8 +47,6 @@ pub(super) struct PartialConfig {
     pub(super) startup: Option<Startup>,
     pub(super) telemetry: Option<Telemetry>,
     pub(super) store: Option<Store>,
-    /// Whether the file has a `store`, valid or not.
-    pub(super) has_store: bool,
     pub(super) egress: Option<Egress>,
     pub(super) secrets: Option<Secrets>,
     pub(super) block_status: BTreeMap<String, u16>,
@@ -77,7 +75,6 @@ impl PartialConfig {
             observers: section(root, "/observers", misfits),
             startup: section(root, "/startup", misfits),
             telemetry: section(root, "/telemetry", misfits),
-            has_store: root.get("store").is_some(),
             store: root.get("store").and_then(|_| section(root, "/store", misfits)),
             egress: section(root, "/egress", misfits),
             secrets: section(root, "/secrets", misfits),

@@ -13,6 +13,14 @@ pub fn rule(error: &ValidationError<'_>) -> String {
     }
 }
 
+/// The violating member, as a JSON pointer; `/` for the value itself.
+pub fn place<'e>(error: &'e ValidationError<'_>) -> &'e str {
+    match error.instance_path().as_str() {
+        "" => "/",
+        path => path,
+    }
+}
+
 /// The permitted values, if the schema is a list of values. `null` beside them stands for an absent member.
 fn permitted_values(kind: &ValidationErrorKind) -> Option<Vec<String>> {
     match kind {

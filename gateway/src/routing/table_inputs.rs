@@ -211,7 +211,7 @@ impl MergedConfig {
         let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
         let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
             // Without the values, which are the tenant's: the sentence goes to logs.
-            let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+            let at = schema_violation::place(&error);
             let wrong = match error.kind() {
                 ValidationErrorKind::FalseSchema => "the plugin takes nothing".to_owned(),
                 _ => schema_violation::rule(&error),

@@ -136,10 +136,7 @@ impl PreparedConfig {
 
 /// Names the member and the rule, never the value.
 fn violation(error: &jsonschema::ValidationError<'_>) -> String {
-    let at = match error.instance_path().as_str() {
-        "" => "/",
-        path => path,
-    };
+    let at = schema_violation::place(error);
     match error.kind() {
         ValidationErrorKind::Required { property } => format!("`{at}` lacks {property}"),
         ValidationErrorKind::AdditionalProperties { unexpected }

@@ -14,7 +14,7 @@ use crate::{
     core::{error::grpc_name, manifest::Manifest},
     grpc::framing,
     upstream::{
-        CallTokenRequest,
+        CallTokenRequest, HostOffer,
         client::SharedResources,
         codec::{self, ExchangeError},
         connection::{Connection, Rpc},
@@ -116,6 +116,11 @@ impl PluginTrial {
     /// The Initialize that delivers `config`.
     pub fn initialize_request(&self, config: &TrialConfig) -> InitializeRequest {
         config.0.request(&self.plugin, &self.shared, self.transport.address())
+    }
+
+    /// Whether the plugin gets host services.
+    pub fn offers_services(&self) -> bool {
+        matches!(self.shared.host, HostOffer::Services(_))
     }
 
     /// The token for the host services that `call` carries. Empty for a plugin without capabilities.

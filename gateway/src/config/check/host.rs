@@ -11,7 +11,7 @@ impl ConfigChecker<'_> {
         }
         let listeners =
             [("host_addr", server.host_addr.is_some()), ("host_socket", server.host_socket.is_some())];
-        for (key, _) in listeners.into_iter().filter(|(_, is_set)| *is_set && !self.draft.has_store) {
+        for (key, _) in listeners.into_iter().filter(|(_, is_set)| *is_set && self.draft.store.is_none()) {
             self.report(
                 format!("/server/{key}"),
                 format!("`{key}` has nothing to serve: plugins' data is in the database of `store`"),
@@ -77,27 +77,12 @@ mod tests {
             let pointers: Vec<_> = found.iter().map(|located| &*located.problem.pointer).collect();
             assert_eq!(pointers, [at], "{text}");
         }
-        let text = format!("{AUTH}server: {{ host_addr: \"127.0.0.1:9092\" }}\nstore: {{ url: 7 }}\n");
-        let found = problems(&text);
-        assert!(found.iter().all(|located| located.problem.pointer.starts_with("/store")), "{found:?}");
         for server in [
             "host_addr: \"127.0.0.1:9092\"",
             "host_addr: \"0.0.0.0:9092\", host_endpoint: \"https://hookgate.agents:9092\"",
             "host_socket: /run/hookgate/host.sock",
         ] {
             let text = format!("{AUTH}server: {{ {server} }}\n{store}");
-            assert!(from_text("f.yaml".into(), &served(&text), []).is_ok(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_built_in_plugin_that_keeps_counts_needs_a_database() {
-        for name in ["circuit-breaker", "loop-detect", "rate-limit"] {
-            let text = format!("{AUTH}plugins:\n  - {{ name: p, builtin: {name} }}\n");
-            let found = problems(&text);
-            let pointers: Vec<_> = found.iter().map(|located| &*located.problem.pointer).collect();
-            assert_eq!(pointers, ["/plugins/0/builtin"], "{name}");
-            let text = format!("{text}store: {{ url: \"sqlite:x.db\" }}\n");
             assert!(from_text("f.yaml".into(), &served(&text), []).is_ok(), "{text}");
         }
     }

@@ -29,9 +29,6 @@ const BUILTINS: &[&str] = &[
     "tool-policy",
 ];
 
-/// Those that keep counts in the database.
-const STORING_BUILTINS: &[&str] = &["circuit-breaker", "loop-detect", "rate-limit"];
-
 /// Longest path of a Unix socket, in bytes (`sun_path` without its NUL).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -64,8 +61,12 @@ impl ConfigChecker<'_> {
                 ("builtin", plugin.builtin.is_some()),
             ],
         );
-        if let Some(builtin) = plugin.builtin.as_deref() {
-            self.builtin(child(pointer, "builtin"), builtin);
+        if let Some(builtin) = plugin.builtin.as_deref()
+            && !BUILTINS.contains(&builtin)
+        {
+            let remedy = did_you_mean(builtin, BUILTINS.iter().copied());
+            let remedy = remedy.unwrap_or_else(|| format!("write {}", alternatives(BUILTINS)));
+            self.report(child(pointer, "builtin"), format!("`{builtin}` is not built in"), remedy);
         }
         if let Some(endpoint) = plugin.endpoint.as_deref() {
             self.endpoint(pointer, &child(pointer, "endpoint"), endpoint, plugin);
@@ -99,17 +100,6 @@ impl ConfigChecker<'_> {
         self.breaker(&child(pointer, "breaker"), &plugin.breaker);
         self.health(&child(pointer, "health"), &plugin.health);
         self.block_status(&child(pointer, "block_status"), &plugin.block_status);
-    }
-
-    fn builtin(&mut self, at: String, builtin: &str) {
-        if !BUILTINS.contains(&builtin) {
-            let remedy = did_you_mean(builtin, BUILTINS.iter().copied());
-            let remedy = remedy.unwrap_or_else(|| format!("write {}", alternatives(BUILTINS)));
-            self.report(at, format!("`{builtin}` is not built in"), remedy);
-        } else if STORING_BUILTINS.contains(&builtin) && !self.draft.has_store {
-            let message = format!("`{builtin}` keeps counts in a database, and there is none");
-            self.report(at, message, "set `store`, for example `store: { url: \"sqlite:hookgate.db\" }`");
-        }
     }
 
     fn accepted(&mut self, pointer: &str, plugin: &Plugin) {

@@ -257,3 +257,23 @@ async fn a_plugin_that_cannot_reach_the_services_is_refused_as_a_start_refuses_i
     let ran = connect(&file).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_built_in_plugin_that_keeps_counts_needs_a_database() {
+    for name in ["circuit-breaker", "loop-detect", "rate-limit"] {
+        let mut file = smallest();
+        file["plugins"] = json!([{ "name": name, "builtin": name }]);
+        let ran = check(&file, &["--output", "json"]).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        let mistakes = ran.json();
+        assert_eq!(mistakes.as_array().map(Vec::len), Some(1), "{mistakes}");
+        let message = mistakes[0]["message"].as_str().unwrap_or_default();
+        assert!(
+            mistakes[0]["pointer"] == "/plugins/0/builtin" && message.contains("set `store`"),
+            "{mistakes}"
+        );
+        file["store"] = json!({ "url": "sqlite:new.db" });
+        let ran = check(&file, &[]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+}

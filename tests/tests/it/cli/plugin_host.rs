@@ -11,9 +11,9 @@ use crate::cli::support::{CommandOutput, Folder};
 const SERVICES: &str = "--host-services";
 
 /// Counts a tenant's calls and blocks the second one.
-struct Counting;
+struct CountingPlugin;
 
-impl Plugin for Counting {
+impl Plugin for CountingPlugin {
     const NAME: &'static str = "counting";
     const VERSION: &'static str = "1.0.0";
     const CAPABILITIES: &'static [Capability] =
@@ -26,7 +26,7 @@ impl Plugin for Counting {
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Counting)
+        Ok(CountingPlugin)
     }
 
     async fn before_tool_call(
@@ -49,7 +49,7 @@ impl Plugin for Counting {
 async fn counting() -> (TempDir, String) {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let endpoint = format!("unix://{}", directory.path().join("s").display());
-    let server = Server::<Counting>::bind(&endpoint).await.expect("the socket is new");
+    let server = Server::<CountingPlugin>::bind(&endpoint).await.expect("the socket is new");
     tokio::spawn(server.run(std::future::pending()));
     (directory, endpoint)
 }

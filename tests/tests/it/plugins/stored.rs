@@ -119,7 +119,7 @@ async fn circuit_breaker_pauses_a_tool_that_keeps_failing() {
 async fn a_builtin_that_stores_data_is_refused_without_a_database() {
     let setup = Gateway::with().tenant("acme").builtin("rate-limit", &json!({})).binding("rate-limit", 1);
     let exit = setup.run_to_the_end().await;
-    assert_eq!(exit.code, Some(2));
+    assert_eq!(exit.code, Some(4));
     assert!(exit.log.to_string().contains("set `store`"), "{}", exit.log);
 }
 
