@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,9 +20,10 @@ use crate::{
     payload,
 };
 use hookgate::{
+    app::App,
     auth::is_tenant_id,
     config::{self, Span},
-    core::point::Point,
+    core::{manifest::Manifest, point::Point},
     invoke::explain::{ExplainCall, ExplainQuery, Explanation, explain},
     routing::RouteTable,
 };
@@ -34,7 +36,8 @@ const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
 /// The configuration or gateway, and the call.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration to explain. No plugin is contacted, so versions and offered points are unknown.
+    /// The configuration to explain. Only built-in plugins are asked what they offer; versions and points of others
+    /// are unknown.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "profile", "ca", "token_file"])]
     config: Option<PathBuf>,
     /// Tenant of the call.
@@ -77,7 +80,7 @@ pub(super) async fn run(asked: ExplainArgs) -> Exit {
         Err(wrong) => return Exit::usage(wrong),
     };
     let said = match &asked.config {
-        Some(file) => explain_file(file, &question).map(|said| (said, file.display().to_string())),
+        Some(file) => explain_file(file, &question).await.map(|said| (said, file.display().to_string())),
         None => explain_gateway(&asked, &question).await,
     };
     said.map_or_else(
@@ -110,15 +113,30 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
     Ok(ExplainQuery { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
 }
 
-fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
+async fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
     let wrong = |problems: config::Problems| Exit::problems(&problems);
     let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
-    let table =
-        RouteTable::build(&loaded.config, &[], 1).map_err(|problems| wrong(loaded.render(&problems)))?;
+    let manifests = builtin_manifests(&loaded).await.map_err(wrong)?;
+    let table = RouteTable::build(&loaded.config, &manifests, 1)
+        .map_err(|problems| wrong(loaded.render(&problems)))?;
     if let Some(unread) = unread(&loaded.config) {
         note(&format!("{unread}; to include it, ask a gateway with --addr instead of --config"));
     }
     Ok(explain(&loaded.config, &table, false, question))
+}
+
+/// What the built-in plugins offer, by index in the configuration's plugins.
+async fn builtin_manifests(
+    loaded: &config::LoadedConfig,
+) -> Result<Vec<Option<Arc<Manifest>>>, config::Problems> {
+    if loaded.config.plugins.iter().all(|plugin| plugin.builtin.is_none()) {
+        return Ok(Vec::new());
+    }
+    let report = Box::pin(App::dry_run(loaded.clone())?.ask_builtins()).await;
+    if !report.problems.is_empty() {
+        return Err(loaded.render(&report.problems));
+    }
+    Ok(report.plugins.into_iter().map(|plugin| plugin.manifest).collect())
 }
 
 async fn explain_gateway(

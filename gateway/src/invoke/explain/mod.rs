@@ -29,8 +29,8 @@ pub use crate::invoke::explain::model::{
 };
 use walk::{Takes, TimedForecast, walk};
 
-/// Answers `question` from `table`, which was built from `config`. Unless `manifests_known`, every plugin
-/// is assumed to offer the points that its bindings name.
+/// Answers `question` from `table`, which was built from `config`. Unless `manifests_known`, a plugin without a
+/// manifest in `table` is assumed to offer the points that its bindings name.
 pub fn explain(
     config: &Config,
     table: &RouteTable,
@@ -118,10 +118,11 @@ fn steps(
     steps.collect()
 }
 
-/// Returns `step`; unless `manifests_known`, as if its plugin offered what the binding names.
+/// Returns `step`; unless `manifests_known`, a step without a manifest is returned as if its plugin offered what the
+/// binding names.
 fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     let mut step = step.clone();
-    if !manifests_known {
+    if !manifests_known && step.written.version.is_none() {
         step.offer = Some(routing::PointAccess {
             access: routing::Access::Modify,
             side_effects: routing::SideEffects::None,

@@ -57,10 +57,13 @@ fn admin(gateway: &Gateway) -> String {
     format!("http://{}", gateway.admin_addr().expect("the admin port is open"))
 }
 
-/// Calls a gateway, with a dead proxy in the environment.
 async fn ask(folder: &Folder, url: &str, token: &str, more: &[&str]) -> CommandOutput {
-    let args =
-        [&["explain", "--addr", url, "--tenant", "acme", "--point", "before_tool_call"], more].concat();
+    ask_at("before_tool_call", folder, url, token, more).await
+}
+
+/// Calls a gateway, with a dead proxy in the environment.
+async fn ask_at(point: &str, folder: &Folder, url: &str, token: &str, more: &[&str]) -> CommandOutput {
+    let args = [&["explain", "--addr", url, "--tenant", "acme", "--point", point], more].concat();
     let env = [
         ("HOOKGATE_TOKEN", token),
         ("http_proxy", "http://127.0.0.1:1"),
@@ -170,6 +173,36 @@ async fn a_plan_without_a_required_step_is_warned_of() {
     let told = folder.run(&table).await.stdout;
     assert!(told.contains("\nNo binding applies here: the call is refused with STEPS_REQUIRED.\n"), "{told}");
     assert_eq!(warnings(&other), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_file_and_a_gateway_say_the_same_of_built_in_plugins() {
+    let mut file = smallest();
+    file["auth"]["issuers"][0]["admin_audience"] = json!(ADMIN_AUDIENCE);
+    file["auth"]["issuers"][0]["scopes"] = json!(["hookgate:invoke", "hookgate:read"]);
+    file["tenants"]["list"][0] = json!({ "id": "acme", "require_steps": ["before_tool_call"] });
+    file["plugins"] = json!([{ "name": "response-sanitizer", "builtin": "response-sanitizer" }]);
+    file["bindings"] = json!([{ "plugin": "response-sanitizer", "tenant": "*", "priority": 1 }]);
+    let folder = Folder::new();
+    folder.write("f.yaml", &file.to_string());
+    let gateway = Setup::file(&file.to_string()).start().await;
+    let operator = Token::for_operators().mint();
+    for (point, steps, warnings) in [("before_tool_call", 0, 1), ("before_response", 1, 0)] {
+        let args = ["explain", "--config", "f.yaml", "--tenant", "acme", "--point", point];
+        let mut offline = folder.run(&[&args[..], &["--output", "json"]].concat()).await.json();
+        let mut online =
+            ask_at(point, &folder, &admin(&gateway), &operator, &["--output", "json"]).await.json();
+        let count = |member: &str| online[member].as_array().unwrap().len();
+        assert_eq!((count("steps"), count("warnings")), (steps, warnings), "{online}");
+        for said in [&mut offline, &mut online] {
+            for member in ["manifests_known", "revision"] {
+                said[member].take();
+            }
+        }
+        assert_eq!(offline, online);
+        let told = folder.run(&args).await.stdout;
+        assert!(!told.contains("unknown without a gateway"), "{told}");
+    }
 }
 
 #[tokio::test]
