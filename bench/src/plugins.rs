@@ -135,7 +135,7 @@ pub(crate) async fn serve(name: &str, address: &str, ready: impl FnOnce(&str)) -
 }
 
 async fn run<P: Plugin>(address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
-    let server = Server::<P>::bind(address).await?;
+    let server = Server::bind(address).await?.with_plugin::<P>();
     ready(&server.address().to_string());
     Ok(server.run(std::future::pending()).await?)
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use hookgate_proto::plugin::v1::{DescribeRequest, DescribeResponse};
+use hookgate_proto::plugin::v1::DescribeResponse;
 use prost::Message as _;
 use tokio::time;
 use tonic::Code;
@@ -71,9 +71,7 @@ pub(super) async fn unknown_fields(session: &mut Session) -> CheckVerdict {
     let connection = session.connection()?;
     let fix = "ignore fields that the contract doesn't have, as code generated from the .proto files does";
     let expected = |what: &str| format!("the usual answer to {what} with unknown fields");
-    let mut message =
-        DescribeRequest { gateway_version: env!("CARGO_PKG_VERSION").into(), protocol_versions: vec![1] }
-            .encode_to_vec();
+    let mut message = session.trial.describe_request().encode_to_vec();
     sample::add_unknown_fields(&mut message);
     let described = connection.call(Rpc::Describe, &message, session.timeout).await;
     let described = described.map_err(|error| Fault::new(expected("Describe"), error.to_string(), fix))?;

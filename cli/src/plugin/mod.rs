@@ -1,4 +1,4 @@
-//! `hookgate plugin`: runs reference plugins as processes, tests plugins, and manages those of a registry (in
+//! `hookgate plugin`: runs reference plugins as a process, tests plugins, and manages those of a registry (in
 //! [`registry::plugin`]).
 
 use clap::Subcommand;
@@ -12,9 +12,9 @@ pub(super) mod test;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    /// Serves a reference plugin until SIGTERM or Ctrl-C.
+    /// Serves reference plugins until SIGTERM or Ctrl-C.
     ///
-    /// It takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
+    /// A plugin takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
     /// gateway's file. If OTEL_EXPORTER_OTLP_ENDPOINT is set, spans and log lines are exported to that collector;
     /// OTEL_EXPORTER_OTLP_PROTOCOL is http/protobuf (the default) or grpc.
     #[command(

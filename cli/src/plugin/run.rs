@@ -1,4 +1,4 @@
-//! `hookgate plugin run`: serves a reference plugin as a process of its own.
+//! `hookgate plugin run`: serves reference plugins as a process of their own.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,12 @@ use hookgate_webhook::Webhook;
 use crate::Exit;
 use hookgate::telemetry;
 
-/// The plugin, and where it is served.
+/// The plugins, and where they are served.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Name of the reference plugin.
-    name: Name,
+    /// Names of the reference plugins. A gateway has an entry for each, with the same endpoint.
+    #[arg(required = true)]
+    names: Vec<Name>,
     /// Address to listen on: `unix:///path` or `http://host:port`.
     ///
     /// A stale socket file is replaced; a new one has mode 0660.
@@ -30,7 +31,7 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Registration")]
 struct RegistrationArgs {
-    /// Registers the plugin with the gateway that has this host endpoint (`server.host_addr` or `server.host_socket`):
+    /// Registers each plugin with the gateway that has this host endpoint (`server.host_addr` or `server.host_socket`):
     /// `unix:///path`, `http://host:port` or `https://host:port`.
     ///
     /// The plugin's entry needs `self_registration: true`. The registration is renewed while the plugin runs, and ends
@@ -46,6 +47,9 @@ struct RegistrationArgs {
     advertise: Option<String>,
 }
 
+/// `service.name` of a process with several plugins. OTEL_SERVICE_NAME overrides it.
+const SEVERAL_PLUGINS: &str = "hookgate-plugins";
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Name {
     /// Which operators and tools a tenant may use; at before_llm_request and before_tool_call.
@@ -60,13 +64,26 @@ enum Name {
 }
 
 pub(super) async fn run(run: Run) -> Exit {
-    let Run { name, listen, registration } = run;
-    let registration = registration.into_registration();
-    match name {
-        Name::TenantAuth => serve::<TenantAuth>(&listen, registration).await,
-        Name::TenantQuota => serve::<TenantQuota>(&listen, registration).await,
-        Name::AuditLog => serve::<AuditLog>(&listen, registration).await,
-        Name::Webhook => serve::<Webhook>(&listen, registration).await,
+    let service = match &*run.names {
+        [name] => name.plugin_name(),
+        _ => SEVERAL_PLUGINS,
+    };
+    let _telemetry = match telemetry::start_plugin_log(service, env!("CARGO_PKG_VERSION")) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return Exit::usage(error.to_string()),
+    };
+    match serve_until_signal(run).await {
+        Ok(()) => Exit::ok(),
+        Err(ServeError::Registration(RegistrationError::Wildcard(endpoint))) => Exit::usage(format!(
+            "can't register the endpoint `{endpoint}`, which is no address that gateways can reach: say where they \
+             reach the plugin with --advertise, for example http://10.1.2.3:7000"
+        )),
+        Err(ServeError::DuplicatePlugin(name)) => Exit::usage(format!("`{name}` is given twice")),
+        Err(error @ (ServeError::Address(_) | ServeError::Registration(_))) => Exit::usage(error.to_string()),
+        Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
+            "{error}; choose a free port, or a socket in a folder that you may write to"
+        )),
+        Err(error) => Exit::failure(error.to_string()),
     }
 }
 
@@ -80,33 +97,31 @@ impl RegistrationArgs {
     }
 }
 
-/// Serves a reference plugin. OpenTelemetry's variables say where its spans and log lines go.
-async fn serve<P: Plugin>(listen: &str, registration: Option<Registration>) -> Exit {
-    let _telemetry = match telemetry::start_plugin_log::<P>() {
-        Ok(telemetry) => telemetry,
-        Err(error) => return Exit::usage(error.to_string()),
-    };
-    match serve_until_signal::<P>(listen, registration).await {
-        Ok(()) => Exit::ok(),
-        Err(ServeError::Registration(RegistrationError::Wildcard(endpoint))) => Exit::usage(format!(
-            "can't register the endpoint `{endpoint}`, which is no address that gateways can reach: say where they \
-             reach the plugin with --advertise, for example http://10.1.2.3:7000"
-        )),
-        Err(error @ (ServeError::Address(_) | ServeError::Registration(_))) => Exit::usage(error.to_string()),
-        Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
-            "{error}; choose a free port, or a socket in a folder that you may write to"
-        )),
-        Err(error) => Exit::failure(error.to_string()),
+impl Name {
+    fn plugin_name(self) -> &'static str {
+        match self {
+            Name::TenantAuth => TenantAuth::NAME,
+            Name::TenantQuota => TenantQuota::NAME,
+            Name::AuditLog => AuditLog::NAME,
+            Name::Webhook => Webhook::NAME,
+        }
+    }
+
+    fn add_to(self, server: Server) -> Server {
+        match self {
+            Name::TenantAuth => server.with_plugin::<TenantAuth>(),
+            Name::TenantQuota => server.with_plugin::<TenantQuota>(),
+            Name::AuditLog => server.with_plugin::<AuditLog>(),
+            Name::Webhook => server.with_plugin::<Webhook>(),
+        }
     }
 }
 
-async fn serve_until_signal<P: Plugin>(
-    listen: &str,
-    registration: Option<Registration>,
-) -> Result<(), ServeError> {
+async fn serve_until_signal(run: Run) -> Result<(), ServeError> {
+    let Run { names, listen, registration } = run;
     let stop = stop_signal()?;
-    let server = Server::<P>::bind(listen).await?;
-    match registration {
+    let server = names.into_iter().fold(Server::bind(&listen).await?, |server, name| name.add_to(server));
+    match registration.into_registration() {
         Some(registration) => server.with_registration(registration).run(stop).await,
         None => server.run(stop).await,
     }

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::Args;
 use serde_json::Value;
 
-use crate::{Exit, document, output::printable};
+use crate::{Exit, document, new::plugin_name, output::printable};
 use hookgate::{
     config::{self, Capability, ClientTls, Span, endpoint_flaw, resolve_references},
     host::TrialHost,
@@ -20,6 +20,9 @@ use hookgate::{
 pub(crate) struct PluginArgs {
     /// Address of the plugin: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
     pub(crate) endpoint: String,
+    /// Name of the plugin, if the endpoint serves several.
+    #[arg(long, value_name = "NAME", value_parser = plugin_name)]
+    name: Option<String>,
     /// The plugin-level config, written like `plugins[].config`; may contain references.
     #[arg(long, value_name = "FILE|JSON")]
     config: Option<String>,
@@ -58,8 +61,9 @@ pub(crate) struct TlsArgs {
 impl PluginArgs {
     /// The plugin's entry, as a configuration would have it, with every capability granted.
     pub(crate) fn entry(&self, tls: &TlsArgs, timeout: Span) -> Result<config::Plugin, String> {
-        // No expected name: the manifest gives it.
-        let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
+        // Without an expected name, the manifest gives it.
+        let name = self.name.as_deref().unwrap_or_default();
+        let written = serde_json::json!({ "name": name, "endpoint": self.endpoint });
         let mut plugin: config::Plugin =
             serde_json::from_value(written).map_err(|error| error.to_string())?;
         plugin.config = document::parse("--config", self.config.as_ref())?;

@@ -41,7 +41,7 @@ impl DrainingClients {
 
     /// Sets the generations whose endpoints and clients are in use.
     pub(crate) fn set_in_use<'a>(&self, generations: impl Iterator<Item = &'a Generation> + Clone) {
-        let endpoints = generations.clone().flat_map(Generation::endpoints).collect();
+        let endpoints = generations.clone().flat_map(Generation::endpoints);
         let in_use = InUse::new(endpoints, generations.flat_map(Generation::clients));
         self.in_use.store(Arc::new(in_use));
     }

@@ -354,10 +354,10 @@ impl Generation {
         self.keys.auth.ready_after(&before.keys.auth)
     }
 
-    /// Endpoints of the enabled plugins, as they are written.
-    pub(crate) fn endpoints(&self) -> BTreeSet<String> {
+    /// The enabled plugins, each with each of its endpoints as it is written.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = (&str, &str)> {
         let enabled = self.config.plugins.iter().filter(|plugin| plugin.enabled);
-        enabled.flat_map(|plugin| plugin.addresses()).map(str::to_owned).collect()
+        enabled.flat_map(|plugin| plugin.addresses().map(|address| (&*plugin.name, address)))
     }
 
     /// The clients that are not in `before`: first those with bindings, by the priority of their first

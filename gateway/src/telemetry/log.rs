@@ -14,10 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hookgate_sdk::{
-    Plugin,
-    telemetry::{BoxedLayer, Telemetry as PluginTelemetry, TelemetryError},
-};
+use hookgate_sdk::telemetry::{BoxedLayer, Telemetry as PluginTelemetry, TelemetryError};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use tracing::{Metadata, Subscriber};
@@ -66,8 +63,11 @@ pub fn start_log(log: &Log) {
 ///
 /// # Errors
 /// If one of OpenTelemetry's environment variables is invalid.
-pub fn start_plugin_log<P: Plugin>() -> Result<PluginTelemetry, TelemetryError> {
-    let (layer, telemetry) = hookgate_sdk::telemetry::layer::<P, Registry>()?;
+pub fn start_plugin_log(
+    service: &'static str,
+    version: &'static str,
+) -> Result<PluginTelemetry, TelemetryError> {
+    let (layer, telemetry) = hookgate_sdk::telemetry::layer(service, version)?;
     start(&Log::default(), layer, None, &Arc::default());
     Ok(telemetry)
 }

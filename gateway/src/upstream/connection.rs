@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{
     HeaderMap, HeaderValue, Method, Uri, Version,
-    header::{CONTENT_TYPE, TE, USER_AGENT},
+    header::{CONTENT_TYPE, HeaderName, TE, USER_AGENT},
     uri::{Authority, PathAndQuery, Scheme},
 };
 use http_body_util::Full;
@@ -34,6 +34,9 @@ use crate::{
 /// A CANCELLED or DEADLINE_EXCEEDED this close to our deadline counts as that deadline, enforced by the
 /// plugin's server: both timers expire at the same moment and either may win.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
+
+/// The metadata of every request: the plugin that it is for.
+const PLUGIN: HeaderName = HeaderName::from_static("hookgate-plugin");
 
 /// A method of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub(super) struct Connection {
     scheme: Scheme,
     authority: Authority,
     closed: CancellationToken,
+    /// The plugin that requests are for. `None` for a plugin of unknown name.
+    plugin: Option<HeaderValue>,
     /// The worker that serves the connection; `None` if no worker does.
     worker: Option<WorkerId>,
     /// Whether the connection can't be intercepted: TLS, a Unix socket, loopback, or in process.
@@ -93,7 +98,7 @@ impl Connection {
         let client = Http2Client::connect(stream).await?;
         let closed = client.closed().clone();
         let (sender, worker) = (RequestSender::Http2(client), WorkerId::current());
-        Ok(Connection { sender, scheme, authority, closed, worker, private })
+        Ok(Connection { sender, scheme, authority, closed, plugin: None, worker, private })
     }
 
     /// A connection to `service` in this process.
@@ -103,9 +108,15 @@ impl Connection {
             scheme: Scheme::HTTP,
             authority: Authority::from_static("in-process"),
             closed: CancellationToken::new(),
+            plugin: None,
             worker: None,
             private: true,
         }
+    }
+
+    /// Names `plugin` in every request, because an endpoint may serve several. An empty name names none.
+    pub(super) fn naming(self, plugin: &str) -> Self {
+        Connection { plugin: HeaderValue::from_str(plugin).ok().filter(|name| !name.is_empty()), ..self }
     }
 
     /// Whether it takes no more calls. Those that it took may still be answered.
@@ -168,12 +179,13 @@ impl Connection {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path make a URI");
         let all = request.headers_mut();
-        all.reserve(4 + headers.len());
+        all.reserve(5 + headers.len());
         all.insert(TE, HeaderValue::from_static("trailers"));
         all.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         all.insert(USER_AGENT, HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION"))));
         let left = deadline.saturating_duration_since(Instant::now());
         all.insert(GRPC_TIMEOUT, timeout::value(left));
+        all.extend(self.plugin.iter().map(|plugin| (PLUGIN, plugin.clone())));
         all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         request
     }

@@ -226,9 +226,10 @@ impl Endpoint {
     }
 
     async fn reach(&self) -> Result<Connection, DialError> {
-        let (address, limit) = (self.address(), self.registration.plugin.limits.connect.0);
+        let plugin = &self.registration.plugin;
+        let (address, limit) = (self.address(), plugin.limits.connect.0);
         match tokio::time::timeout(limit, self.transport.connect()).await {
-            Ok(Ok(connection)) => Ok(connection),
+            Ok(Ok(connection)) => Ok(connection.naming(&plugin.name)),
             Ok(Err(error)) => {
                 Err(DialError::new(error.cause, format!("cannot connect to {address}: {error}")))
             }
@@ -245,7 +246,7 @@ impl Endpoint {
         beside: Option<&ReadyConnection>,
     ) -> Result<Arc<ReadyConnection>, DescribeError> {
         let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
-        let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
+        let described = manifest_validation::describe(connection, plugin, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
         let accepted = manifest_validation::judge(plugin, described, before.as_deref(), shared)?;
         // One process keeps one configuration, even if a secret has changed since.

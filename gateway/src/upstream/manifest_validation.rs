@@ -81,20 +81,26 @@ fn bad_manifest(advice: impl Into<String>) -> RefusalDetail {
     RefusalDetail::new(Refusal::BadManifest, advice)
 }
 
-/// Describes the plugin behind `connection`. `before` is the configuration that the last connection
+/// The request that asks the plugin `registered` to describe itself.
+pub(super) fn describe_request(registered: &config::Plugin) -> DescribeRequest {
+    DescribeRequest {
+        gateway_version: env!("CARGO_PKG_VERSION").into(),
+        protocol_versions: PROTOCOL_VERSIONS.into(),
+        plugin: registered.name.clone(),
+    }
+}
+
+/// Describes the plugin `registered` behind `connection`. `before` is the configuration that the last connection
 /// delivered; its secrets are redacted from errors.
 pub(super) async fn describe(
     connection: &Connection,
+    registered: &config::Plugin,
     before: Option<&PreparedConfig>,
 ) -> Result<DescribeResponse, DescribeError> {
-    let request = DescribeRequest {
-        gateway_version: env!("CARGO_PKG_VERSION").into(),
-        protocol_versions: PROTOCOL_VERSIONS.into(),
-    };
-    let frame = framing::frame(&request);
+    let frame = framing::frame(&describe_request(registered));
     let deadline = Instant::now() + DESCRIBE_TIMEOUT;
     let reply = control_call::call(connection, Rpc::Describe, frame, deadline, MAX_MANIFEST_BYTES).await;
-    let described = DescribeResponse::decode(reply.map_err(|error| undescribed(&error, before))?).map_err(|error| {
+    let described = DescribeResponse::decode(reply.map_err(|error| undescribed(&error, registered, before))?).map_err(|error| {
         bad_manifest(format!(
             "the answer to Describe can't be decoded ({error}): generate the plugin's code from our .proto"
         ))
@@ -103,7 +109,11 @@ pub(super) async fn describe(
 }
 
 /// Classifies a failed Describe.
-fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> DescribeError {
+fn undescribed(
+    error: &ExchangeError,
+    registered: &config::Plugin,
+    before: Option<&PreparedConfig>,
+) -> DescribeError {
     let shown =
         |text: &str| before.map_or_else(|| codec::display_text(text), |before| before.display_text(text));
     match error {
@@ -111,6 +121,17 @@ fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> Descri
             "there is no hookgate.plugin.v1.PluginService/Describe: implement it, or correct `endpoint`",
         )
         .into(),
+        ExchangeError::Status(status) if status.code() == tonic::Code::NotFound => {
+            let said = shown(status.message());
+            RefusalDetail::new(Refusal::NameMismatch, match &*registered.name {
+                "" => format!("the endpoint serves several plugins ({said}): name the one that is meant with --name"),
+                name => format!(
+                    "Describe of `{name}` was answered with NOT_FOUND ({said}): register the plugin under its own name, \
+                     or correct `endpoint`"
+                ),
+            })
+            .into()
+        }
         ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail) => bad_manifest(format!(
             "the answer to Describe is unusable ({}): serve gRPC over HTTP/2, or correct `endpoint`",
             shown(detail)

@@ -370,12 +370,12 @@ impl Pool {
     /// Releases all endpoints at the same time. Those still `in_use` are told that this configuration is not.
     pub(super) async fn shut_down(&self, limit: Duration, in_use: &InUse) {
         self.closing.cancel();
-        let members = self.members.load_full();
+        let (members, plugin) = (self.members.load_full(), &self.registration.plugin.name);
         let all = members.iter().map(|PoolMember { endpoint, origin }| {
             let goes_on = match origin {
-                MemberOrigin::Configured => in_use.has(endpoint.address()),
-                MemberOrigin::Name(source, _) => in_use.has(&self.sources[*source].names.address),
-                MemberOrigin::Registered => in_use.has_registered(&self.registration.plugin.name),
+                MemberOrigin::Configured => in_use.has(plugin, endpoint.address()),
+                MemberOrigin::Name(source, _) => in_use.has(plugin, &self.sources[*source].names.address),
+                MemberOrigin::Registered => in_use.has_registered(plugin),
             };
             async move {
                 if goes_on { endpoint.release(limit, in_use).await } else { endpoint.shut_down(limit).await }

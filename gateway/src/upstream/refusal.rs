@@ -3,7 +3,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The manifest's name is not the registered one.
+    /// The manifest's name is not the registered one, or the endpoint serves no plugin of that name.
     NameMismatch,
     /// The version is outside the registered range.
     VersionMismatch,

@@ -2,7 +2,7 @@
 //! configuration; or silently.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -21,17 +21,21 @@ use crate::{
 /// The endpoints and clients that this gateway keeps using.
 #[derive(Clone, Default)]
 pub struct InUse {
-    /// Endpoints as the configuration spells them.
-    endpoints: BTreeSet<String>,
+    /// Endpoints as the configuration spells them, by plugin.
+    endpoints: BTreeMap<String, BTreeSet<String>>,
     clients: Vec<Weak<PluginClient>>,
 }
 
 impl InUse {
     pub fn new<'a>(
-        endpoints: BTreeSet<String>,
+        endpoints: impl Iterator<Item = (&'a str, &'a str)>,
         clients: impl Iterator<Item = &'a Arc<PluginClient>>,
     ) -> Self {
-        InUse { endpoints, clients: clients.map(Arc::downgrade).collect() }
+        let mut by_plugin: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (plugin, endpoint) in endpoints {
+            by_plugin.entry(plugin.to_owned()).or_default().insert(endpoint.to_owned());
+        }
+        InUse { endpoints: by_plugin, clients: clients.map(Arc::downgrade).collect() }
     }
 
     /// Adds `leaving`, clients that get no more calls but still have some.
@@ -42,8 +46,9 @@ impl InUse {
         all
     }
 
-    pub(super) fn has(&self, endpoint: &str) -> bool {
-        self.endpoints.contains(endpoint)
+    /// Whether `plugin` goes on at `endpoint`, which may serve other plugins too.
+    pub(super) fn has(&self, plugin: &str, endpoint: &str) -> bool {
+        self.endpoints.get(plugin).is_some_and(|endpoints| endpoints.contains(endpoint))
     }
 
     /// Whether another client uses the endpoints that this plugin's processes register.

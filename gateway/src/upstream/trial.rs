@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes};
-use hookgate_proto::plugin::v1::{Call, CallContext, DescribeResponse, InitializeRequest};
+use hookgate_proto::plugin::v1::{Call, CallContext, DescribeRequest, DescribeResponse, InitializeRequest};
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
@@ -79,10 +79,18 @@ impl PluginTrial {
     pub async fn connect(&self) -> Result<TrialConnection, String> {
         let limit = self.plugin.limits.connect.0;
         match tokio::time::timeout(limit, self.transport.connect()).await {
-            Ok(Ok(connection)) => Ok(TrialConnection { connection, max_reply: self.shared.max_reply() }),
+            Ok(Ok(connection)) => {
+                let connection = connection.naming(&self.plugin.name);
+                Ok(TrialConnection { connection, max_reply: self.shared.max_reply() })
+            }
             Ok(Err(error)) => Err(format!("{}: {error}", error.cause.as_str())),
             Err(_) => Err(format!("no connection within {limit:?}")),
         }
+    }
+
+    /// The Describe that the gateway sends.
+    pub fn describe_request(&self) -> DescribeRequest {
+        manifest_validation::describe_request(&self.plugin)
     }
 
     /// The plugin's answer to Describe, not yet checked.
@@ -90,7 +98,8 @@ impl PluginTrial {
     /// # Errors
     /// One sentence that says why there is none.
     pub async fn describe(&self, connection: &TrialConnection) -> Result<DescribeResponse, String> {
-        manifest_validation::describe(&connection.connection, None).await.map_err(sentence)
+        let described = manifest_validation::describe(&connection.connection, &self.plugin, None).await;
+        described.map_err(sentence)
     }
 
     /// Checks a manifest as the gateway does.

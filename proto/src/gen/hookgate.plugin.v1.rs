@@ -21,6 +21,10 @@ pub struct DescribeRequest {
     /// Majors of this protocol that the gateway speaks; `\[1\]` today.
     #[prost(uint32, repeated, tag = "2")]
     pub protocol_versions: ::prost::alloc::vec::Vec<u32>,
+    /// Name of the plugin that is meant, as in the metadata `hookgate-plugin`. Empty in a test of a plugin whose name is not
+    /// known: a server with one plugin describes that, one with several answers NOT_FOUND.
+    #[prost(string, tag = "3")]
+    pub plugin: ::prost::alloc::string::String,
 }
 /// A plugin's manifest. Refused with a stable reason if it does not match the registration.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -456,6 +460,10 @@ pub mod plugin_service_client {
     ///
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
+    ///
+    /// An endpoint may serve several plugins. Every call names the one that is meant in the metadata `hookgate-plugin`.
+    /// Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers NOT_FOUND if the
+    /// named one isn't among them. A server of one plugin may ignore the name.
     #[derive(Debug, Clone)]
     pub struct PluginServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -837,6 +845,10 @@ pub mod plugin_service_server {
     ///
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
+    ///
+    /// An endpoint may serve several plugins. Every call names the one that is meant in the metadata `hookgate-plugin`.
+    /// Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers NOT_FOUND if the
+    /// named one isn't among them. A server of one plugin may ignore the name.
     #[derive(Debug)]
     pub struct PluginServiceServer<T> {
         inner: Arc<T>,

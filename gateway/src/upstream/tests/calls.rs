@@ -35,6 +35,7 @@ async fn call_travels_over_either_socket_with_depth_digest_and_payload() {
         assert_eq!(reply.expect("the contract's message"), go_on());
         let seen = script.seen.lock().expect("unpoisoned").remove(0);
         assert_eq!(seen.metadata.get("hookgate-depth").expect("sent"), "1");
+        assert_eq!(seen.metadata.get("hookgate-plugin").expect("sent"), "guard");
         assert_eq!(seen.payload.expect("sent").tool_name, "fs.read");
         let initialized = script.initialized.lock().expect("unpoisoned");
         assert_eq!(seen.call.config_digest, initialized[0].config_digest);

@@ -1,10 +1,12 @@
-//! Runs a plugin as a process: listens, serves the plugin, `grpc.health.v1` and reflection, registers itself with a
-//! gateway if it is asked to, and stops gracefully. [`crate::host`] answers the calls.
+//! Runs plugins as a process: listens, serves them, `grpc.health.v1` and reflection, registers them with a gateway if it
+//! is asked to, and stops gracefully. [`crate::host`] answers the calls.
 
+mod plugin_router;
 mod registration;
 
 use std::{io, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -13,15 +15,19 @@ use tonic::transport::server::Router;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 pub use self::registration::{Registration, RegistrationError};
+use self::{
+    plugin_router::{PluginRouter, ServedPlugin},
+    registration::RunningRegistrar,
+};
 use crate::{
-    Address, AddressError, Plugin, PluginHost, host,
+    Address, AddressError, Plugin, PluginHost,
     listen::{Listener, connections, listen},
 };
 
 /// How long calls in flight may take to finish after a stop; less than the 30 s that Kubernetes allows.
 const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Why a plugin could not be served.
+/// Why plugins could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address is malformed.
@@ -35,6 +41,12 @@ pub enum ServeError {
         /// The cause.
         source: io::Error,
     },
+    /// No plugin was given.
+    #[error("there is no plugin to serve: add one with `Server::with_plugin`")]
+    NoPlugin,
+    /// Two of the plugins have the same name.
+    #[error("two of the plugins are named `{0}`: each needs a name of its own")]
+    DuplicatePlugin(&'static str),
     /// The process can't register itself.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
@@ -53,7 +65,7 @@ pub enum ServeError {
 /// If the address is malformed or taken.
 pub async fn serve<P: Plugin>(address: &str) -> Result<(), ServeError> {
     let stop = stop_signal()?;
-    Server::<P>::bind(address).await?.run(stop).await
+    Server::bind(address).await?.with_plugin::<P>().run(stop).await
 }
 
 /// Resolves on SIGTERM or Ctrl-C. Signals are caught from this call on.
@@ -71,16 +83,16 @@ pub fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, ServeE
     })
 }
 
-/// A plugin that listens; [`Server::run`] serves it.
-pub struct Server<P: Plugin> {
+/// A listener, and the plugins that [`Server::run`] serves there.
+pub struct Server {
     listener: Listener,
     address: Address,
-    host: Arc<PluginHost<P>>,
+    plugins: Vec<Arc<dyn ServedPlugin>>,
     drain: Duration,
     registration: Option<Registration>,
 }
 
-impl<P: Plugin> Server<P> {
+impl Server {
     /// Listens at `unix:///path` or `http://host:port`. A stale socket file is replaced, one in use is not.
     /// The new file has the mode 0660.
     ///
@@ -93,7 +105,7 @@ impl<P: Plugin> Server<P> {
         Ok(Server {
             listener,
             address,
-            host: Arc::new(PluginHost::new()),
+            plugins: Vec::new(),
             drain: DEFAULT_DRAIN_TIMEOUT,
             registration: None,
         })
@@ -104,6 +116,14 @@ impl<P: Plugin> Server<P> {
         &self.address
     }
 
+    /// Adds a plugin. Several plugins at one address are separate plugins to a gateway, each with its own entry,
+    /// configuration and storage.
+    #[must_use]
+    pub fn with_plugin<P: Plugin>(mut self) -> Self {
+        self.plugins.push(Arc::new(PluginHost::<P>::new()));
+        self
+    }
+
     /// How long calls in flight may take to finish after a stop. The default is 25 s.
     #[must_use]
     pub fn with_drain(mut self, drain: Duration) -> Self {
@@ -111,7 +131,7 @@ impl<P: Plugin> Server<P> {
         self
     }
 
-    /// Registers the process with a gateway while it is served.
+    /// Registers each plugin with a gateway while it is served.
     #[must_use]
     pub fn with_registration(mut self, registration: Registration) -> Self {
         self.registration = Some(registration);
@@ -122,22 +142,27 @@ impl<P: Plugin> Server<P> {
     /// shuts the instances down.
     ///
     /// # Errors
-    /// When the registration can't work, or the connection handling fails.
+    /// When there is no plugin or two have the same name, when the registration can't work, or the connection handling
+    /// fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let Server { listener, address, host, drain, registration } = self;
-        let registrar = registration.map(|registration| registration.start(P::NAME, &address)).transpose()?;
+        let Server { listener, address, plugins, drain, registration } = self;
+        check_names(&plugins)?;
+        let register = |registration: Registration| -> Result<Vec<_>, _> {
+            plugins.iter().map(|plugin| registration.clone().start(plugin.name(), &address)).collect()
+        };
+        let registrars = registration.map(register).transpose()?.unwrap_or_default();
         let (health, health_service) = tonic_health::server::health_reporter();
         let router = tonic::transport::Server::builder()
             .add_service(health_service)
             .add_service(reflection())
-            .add_service(host::server(Arc::clone(&host)));
-        tracing::info!(plugin = P::NAME, version = P::VERSION, %address, "plugin listens");
+            .add_service(PluginRouter::new(&plugins));
+        for plugin in &plugins {
+            tracing::info!(plugin = plugin.name(), version = plugin.version(), %address, "plugin listens");
+        }
         let (stopping, stopped) = oneshot::channel();
         let stop = async {
             stop.await;
-            if let Some(registrar) = registrar {
-                registrar.stop().await;
-            }
+            join_all(registrars.into_iter().map(RunningRegistrar::stop)).await;
             health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
             // Before the drain, so that a successor can listen immediately.
             if let Address::Unix(path) = &address {
@@ -155,13 +180,27 @@ impl<P: Plugin> Server<P> {
         let served = tokio::select! {
             served = run_listener(router, listener, stop) => served,
             () = overdue => {
-                tracing::warn!(plugin = P::NAME, "calls are still in flight; stopping without them");
+                tracing::warn!(%address, "calls are still in flight; stopping without them");
                 Ok(())
             }
         };
-        host.shutdown().await;
-        tracing::info!(plugin = P::NAME, "plugin stopped");
+        join_all(plugins.iter().map(|plugin| plugin.shutdown())).await;
+        for plugin in &plugins {
+            tracing::info!(plugin = plugin.name(), "plugin stopped");
+        }
         Ok(served?)
+    }
+}
+
+fn check_names(plugins: &[Arc<dyn ServedPlugin>]) -> Result<(), ServeError> {
+    let mut names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
+    if names.is_empty() {
+        return Err(ServeError::NoPlugin);
+    }
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(ServeError::DuplicatePlugin(pair[0])),
+        None => Ok(()),
     }
 }
 

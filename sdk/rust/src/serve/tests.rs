@@ -5,7 +5,7 @@ use std::{
 
 use hookgate_proto::plugin::v1::{
     BeforeToolCallResponse, DescribeRequest, InitializeRequest, ShutdownRequest,
-    plugin_service_client::PluginServiceClient,
+    before_tool_call_response::Verdict, plugin_service_client::PluginServiceClient,
 };
 use serde::Deserialize;
 use tokio::{
@@ -17,8 +17,8 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::*;
 use crate::{
-    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Notice, Offer,
-    Point, Reply,
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, Host, InitError, NoConfig, Notice,
+    Offer, Point, Reply,
     tool_rule::{self, ToolRule},
 };
 
@@ -63,7 +63,10 @@ struct Running {
 
 impl Running {
     async fn start<P: Plugin>(address: &str) -> Running {
-        let server = Server::<P>::bind(address).await.unwrap();
+        Self::serve(Server::bind(address).await.unwrap().with_plugin::<P>())
+    }
+
+    fn serve(server: Server) -> Running {
         let address = server.address().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(server.run(async {
@@ -210,7 +213,7 @@ async fn reflection_lists_the_contract_and_health() {
 #[tokio::test]
 async fn the_socket_is_for_owner_and_group() {
     let (_folder, address) = socket();
-    let _server = Server::<Labelled>::bind(&address).await.unwrap();
+    let _server = Server::bind(&address).await.unwrap().with_plugin::<Labelled>();
     assert_eq!(std::fs::metadata(path(&address)).unwrap().permissions().mode() & 0o777, 0o660);
 }
 
@@ -226,7 +229,7 @@ async fn a_socket_at_which_nobody_listens_is_replaced() {
 async fn a_socket_at_which_somebody_listens_is_left_alone() {
     let (_folder, address) = socket();
     let plugin = Running::start::<Labelled>(&address).await;
-    let refused = Server::<Labelled>::bind(&address).await.err().unwrap();
+    let refused = Server::bind(&address).await.err().unwrap();
     assert!(refused.to_string().contains("another process listens there"), "{refused}");
     plugin.client().await.describe(DescribeRequest::default()).await.unwrap();
     plugin.stop().await;
@@ -236,7 +239,7 @@ async fn a_socket_at_which_somebody_listens_is_left_alone() {
 async fn a_file_that_is_no_socket_is_left_alone() {
     let (_folder, address) = socket();
     std::fs::write(path(&address), "precious").unwrap();
-    let refused = Server::<Labelled>::bind(&address).await.err().unwrap();
+    let refused = Server::bind(&address).await.err().unwrap();
     assert!(refused.to_string().contains("not a socket"), "{refused}");
     assert_eq!(std::fs::read_to_string(path(&address)).unwrap(), "precious");
 }
@@ -289,6 +292,94 @@ async fn a_stop_finishes_the_call_in_flight_and_takes_no_more() {
     assert!(FLUSHED.load(SeqCst), "the instance was not asked to flush");
 }
 
+/// Passes all tools.
+#[derive(Default)]
+struct Pass;
+
+impl ToolRule for Pass {
+    const NAME: &'static str = "pass";
+
+    async fn answer(&self, _: &str) -> Answer<BeforeToolCallPatch> {
+        Ok(Reply::proceed())
+    }
+}
+
+/// Refuses all tools.
+#[derive(Default)]
+struct Refuse;
+
+impl ToolRule for Refuse {
+    const NAME: &'static str = "refuse";
+
+    async fn answer(&self, _: &str) -> Answer<BeforeToolCallPatch> {
+        Ok(Cancel::new("NO", "No.").into())
+    }
+}
+
+fn for_plugin<M>(plugin: &str, message: M) -> tonic::Request<M> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("hookgate-plugin", plugin.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn plugins_of_one_process_get_the_calls_that_name_them() {
+    let server = Server::bind("http://127.0.0.1:0").await.unwrap();
+    let process = Running::serve(server.with_plugin::<Pass>().with_plugin::<Refuse>());
+    let mut client = process.client().await;
+    for plugin in ["pass", "refuse"] {
+        let described = client.describe(for_plugin(plugin, DescribeRequest::default())).await.unwrap();
+        assert_eq!(described.into_inner().name, plugin);
+        let early = client.before_tool_call(for_plugin(plugin, tool_rule::request("d", "t"))).await;
+        assert_eq!(
+            early.unwrap_err().code(),
+            Code::FailedPrecondition,
+            "the other one's instance is not its own"
+        );
+        let request = InitializeRequest {
+            config_digest: "d".to_owned(),
+            gateway_instance_id: "gateway".to_owned(),
+            ..Default::default()
+        };
+        client.initialize(for_plugin(plugin, request)).await.unwrap();
+    }
+    let shutdown = ShutdownRequest { gateway_instance_id: "gateway".to_owned() };
+    client.shutdown(for_plugin("pass", shutdown)).await.unwrap();
+    let call = || tool_rule::request("d", "t");
+    let gone = client.before_tool_call(for_plugin("pass", call())).await.unwrap_err();
+    assert_eq!(gone.code(), Code::FailedPrecondition);
+    let refused = client.before_tool_call(for_plugin("refuse", call())).await.unwrap().into_inner();
+    assert!(matches!(refused.verdict, Some(Verdict::Cancel(_))), "{refused:?}");
+
+    let unknown = client.describe(for_plugin("other", DescribeRequest::default())).await.unwrap_err();
+    assert_eq!(
+        (unknown.code(), unknown.message()),
+        (Code::NotFound, "no plugin `other` is served here, only `pass`, `refuse`")
+    );
+    let unnamed = client.before_tool_call(call()).await.unwrap_err();
+    assert_eq!(unnamed.code(), Code::NotFound);
+    assert!(unnamed.message().contains("`hookgate-plugin` must name one"), "{unnamed}");
+    process.stop().await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_alone_answers_whatever_name_a_call_has() {
+    let process = Running::start::<Pass>("http://127.0.0.1:0").await;
+    let request = for_plugin("other", DescribeRequest::default());
+    assert_eq!(process.client().await.describe(request).await.unwrap().into_inner().name, "pass");
+    process.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_needs_a_plugin_and_each_plugin_a_name_of_its_own() {
+    let bind = async || Server::bind("http://127.0.0.1:0").await.unwrap();
+    let without = bind().await.run(std::future::pending()).await;
+    assert!(matches!(without, Err(ServeError::NoPlugin)), "{without:?}");
+    let twice = bind().await.with_plugin::<Pass>().with_plugin::<Refuse>().with_plugin::<Pass>();
+    let twice = twice.run(std::future::pending()).await;
+    assert!(matches!(twice, Err(ServeError::DuplicatePlugin("pass"))), "{twice:?}");
+}
+
 /// Never answers.
 #[derive(Default)]
 struct Stuck;
@@ -306,7 +397,7 @@ impl ToolRule for Stuck {
 
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever() {
-    let server = Server::<Stuck>::bind("http://127.0.0.1:0").await.unwrap();
+    let server = Server::bind("http://127.0.0.1:0").await.unwrap().with_plugin::<Stuck>();
     let address = server.address().to_string();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.with_drain(Duration::from_millis(50)).run(async {

@@ -15,7 +15,6 @@ use super::{
     resource::resource,
     variables::{self, Signal, Transport},
 };
-use crate::Plugin;
 
 /// How long the end of the plugin waits for the last export. Kubernetes kills a container after 30 s, most
 /// of which belong to the calls in flight.
@@ -32,7 +31,10 @@ pub(super) struct Exports {
 impl Exports {
     /// Starts what the environment configures; `None` if it names no endpoint. Connects only when there is
     /// something to send.
-    pub(super) fn start<P: Plugin>() -> Result<Option<Self>, TelemetryError> {
+    pub(super) fn start(
+        service: &'static str,
+        version: &'static str,
+    ) -> Result<Option<Self>, TelemetryError> {
         let traces = variables::transport(Signal::Traces, variables::read)?;
         let logs = variables::transport(Signal::Logs, variables::read)?;
         if traces.is_none() && logs.is_none() {
@@ -40,7 +42,7 @@ impl Exports {
         }
         let runtime = OwnRuntime::start()?;
         let entered = runtime.enter();
-        let resource = resource::<P>();
+        let resource = resource(service, version);
         let tracer = traces.map(spans_exporter).transpose()?.map(|exporter| {
             SdkTracerProvider::builder().with_resource(resource.clone()).with_batch_exporter(exporter).build()
         });

@@ -93,7 +93,7 @@ use tonic::metadata::{AsciiMetadataKey, MetadataMap};
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::{
-    Layer, Registry, layer::SubscriberExt as _, registry::LookupSpan, util::SubscriberInitExt as _,
+    Layer, layer::SubscriberExt as _, registry::LookupSpan, util::SubscriberInitExt as _,
 };
 
 use self::exporters::Exports;
@@ -145,23 +145,25 @@ impl Telemetry {
 /// # Errors
 /// When a variable can't be used, or `tracing` has a global subscriber.
 pub fn init<P: Plugin>() -> Result<Telemetry, TelemetryError> {
-    let (layer, telemetry) = layer::<P, Registry>()?;
+    let (layer, telemetry) = layer(P::NAME, P::VERSION)?;
     let subscriber = tracing_subscriber::registry().with(layer).with(stderr::layer());
     subscriber.try_init().map_err(|_| TelemetryError::HasSubscriber)?;
     Ok(telemetry)
 }
 
-/// The part of [`init`] that exports, for a program with its own subscriber: `registry().with(layer)`. `None` if the
-/// environment names no endpoint.
+/// The part of [`init`] that exports, for a program with its own subscriber: `registry().with(layer)`. `service` and
+/// `version` are the defaults of `service.name` and `service.version`. `None` if the environment names no endpoint.
 ///
 /// # Errors
 /// When a variable can't be used.
-pub fn layer<P, S>() -> Result<(Option<BoxedLayer<S>>, Telemetry), TelemetryError>
+pub fn layer<S>(
+    service: &'static str,
+    version: &'static str,
+) -> Result<(Option<BoxedLayer<S>>, Telemetry), TelemetryError>
 where
-    P: Plugin,
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
 {
-    let Some(exports) = Exports::start::<P>()? else { return Ok((None, Telemetry(None))) };
+    let Some(exports) = Exports::start(service, version)? else { return Ok((None, Telemetry(None))) };
     let layer = layer_of(exports.tracer.as_ref(), exports.logger.as_ref());
     Ok((Some(layer), Telemetry(Some(exports))))
 }

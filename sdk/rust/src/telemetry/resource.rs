@@ -7,11 +7,10 @@ use opentelemetry_sdk::{
 };
 
 use super::variables;
-use crate::Plugin;
 
-/// The plugin's name and version, unless the environment overrides them.
-pub(super) fn resource<P: Plugin>() -> Resource {
-    let own = [KeyValue::new("service.name", P::NAME), KeyValue::new("service.version", P::VERSION)];
+/// The process's name and version, unless the environment overrides them.
+pub(super) fn resource(service: &'static str, version: &'static str) -> Resource {
+    let own = [KeyValue::new("service.name", service), KeyValue::new("service.version", version)];
     let resource = Resource::builder_empty()
         .with_attributes(own)
         .with_detector(Box::new(TelemetryResourceDetector))

@@ -49,7 +49,7 @@ impl Plugin for CountingPlugin {
 async fn counting() -> (TempDir, String) {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let endpoint = format!("unix://{}", directory.path().join("s").display());
-    let server = Server::<CountingPlugin>::bind(&endpoint).await.expect("the socket is new");
+    let server = Server::bind(&endpoint).await.expect("the socket is new").with_plugin::<CountingPlugin>();
     tokio::spawn(server.run(std::future::pending()));
     (directory, endpoint)
 }

@@ -56,7 +56,10 @@ impl Plugin for Caller {
 
 #[tokio::test]
 async fn a_plugin_that_calls_the_gateway_back_is_refused_as_a_loop() {
-    let server = hookgate_sdk::Server::<Caller>::bind("http://127.0.0.1:0").await.expect("a port is free");
+    let server = hookgate_sdk::Server::bind("http://127.0.0.1:0")
+        .await
+        .expect("a port is free")
+        .with_plugin::<Caller>();
     let endpoint = server.address().to_string();
     let serving = tokio::spawn(server.run(std::future::pending()));
     let gateway = Gateway::with()

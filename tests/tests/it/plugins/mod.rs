@@ -11,6 +11,7 @@ mod reference_page;
 mod refused_config;
 mod run;
 mod secrets;
+mod shared_endpoint;
 mod stored;
 mod tool_policy;
 mod webhook;

@@ -59,7 +59,7 @@ struct Process {
 
 impl Process {
     async fn start(address: &str) -> Self {
-        let server = Server::<Worker>::bind(address).await.unwrap();
+        let server = Server::bind(address).await.unwrap().with_plugin::<Worker>();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(server.run(async {
             let _ = stopped.await;

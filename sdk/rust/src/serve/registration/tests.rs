@@ -221,7 +221,7 @@ struct PluginProcess {
 
 impl PluginProcess {
     async fn start(registration: Registration) -> PluginProcess {
-        let server = Server::<Guard>::bind("http://127.0.0.1:0").await.unwrap();
+        let server = Server::bind("http://127.0.0.1:0").await.unwrap().with_plugin::<Guard>();
         let address = server.address().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(server.with_registration(registration).run(async {
@@ -382,8 +382,9 @@ async fn an_address_that_no_gateway_can_reach_is_not_registered() {
     ] {
         let registration = Registration::new("http://127.0.0.1:1", "/no/such/token");
         let registration = at.map_or(registration.clone(), |at| registration.at(at));
-        let Ok(server) = Server::<Guard>::bind(listen).await else { continue }; // without IPv6
-        let error = server.with_registration(registration).run(std::future::pending()).await.unwrap_err();
+        let Ok(server) = Server::bind(listen).await else { continue }; // without IPv6
+        let server = server.with_plugin::<Guard>().with_registration(registration);
+        let error = server.run(std::future::pending()).await.unwrap_err();
         let wildcard = matches!(error, ServeError::Registration(RegistrationError::Wildcard(_)));
         assert!(wildcard && error.to_string().contains("`Registration::at`"), "{error}");
     }
@@ -403,7 +404,7 @@ async fn a_gateway_or_an_endpoint_that_cannot_be_used_is_named_with_the_remedy()
         ("http://hookgate:9092", "http://10.1.2.3:0", "endpoint `http://10.1.2.3:0`: write"),
         ("http://hookgate:9092", too_long.as_str(), "at most 400 bytes"),
     ] {
-        let server = Server::<Guard>::bind("http://127.0.0.1:0").await.unwrap();
+        let server = Server::bind("http://127.0.0.1:0").await.unwrap().with_plugin::<Guard>();
         let registration = Registration::new(gateway, "/no/such/token").at(endpoint);
         let error = server.with_registration(registration).run(std::future::pending()).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
