@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use futures::future::join_all;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -18,14 +19,16 @@ use crate::{
     config::unread,
     output::{self, Output, note, printable},
     payload,
+    plugin::target::shared_resources,
 };
 use hookgate::{
-    app::App,
     auth::is_tenant_id,
-    config::{self, Span},
+    builtin,
+    config::{self, Config, Span},
     core::{manifest::Manifest, point::Point},
     invoke::explain::{ExplainCall, ExplainQuery, Explanation, explain},
     routing::RouteTable,
+    upstream::PluginTrial,
 };
 
 mod table;
@@ -116,7 +119,7 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
 async fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
     let wrong = |problems: config::Problems| Exit::problems(&problems);
     let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
-    let manifests = builtin_manifests(&loaded).await.map_err(wrong)?;
+    let manifests = builtin_manifests(&loaded.config).await;
     let table = RouteTable::build(&loaded.config, &manifests, 1)
         .map_err(|problems| wrong(loaded.render(&problems)))?;
     if let Some(unread) = unread(&loaded.config) {
@@ -126,17 +129,18 @@ async fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanatio
 }
 
 /// What the built-in plugins offer, by index in the configuration's plugins.
-async fn builtin_manifests(
-    loaded: &config::LoadedConfig,
-) -> Result<Vec<Option<Arc<Manifest>>>, config::Problems> {
-    if loaded.config.plugins.iter().all(|plugin| plugin.builtin.is_none()) {
-        return Ok(Vec::new());
-    }
-    let report = Box::pin(App::dry_run(loaded.clone())?.ask_builtins()).await;
-    if !report.problems.is_empty() {
-        return Err(loaded.render(&report.problems));
-    }
-    Ok(report.plugins.into_iter().map(|plugin| plugin.manifest).collect())
+async fn builtin_manifests(config: &Config) -> Vec<Option<Arc<Manifest>>> {
+    let shared = shared_resources("hookgate-explain", config.limits.clone(), None);
+    join_all(config.plugins.iter().map(|plugin| async {
+        let service = builtin::service(plugin.builtin.as_ref()?, None)?;
+        let trial = PluginTrial::of_builtin((**plugin).clone(), service, shared.clone()).ok()?;
+        let connection = trial.connect().await.ok()?;
+        let mut described = trial.describe(&connection).await.ok()?;
+        // Whether a gateway can grant them changes nothing about what the plugin offers.
+        described.capabilities.clear();
+        trial.accept(described).ok().map(Arc::new)
+    }))
+    .await
 }
 
 async fn explain_gateway(

@@ -56,8 +56,7 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     rows.extend(said.plan_digest.iter().map(|digest| ["plan".to_owned(), digest.clone()]));
     rows.extend(said.tenant.hint.iter().map(|hint| ["hint".to_owned(), hint.clone()]));
     if !said.manifests_known && said.steps.iter().any(|step| step.version.is_none()) {
-        let open = "plugin versions and points are unknown without a gateway, so the digest differs from a \
-                    gateway's";
+        let open = "points and versions of plugins that aren't built in are unknown, so the digest isn't a gateway's";
         rows.push(["open".to_owned(), open.to_owned()]);
     }
     rows

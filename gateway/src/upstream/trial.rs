@@ -21,7 +21,7 @@ use crate::{
         health::{self, HealthCheckOutcome},
         initialize::PreparedConfig,
         manifest_validation::{self, DescribeError},
-        transport::{self, Target, Transport},
+        transport::{self, InProcess, Target, Transport},
     },
 };
 
@@ -65,7 +65,27 @@ impl PluginTrial {
     /// # Errors
     /// One sentence that names the member and what would be right.
     pub fn new(plugin: config::Plugin, shared: SharedResources) -> Result<Self, String> {
-        let targets = transport::targets_of_plugin(&plugin, None, &shared.reach, &shared.certificates)?;
+        Self::with(plugin, None, shared)
+    }
+
+    /// A trial of a plugin that is built in, as `service`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_builtin(
+        plugin: config::Plugin,
+        service: InProcess,
+        shared: SharedResources,
+    ) -> Result<Self, String> {
+        Self::with(plugin, Some(service), shared)
+    }
+
+    fn with(
+        plugin: config::Plugin,
+        builtin: Option<InProcess>,
+        shared: SharedResources,
+    ) -> Result<Self, String> {
+        let targets = transport::targets_of_plugin(&plugin, builtin, &shared.reach, &shared.certificates)?;
         let transport = match targets.into_iter().next() {
             Some(Target::One(transport)) => transport,
             Some(Target::Names(target)) => transport::transport_by_name(target),

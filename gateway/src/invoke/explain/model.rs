@@ -66,7 +66,7 @@ pub struct Explanation {
     pub call: ExplainCall,
     /// The gateway's active revision; `None` for a file.
     pub revision: Option<u64>,
-    /// Whether manifests are known. From a file alone it is unknown what plugins offer.
+    /// Whether all accepted manifests are known. From a file alone it is unknown what plugins offer that aren't built in.
     pub manifests_known: bool,
     /// The plan's digest, with versions as far as known; `None` if the tenant has no plan.
     pub plan_digest: Option<String>,

@@ -201,8 +201,15 @@ async fn a_file_and_a_gateway_say_the_same_of_built_in_plugins() {
         }
         assert_eq!(offline, online);
         let told = folder.run(&args).await.stdout;
-        assert!(!told.contains("unknown without a gateway"), "{told}");
+        assert!(!told.contains("unknown"), "{told}");
     }
+    // A step that fails is what people look for, and the certificate is on the gateway's machine.
+    file["bindings"][0]["points"] = json!(["before_tool_call", "before_response"]);
+    file["server"]["tls"] = json!({ "cert_file": "/no/such/cert.pem", "key_file": "/no/such/key.pem" });
+    folder.write("f.yaml", &file.to_string());
+    let args = ["explain", "--config", "f.yaml", "--tenant", "acme", "--point", "before_tool_call"];
+    let failing = folder.run(&[&args[..], &["--output", "json"]].concat()).await.json();
+    assert_eq!(failing["steps"][0]["reason"], json!("point_not_offered"), "{failing}");
 }
 
 #[tokio::test]
