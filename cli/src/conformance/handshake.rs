@@ -13,6 +13,7 @@ use crate::conformance::{
 use hookgate::{
     config::is_name,
     core::{point::Point, schema_violation},
+    upstream::Refusal,
 };
 
 /// A plugin connects, and answers Describe before anything else.
@@ -25,7 +26,10 @@ pub(super) async fn describe(session: &mut Session) -> CheckVerdict {
         Fault::new("a plugin that listens at the endpoint", got, "start the plugin there, and see its log")
     })?;
     let described = session.trial.describe(&connection).await.map_err(|got| {
-        let fix = "answer Describe within 5 s, without a configuration and before any Initialize";
+        let fix = match got.starts_with(Refusal::NameMismatch.as_str()) {
+            true => "say with --name which plugin is meant, if the endpoint serves several",
+            false => "answer Describe within 5 s, without a configuration and before any Initialize",
+        };
         Fault::new("a DescribeResponse as the first answer on the connection", got, fix)
     })?;
     session.connection = Some(connection);

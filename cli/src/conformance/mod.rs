@@ -103,13 +103,14 @@ pub(crate) async fn run(asked: Conformance) -> Exit {
     };
     let instance = format!("hookgate-conformance-{}", Uuid::now_v7());
     let shared = target::shared_resources(&instance, sample::limits(), host.as_ref());
+    let name = entry.name.clone();
     let exit = match PluginTrial::new(entry, shared) {
         Ok(trial) => {
             let process = (!command.is_empty()).then(|| CommandProcess::new(command));
             let session = Session::new(trial, process, tenant_config, timeout.0);
             report_on(session, output, &plugin.endpoint).await
         }
-        Err(error) => Exit::usage(error.trim_start_matches("plugin ``: ")),
+        Err(error) => Exit::usage(target::without_name(&error, &name)),
     };
     if let Some(host) = host {
         host.close().await;

@@ -99,6 +99,9 @@ impl CallFailure {
     pub(super) fn handshake(status: &Status) -> Self {
         let (state, reason, detail) = (status.state, status.why.as_str(), printable(&status.detail));
         let remedy = match status.state {
+            State::Refused if reason == Refusal::NameMismatch.as_str() => {
+                "\n  = --name says which plugin is meant"
+            }
             State::Refused => "", // its sentence says what to mend
             _ => "\n  = check that the plugin runs and listens at that address, and check its log",
         };

@@ -127,6 +127,11 @@ impl TlsArgs {
     }
 }
 
+/// An error of a plugin's entry without the name that it begins with: the command line has only one plugin.
+pub(crate) fn without_name<'e>(error: &'e str, name: &str) -> &'e str {
+    error.strip_prefix(&format!("plugin `{name}`: ")).unwrap_or(error)
+}
+
 /// What a gateway process shares between plugins, for a command that acts as the gateway `instance_id`.
 pub(crate) fn shared_resources(
     instance_id: &str,

@@ -120,7 +120,7 @@ where
     let shared = target::shared_resources(&instance, config::Limits::default(), host);
     let client = match PluginClient::new(entry, &shared, None) {
         Ok(client) => client,
-        Err(error) => return Exit::usage(error.trim_start_matches("plugin ``: ")),
+        Err(error) => return Exit::usage(target::without_name(&error, &entry.name)),
     };
     let end = CancellationToken::new();
     let tested = tokio::select! {

@@ -124,7 +124,7 @@ fn undescribed(
         ExchangeError::Status(status) if status.code() == tonic::Code::NotFound => {
             let said = shown(status.message());
             RefusalDetail::new(Refusal::NameMismatch, match &*registered.name {
-                "" => format!("the endpoint serves several plugins ({said}): name the one that is meant with --name"),
+                "" => format!("Describe without a plugin's name was answered with NOT_FOUND ({said}): say which plugin is meant"),
                 name => format!(
                     "Describe of `{name}` was answered with NOT_FOUND ({said}): register the plugin under its own name, \
                      or correct `endpoint`"

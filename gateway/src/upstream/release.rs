@@ -145,3 +145,16 @@ impl Endpoint {
 fn hears(live: &ReadyConnection) -> bool {
     live.is_initialised() && !live.connection.is_closed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_in_use_by_a_plugin_and_not_by_its_neighbour() {
+        let in_use = InUse::new([("guard", "unix:///s"), ("guard", "http://a:1")].into_iter(), [].iter());
+        assert!(in_use.has("guard", "unix:///s") && in_use.has("guard", "http://a:1"));
+        assert!(!in_use.has("audit", "unix:///s"), "it is told Shutdown, not Release");
+        assert!(!in_use.has("guard", "unix:///other"));
+    }
+}

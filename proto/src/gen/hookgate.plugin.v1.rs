@@ -461,9 +461,9 @@ pub mod plugin_service_client {
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
     ///
-    /// An endpoint may serve several plugins. Every call names the one that is meant in the metadata `hookgate-plugin`.
-    /// Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers NOT_FOUND if the
-    /// named one isn't among them. A server of one plugin may ignore the name.
+    /// An endpoint may serve several plugins. Every call of a gateway names the one that is meant in the metadata
+    /// `hookgate-plugin`. Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers
+    /// NOT_FOUND if the named one isn't among them, or none is named. A server of one plugin may ignore the name.
     #[derive(Debug, Clone)]
     pub struct PluginServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -569,8 +569,8 @@ pub mod plugin_service_client {
                 .insert(GrpcMethod::new("hookgate.plugin.v1.PluginService", "Describe"));
             self.inner.unary(req, path, codec).await
         }
-        /// Hands over one configuration. Once for every (endpoint, gateway instance, config digest); keep one instance
-        /// per digest. INVALID_ARGUMENT refuses the configuration and its message is shown to the operator.
+        /// Hands over one configuration. Once for every (endpoint, plugin, gateway instance, config digest); keep one
+        /// instance per plugin and digest. INVALID_ARGUMENT refuses the configuration and its message is shown to the operator.
         pub async fn initialize(
             &mut self,
             request: impl tonic::IntoRequest<super::InitializeRequest>,
@@ -785,8 +785,8 @@ pub mod plugin_service_server {
             tonic::Response<super::DescribeResponse>,
             tonic::Status,
         >;
-        /// Hands over one configuration. Once for every (endpoint, gateway instance, config digest); keep one instance
-        /// per digest. INVALID_ARGUMENT refuses the configuration and its message is shown to the operator.
+        /// Hands over one configuration. Once for every (endpoint, plugin, gateway instance, config digest); keep one
+        /// instance per plugin and digest. INVALID_ARGUMENT refuses the configuration and its message is shown to the operator.
         async fn initialize(
             &self,
             request: tonic::Request<super::InitializeRequest>,
@@ -846,9 +846,9 @@ pub mod plugin_service_server {
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
     ///
-    /// An endpoint may serve several plugins. Every call names the one that is meant in the metadata `hookgate-plugin`.
-    /// Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers NOT_FOUND if the
-    /// named one isn't among them. A server of one plugin may ignore the name.
+    /// An endpoint may serve several plugins. Every call of a gateway names the one that is meant in the metadata
+    /// `hookgate-plugin`. Configurations, digests, Release and Shutdown are that plugin's. A server of several plugins answers
+    /// NOT_FOUND if the named one isn't among them, or none is named. A server of one plugin may ignore the name.
     #[derive(Debug)]
     pub struct PluginServiceServer<T> {
         inner: Arc<T>,

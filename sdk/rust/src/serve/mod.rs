@@ -4,9 +4,10 @@
 mod plugin_router;
 mod registration;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
 use futures::future::join_all;
+use hookgate_proto::plugin::v1::plugin_service_server::PluginService;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -20,7 +21,7 @@ use self::{
     registration::RunningRegistrar,
 };
 use crate::{
-    Address, AddressError, Plugin, PluginHost,
+    Address, AddressError, Plugin,
     listen::{Listener, connections, listen},
 };
 
@@ -29,6 +30,7 @@ const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Why plugins could not be served.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServeError {
     /// The address is malformed.
     #[error(transparent)]
@@ -46,7 +48,7 @@ pub enum ServeError {
     NoPlugin,
     /// Two of the plugins have the same name.
     #[error("two of the plugins are named `{0}`: each needs a name of its own")]
-    DuplicatePlugin(&'static str),
+    DuplicatePlugin(String),
     /// The process can't register itself.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
@@ -87,7 +89,7 @@ pub fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, ServeE
 pub struct Server {
     listener: Listener,
     address: Address,
-    plugins: Vec<Arc<dyn ServedPlugin>>,
+    plugins: Vec<ServedPlugin>,
     drain: Duration,
     registration: Option<Registration>,
 }
@@ -120,7 +122,15 @@ impl Server {
     /// configuration and storage.
     #[must_use]
     pub fn with_plugin<P: Plugin>(mut self) -> Self {
-        self.plugins.push(Arc::new(PluginHost::<P>::new()));
+        self.plugins.push(ServedPlugin::new::<P>());
+        self
+    }
+
+    /// Adds a plugin that implements the contract itself, for a program that learns only at run time what its plugins
+    /// are. The program ends its instances after [`Server::run`].
+    #[must_use]
+    pub fn with_service(mut self, name: &str, version: &str, service: impl PluginService) -> Self {
+        self.plugins.push(ServedPlugin::of_service(name, version, service));
         self
     }
 
@@ -146,9 +156,10 @@ impl Server {
     /// fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let Server { listener, address, plugins, drain, registration } = self;
+        let socket = SocketFile(&address);
         check_names(&plugins)?;
         let register = |registration: Registration| -> Result<Vec<_>, _> {
-            plugins.iter().map(|plugin| registration.clone().start(plugin.name(), &address)).collect()
+            plugins.iter().map(|plugin| registration.clone().start(&plugin.name, &address)).collect()
         };
         let registrars = registration.map(register).transpose()?.unwrap_or_default();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -157,7 +168,7 @@ impl Server {
             .add_service(reflection())
             .add_service(PluginRouter::new(&plugins));
         for plugin in &plugins {
-            tracing::info!(plugin = plugin.name(), version = plugin.version(), %address, "plugin listens");
+            tracing::info!(plugin = &*plugin.name, version = plugin.version, %address, "plugin listens");
         }
         let (stopping, stopped) = oneshot::channel();
         let stop = async {
@@ -165,9 +176,7 @@ impl Server {
             join_all(registrars.into_iter().map(RunningRegistrar::stop)).await;
             health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
             // Before the drain, so that a successor can listen immediately.
-            if let Address::Unix(path) = &address {
-                let _ = std::fs::remove_file(path);
-            }
+            drop(socket);
             let _ = stopping.send(());
         };
         let overdue = async {
@@ -184,22 +193,33 @@ impl Server {
                 Ok(())
             }
         };
-        join_all(plugins.iter().map(|plugin| plugin.shutdown())).await;
+        join_all(plugins.iter().map(ServedPlugin::shutdown)).await;
         for plugin in &plugins {
-            tracing::info!(plugin = plugin.name(), "plugin stopped");
+            tracing::info!(plugin = &*plugin.name, "plugin stopped");
         }
         Ok(served?)
     }
 }
 
-fn check_names(plugins: &[Arc<dyn ServedPlugin>]) -> Result<(), ServeError> {
-    let mut names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
+/// Removes the file of a Unix socket when it is dropped.
+struct SocketFile<'a>(&'a Address);
+
+impl Drop for SocketFile<'_> {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn check_names(plugins: &[ServedPlugin]) -> Result<(), ServeError> {
+    let mut names: Vec<_> = plugins.iter().map(|plugin| &*plugin.name).collect();
     if names.is_empty() {
         return Err(ServeError::NoPlugin);
     }
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ServeError::DuplicatePlugin(pair[0])),
+        Some(pair) => Err(ServeError::DuplicatePlugin(pair[0].to_owned())),
         None => Ok(()),
     }
 }

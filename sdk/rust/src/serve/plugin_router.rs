@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::future::{BoxFuture, Either, Ready, ready};
-use hookgate_proto::plugin::v1::plugin_service_server::SERVICE_NAME;
+use hookgate_proto::plugin::v1::plugin_service_server::{PluginService, PluginServiceServer, SERVICE_NAME};
 use http::HeaderMap;
 use tonic::{Status, body::Body, server::NamedService};
 use tower::{
@@ -16,59 +16,76 @@ use tower::{
     util::{BoxCloneSyncService, Oneshot},
 };
 
-use crate::{Plugin, PluginHost, host};
+use crate::{MAX_CALL_BYTES, Plugin, PluginHost, host};
 
 /// The metadata that names the plugin.
 const PLUGIN: &str = "hookgate-plugin";
 
 /// A plugin that a process serves, whatever its type.
-pub(super) trait ServedPlugin: Send + Sync {
-    fn name(&self) -> &'static str;
-    fn version(&self) -> &'static str;
-    fn service(self: Arc<Self>) -> PluginService;
-    /// Shuts all instances down.
+pub(super) struct ServedPlugin {
+    pub(super) name: Arc<str>,
+    pub(super) version: String,
+    service: BoxedService,
+    host: Arc<dyn Shutdown>,
+}
+
+/// What can shut all instances of a plugin down.
+trait Shutdown: Send + Sync {
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }
 
-impl<P: Plugin> ServedPlugin for PluginHost<P> {
-    fn name(&self) -> &'static str {
-        P::NAME
-    }
-
-    fn version(&self) -> &'static str {
-        P::VERSION
-    }
-
-    fn service(self: Arc<Self>) -> PluginService {
-        BoxCloneSyncService::new(host::server(self))
-    }
-
+impl<P: Plugin> Shutdown for PluginHost<P> {
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(PluginHost::shutdown(self))
     }
 }
 
-/// The contract's service of one plugin.
-pub(super) type PluginService = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+/// For a service that its owner shuts down.
+impl Shutdown for () {
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
+}
 
-/// Passes each call to the plugin that it names. A single plugin gets every call, whatever it names.
+impl ServedPlugin {
+    pub(super) fn new<P: Plugin>() -> Self {
+        let host = Arc::new(PluginHost::<P>::new());
+        let service = BoxCloneSyncService::new(host::server(Arc::clone(&host)));
+        ServedPlugin { name: P::NAME.into(), version: P::VERSION.to_owned(), service, host }
+    }
+
+    pub(super) fn of_service(name: &str, version: &str, service: impl PluginService) -> Self {
+        let service = PluginServiceServer::new(service).max_decoding_message_size(MAX_CALL_BYTES);
+        let service = BoxCloneSyncService::new(service);
+        ServedPlugin { name: name.into(), version: version.to_owned(), service, host: Arc::new(()) }
+    }
+
+    pub(super) async fn shutdown(&self) {
+        self.host.shutdown().await;
+    }
+}
+
+/// The contract's service of one plugin.
+type BoxedService = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+
+/// Passes each call to the plugin that it names. A single plugin also gets calls that name none.
 #[derive(Clone)]
 pub(super) struct PluginRouter {
-    plugins: Arc<[(&'static str, PluginService)]>,
+    plugins: Arc<[(Arc<str>, BoxedService)]>,
 }
 
 impl PluginRouter {
-    pub(super) fn new(plugins: &[Arc<dyn ServedPlugin>]) -> Self {
-        let service = |plugin: &Arc<dyn ServedPlugin>| (plugin.name(), Arc::clone(plugin).service());
+    pub(super) fn new(plugins: &[ServedPlugin]) -> Self {
+        let service = |plugin: &ServedPlugin| (Arc::clone(&plugin.name), plugin.service.clone());
         PluginRouter { plugins: plugins.iter().map(service).collect() }
     }
 
-    fn route(&self, headers: &HeaderMap) -> Result<&PluginService, Status> {
-        if let [(_, only)] = &*self.plugins {
+    fn route(&self, headers: &HeaderMap) -> Result<&BoxedService, Status> {
+        let asked = headers.get(PLUGIN).map(|name| name.to_str().unwrap_or_default());
+        if let ([(_, only)], None) = (&*self.plugins, asked) {
             return Ok(only);
         }
-        let asked = headers.get(PLUGIN).and_then(|name| name.to_str().ok());
-        let found = self.plugins.iter().find(|(name, _)| asked == Some(*name));
+        let found = self.plugins.iter().find(|(name, _)| asked == Some(name));
         found.map(|(_, service)| service).ok_or_else(|| self.not_found(asked))
     }
 
@@ -92,7 +109,7 @@ impl Service<http::Request<Body>> for PluginRouter {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future =
-        Either<Oneshot<PluginService, http::Request<Body>>, Ready<Result<http::Response<Body>, Infallible>>>;
+        Either<Oneshot<BoxedService, http::Request<Body>>, Ready<Result<http::Response<Body>, Infallible>>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

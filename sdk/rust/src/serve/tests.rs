@@ -363,11 +363,24 @@ async fn plugins_of_one_process_get_the_calls_that_name_them() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_alone_answers_whatever_name_a_call_has() {
+async fn a_plugin_that_is_alone_answers_calls_that_name_it_or_none() {
     let process = Running::start::<Pass>("http://127.0.0.1:0").await;
-    let request = for_plugin("other", DescribeRequest::default());
-    assert_eq!(process.client().await.describe(request).await.unwrap().into_inner().name, "pass");
+    let mut client = process.client().await;
+    for request in
+        [tonic::Request::new(DescribeRequest::default()), for_plugin("pass", DescribeRequest::default())]
+    {
+        assert_eq!(client.describe(request).await.unwrap().into_inner().name, "pass");
+    }
+    let other = client.describe(for_plugin("other", DescribeRequest::default())).await.unwrap_err();
+    assert_eq!(other.code(), Code::NotFound, "it would get the other one's secrets");
     process.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_serve_leaves_no_socket() {
+    let (_folder, address) = socket();
+    let without = Server::bind(&address).await.unwrap().run(std::future::pending()).await;
+    assert!(without.is_err() && !std::path::Path::new(path(&address)).exists());
 }
 
 #[tokio::test]
@@ -377,7 +390,7 @@ async fn a_process_needs_a_plugin_and_each_plugin_a_name_of_its_own() {
     assert!(matches!(without, Err(ServeError::NoPlugin)), "{without:?}");
     let twice = bind().await.with_plugin::<Pass>().with_plugin::<Refuse>().with_plugin::<Pass>();
     let twice = twice.run(std::future::pending()).await;
-    assert!(matches!(twice, Err(ServeError::DuplicatePlugin("pass"))), "{twice:?}");
+    assert!(matches!(twice, Err(ServeError::DuplicatePlugin(ref name)) if name == "pass"), "{twice:?}");
 }
 
 /// Never answers.

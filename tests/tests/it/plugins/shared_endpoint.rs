@@ -102,7 +102,7 @@ async fn one_of_the_plugins_is_tested_by_its_name() {
     let test = [&test[..], &[r#"{"allowed_tools":["fs.*"]}"#]].concat();
     let unnamed = folder.run(&test).await;
     assert_eq!(unnamed.code, Some(1), "{unnamed:?}");
-    assert!(unnamed.stderr.contains("name the one that is meant with --name"), "{unnamed:?}");
+    assert!(unnamed.stderr.contains("= --name says which plugin is meant"), "{unnamed:?}");
     let named = folder.run(&[&test[..], &["--name", "tenant-auth"]].concat()).await;
     assert_eq!((named.code, named.stderr.as_str()), (Some(0), ""), "{named:?}");
 

@@ -79,7 +79,7 @@ impl Registration {
     /// If the gateway or the endpoint can't be used.
     pub(super) fn start(
         self,
-        plugin: &'static str,
+        plugin: &str,
         address: &Address,
     ) -> Result<RunningRegistrar, RegistrationError> {
         let Registration { gateway, token_file, endpoint } = self;
@@ -92,7 +92,7 @@ impl Registration {
             };
             return Err(RegistrationError::Gateway { gateway, reason });
         }
-        Ok(Registrar::new(plugin, endpoint, gateway, token_file).start())
+        Ok(Registrar::new(plugin.to_owned(), endpoint, gateway, token_file).start())
     }
 }
 

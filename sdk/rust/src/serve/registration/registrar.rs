@@ -36,7 +36,7 @@ impl Default for Timeouts {
 
 /// Registers one process.
 pub(super) struct Registrar {
-    plugin: &'static str,
+    plugin: String,
     endpoint: String,
     gateway: String,
     token_file: PathBuf,
@@ -123,7 +123,7 @@ struct Session {
 }
 
 impl Registrar {
-    pub(super) fn new(plugin: &'static str, endpoint: String, gateway: String, token_file: PathBuf) -> Self {
+    pub(super) fn new(plugin: String, endpoint: String, gateway: String, token_file: PathBuf) -> Self {
         Registrar {
             plugin,
             endpoint,
@@ -208,8 +208,7 @@ impl Registrar {
         let channel = dial_with_environment(&self.gateway);
         let channel = channel.map_err(|error| Failure::Broken(error.to_string()))?;
         let (mut renewals, requests) = mpsc::channel(1);
-        let registration =
-            RegisterRequest { plugin: self.plugin.to_owned(), endpoint: self.endpoint.clone() };
+        let registration = RegisterRequest { plugin: self.plugin.clone(), endpoint: self.endpoint.clone() };
         renewals.try_send(registration).expect("the channel is open and empty");
         let mut request = Request::new(requests);
         request.metadata_mut().insert("authorization", token);

@@ -246,7 +246,7 @@ async fn health_of(client: &mut HealthClient<Channel>) -> ServingStatus {
 
 fn registrar(gateway: &str, token: &TokenFile, timeouts: Timeouts) -> RunningRegistrar {
     let endpoint = "http://10.1.2.3:7000".to_owned();
-    let mut registrar = Registrar::new("guard", endpoint, gateway.to_owned(), token.path());
+    let mut registrar = Registrar::new("guard".to_owned(), endpoint, gateway.to_owned(), token.path());
     registrar.timeouts = timeouts;
     registrar.start()
 }
