@@ -13,7 +13,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CRATES = ["gateway", "cli", "sdk/rust", "plugins", "proto", "bench"]
+CRATES = ["gateway", "cli", "sdk/rust", "plugins", "proto", "runner", "bench"]
 MAX_LINES = 500
 MAX_PARTICIPLES = 0.03
 MAX_SEVERAL_MEANINGS = 0.05

@@ -29,6 +29,7 @@ mod process_ops;
 mod profile;
 mod proto;
 mod registry;
+mod runner;
 mod serve;
 mod shell;
 mod shell_quote;
@@ -96,6 +97,9 @@ enum Command {
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
     )]
     Plugin(plugin::PluginCommand),
+    /// Runs programs that read and write lines of JSON as plugins.
+    #[command(subcommand)]
+    Runner(runner::RunnerCommand),
     /// Checks a plugin in any language against the protocol, over the wire.
     ///
     /// Makes the calls of a gateway, without one: the handshake, digests, replies, calls at the same time, cancelled
@@ -277,6 +281,7 @@ impl Cli {
             Command::Init { folder } => init::run(&folder),
             Command::New(command) => new::run(&command),
             Command::Plugin(command) => plugin::run(command).await,
+            Command::Runner(command) => runner::run(command).await,
             Command::Conformance(asked) => conformance::run(*asked).await,
             Command::Tenant(command) => registry::tenant::run(command).await,
             Command::Binding(command) => registry::binding::run(command).await,

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use crate::{Exit, process_ops, registry};
 
 mod render;
-mod run;
+pub(super) mod run;
 pub(super) mod target;
 pub(super) mod test;
 

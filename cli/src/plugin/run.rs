@@ -30,7 +30,7 @@ pub(crate) struct Run {
 /// How the process registers itself.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Registration")]
-struct RegistrationArgs {
+pub(crate) struct RegistrationArgs {
     /// Registers each plugin with the gateway that has this host endpoint (`server.host_addr` or `server.host_socket`):
     /// `unix:///path`, `http://host:port` or `https://host:port`.
     ///
@@ -39,7 +39,8 @@ struct RegistrationArgs {
     /// HOOKGATE_HOST_CERT_FILE and HOOKGATE_HOST_KEY_FILE name the client certificate and its key.
     #[arg(long, value_name = "GATEWAY", requires = "token_file")]
     register: Option<String>,
-    /// File with the token for --register (`hookgate token mint --plugin`). It is read again for every registration.
+    /// File with the token for --register (`hookgate token mint --plugin`), which names each plugin. It is read again for
+    /// every registration.
     #[arg(long, value_name = "FILE", requires = "register")]
     token_file: Option<PathBuf>,
     /// Where gateways reach the plugin. Default: the address of --listen.
@@ -74,21 +75,28 @@ pub(super) async fn run(run: Run) -> Exit {
     };
     match serve_until_signal(run).await {
         Ok(()) => Exit::ok(),
-        Err(ServeError::Registration(RegistrationError::Wildcard(endpoint))) => Exit::usage(format!(
+        Err(error) => unserved(error),
+    }
+}
+
+/// How a command ends that couldn't serve its plugins.
+pub(crate) fn unserved(error: ServeError) -> Exit {
+    match error {
+        ServeError::Registration(RegistrationError::Wildcard(endpoint)) => Exit::usage(format!(
             "can't register the endpoint `{endpoint}`, which is no address that gateways can reach: say where they \
              reach the plugin with --advertise, for example http://10.1.2.3:7000"
         )),
-        Err(ServeError::DuplicatePlugin(name)) => Exit::usage(format!("`{name}` is given twice")),
-        Err(error @ (ServeError::Address(_) | ServeError::Registration(_))) => Exit::usage(error.to_string()),
-        Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
+        ServeError::DuplicatePlugin(name) => Exit::usage(format!("`{name}` is given twice")),
+        error @ (ServeError::Address(_) | ServeError::Registration(_)) => Exit::usage(error.to_string()),
+        error @ ServeError::Listen { .. } => Exit::failure(format!(
             "{error}; choose a free port, or a socket in a folder that you may write to"
         )),
-        Err(error) => Exit::failure(error.to_string()),
+        error => Exit::failure(error.to_string()),
     }
 }
 
 impl RegistrationArgs {
-    fn into_registration(self) -> Option<Registration> {
+    pub(crate) fn into_registration(self) -> Option<Registration> {
         let registration = Registration::new(self.register?, self.token_file?);
         Some(match self.advertise {
             Some(endpoint) => registration.at(endpoint),

@@ -31,21 +31,36 @@ impl HttpRequestMessage for gateway::BeforeResponseRequest {}
 /// deep is not checked further; all other violations are reported together.
 pub fn decode<R: HttpRequestMessage>(body: &Bytes) -> Result<R, Vec<Violation>> {
     let mut findings = Findings::default();
-    if let Err(flaws) = json::scan_all(body, ENVELOPE_DEPTH + json::MAX_DEPTH) {
-        for flaw in &flaws {
-            findings.add(&JsonLocation::Root(&flaw.pointer), sentence(flaw, body, "The body"));
-        }
-        if flaws.iter().any(|flaw| flaw.kind != JsonErrorKind::DuplicateKey) {
-            return Err(findings.into_violations());
-        }
-    }
-    let text = str::from_utf8(body).expect("the scan checked it").trim_ascii();
-    let root = Value { text, body, place: &JsonLocation::Root("") };
-    match read_object::<R>(root, &mut findings) {
+    check_json(body, ENVELOPE_DEPTH, "The body", &mut findings)?;
+    match read_object::<R>(root(body), &mut findings) {
         Some(request) => {
             request.check(&mut Validator::for_scanned("", &mut findings));
             if findings.is_empty() { Ok(request) } else { Err(findings.into_violations()) }
         }
         None => Err(findings.into_violations()),
     }
+}
+
+/// Scans `text`, called `name` in messages, whose JSON values are at most `depth` deep in it. Keys that repeat are reported
+/// only.
+pub(super) fn check_json(
+    text: &Bytes,
+    depth: usize,
+    name: &str,
+    findings: &mut Findings,
+) -> Result<(), Vec<Violation>> {
+    let Err(flaws) = json::scan_all(text, depth + json::MAX_DEPTH) else { return Ok(()) };
+    for flaw in &flaws {
+        findings.add(&JsonLocation::Root(&flaw.pointer), sentence(flaw, text, name));
+    }
+    if flaws.iter().any(|flaw| flaw.kind != JsonErrorKind::DuplicateKey) {
+        return Err(std::mem::take(findings).into_violations());
+    }
+    Ok(())
+}
+
+/// The value of a text that was scanned.
+pub(super) fn root(text: &Bytes) -> Value<'_> {
+    let value = str::from_utf8(text).expect("the scan checked it").trim_ascii();
+    Value { text: value, body: text, place: &JsonLocation::Root("") }
 }

@@ -163,7 +163,7 @@ impl WriteJson for gateway::Step {
 }
 
 /// An enum value's name over HTTP: lower case, without the prefix. Returns `None` for the unspecified value.
-fn name_of(proto_name: &str, prefix: &str) -> Option<String> {
+pub(super) fn name_of(proto_name: &str, prefix: &str) -> Option<String> {
     let name = proto_name.strip_prefix(prefix).unwrap_or(proto_name);
     (name != "UNSPECIFIED").then(|| name.to_ascii_lowercase())
 }

@@ -62,6 +62,7 @@ pub use connection::Rpc;
 pub use consent::Wants;
 pub use health::HealthCheckOutcome;
 pub use host_access::{CallTokenRequest, HostAccess, HostOffer};
+pub use redaction::Redaction;
 pub use refusal::Refusal;
 pub use registered::RegisteredEndpoints;
 pub use release::InUse;

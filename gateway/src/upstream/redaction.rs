@@ -12,13 +12,13 @@ const MIN_SECRET_BYTES: usize = 4;
 const MAX_SCANNED_BYTES: usize = 64 << 10;
 
 /// The texts to redact.
-pub(super) struct Redaction(Vec<String>);
+pub struct Redaction(Vec<String>);
 
 impl Redaction {
     /// Redacts each of `secrets` in three forms: verbatim, with spaces for its control characters, and
     /// escaped as in JSON. Plugins return multi-line keys in the latter forms. White space around a secret is
     /// ignored, because the plugin may have trimmed it.
-    pub(super) fn new(secrets: Vec<String>) -> Self {
+    pub fn new(secrets: Vec<String>) -> Self {
         let forms = secrets.iter().map(|secret| secret.trim()).flat_map(|secret| {
             let json = serde_json::Value::from(secret).to_string();
             [secret.to_owned(), codec::without_controls(secret), json[1..json.len() - 1].to_owned()]
@@ -31,7 +31,7 @@ impl Redaction {
 
     /// Like [`Self::apply`], for the beginning of a text that may be long. Also removes what may be half a
     /// secret at the cut.
-    pub(super) fn apply_to_beginning(&self, text: &str) -> String {
+    pub fn apply_to_beginning(&self, text: &str) -> String {
         if text.len() <= MAX_SCANNED_BYTES {
             return self.apply(text);
         }
@@ -43,7 +43,7 @@ impl Redaction {
 
     /// `text` with `***` for each secret. Overlapping secrets are replaced as one, since otherwise part of
     /// the second would remain.
-    pub(super) fn apply(&self, text: &str) -> String {
+    pub fn apply(&self, text: &str) -> String {
         let mut found: Vec<Range<usize>> = Vec::new();
         for form in &self.0 {
             found.extend(text.match_indices(form.as_str()).map(|(at, form)| at..at + form.len()));

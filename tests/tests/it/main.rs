@@ -20,6 +20,7 @@ mod registry;
 mod reload;
 mod replicas;
 mod rows;
+mod runner;
 mod store;
 mod telemetry;
 mod tls;

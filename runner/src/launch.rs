@@ -1,0 +1,150 @@
+//! What happens in a program's process before the program: limits, access rights, and the end with the runner.
+
+use std::{env, io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+    RulesetError, Scope, path_beneath_rules,
+};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use serde::{Deserialize, Serialize};
+
+/// The version of Landlock whose rights are used. On an older kernel, those that it knows.
+const LANDLOCK: ABI = ABI::V6;
+/// What every program may read and execute.
+const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
+/// What every program may read of `/proc`: its own process, and what says nothing of other processes.
+const PROC: [&str; 8] = [
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys",
+    "/proc/uptime",
+];
+/// The devices that every program may use.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Most open files of a process.
+const MAX_FILES: u64 = 256;
+
+/// A program to start. Its environment and its folder are those of the process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LaunchSpec {
+    pub(crate) command: Vec<String>,
+    /// Bytes of data of each process.
+    pub(crate) memory: u64,
+    /// CPU seconds of each process.
+    pub(crate) cpu_seconds: u64,
+    /// `None` lets the program use every file that the runner may use.
+    pub(crate) sandbox: Option<Sandbox>,
+}
+
+/// The program's own files.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Sandbox {
+    pub(crate) readable: Vec<PathBuf>,
+    pub(crate) home: PathBuf,
+}
+
+/// Why a program was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The argument is not one that the runner passes.
+    #[error("this command is for `hookgate runner stdio`, which starts programs with it: {0}")]
+    Spec(serde_json::Error),
+    /// A limit can't be set.
+    #[error("the limits can't be set: {0}")]
+    Limits(io::Error),
+    /// The access rights can't be restricted.
+    #[error("the access rights can't be restricted: {0}")]
+    Sandbox(#[from] RulesetError),
+    /// The program can't be executed.
+    #[error("`{program}` can't be executed: {source}")]
+    Execute {
+        /// The program.
+        program: String,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Turns this process into the program that `spec` describes. Returns only if that fails.
+pub fn launch(spec: &str) -> LaunchError {
+    match serde_json::from_str(spec) {
+        Ok(spec) => match restrict(&spec) {
+            Ok(()) => execute(&spec),
+            Err(error) => error,
+        },
+        Err(error) => LaunchError::Spec(error),
+    }
+}
+
+fn restrict(spec: &LaunchSpec) -> Result<(), LaunchError> {
+    let limits = || -> rustix::io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        for (resource, most) in [
+            (Resource::Data, spec.memory),
+            (Resource::Cpu, spec.cpu_seconds),
+            (Resource::Nofile, MAX_FILES),
+            (Resource::Core, 0),
+        ] {
+            setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        }
+        Ok(())
+    };
+    limits().map_err(|error| LaunchError::Limits(error.into()))?;
+    if let Some(Sandbox { readable, home }) = &spec.sandbox {
+        let read = AccessFs::from_read(LANDLOCK);
+        let all = AccessFs::from_all(LANDLOCK);
+        let devices = AccessFs::ReadFile | AccessFs::WriteFile;
+        let rules = ruleset()?
+            .add_rules(path_beneath_rules(SYSTEM, read))?
+            .add_rules(path_beneath_rules(PROC, AccessFs::ReadFile | AccessFs::ReadDir))?
+            .add_rules(path_beneath_rules(DEVICES, devices))?
+            .add_rules(path_beneath_rules(readable, read))?
+            .add_rules(path_beneath_rules([home], all))?;
+        rules.restrict_self()?;
+    }
+    Ok(())
+}
+
+/// No file may be used, and no process outside be signalled.
+fn ruleset() -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(LANDLOCK))?
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()
+}
+
+/// Checks that this kernel can restrict access rights.
+///
+/// # Errors
+/// If it can't.
+pub(crate) fn check_sandbox() -> Result<(), RulesetError> {
+    ruleset().map(drop)
+}
+
+fn execute(spec: &LaunchSpec) -> LaunchError {
+    let (program, arguments) = spec
+        .command
+        .split_first()
+        .map_or(("", &[][..]), |(program, arguments)| (program.as_str(), arguments));
+    let source = Command::new(program).args(arguments).exec();
+    LaunchError::Execute { program: program.to_owned(), source }
+}
+
+/// The command that starts a program: this executable, with the hidden subcommand that calls [`launch`].
+///
+/// # Errors
+/// If the executable's path is unknown.
+pub(crate) fn command(spec: &LaunchSpec) -> io::Result<tokio::process::Command> {
+    let spec = serde_json::to_string(spec).map_err(io::Error::other)?;
+    let mut command = tokio::process::Command::new(env::current_exe()?);
+    command.args(["runner", "launch", &spec]);
+    Ok(command)
+}

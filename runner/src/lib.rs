@@ -1,0 +1,32 @@
+//! Runs programs as plugins: each reads a call as a line of JSON from standard input and writes its reply as a line to
+//! standard output (docs/writing-a-plugin-shell.md).
+//!
+//! ```text
+//!   gateway ──► Server ──► RunnerPlugin ──► ProgramPool ──► Program ──► your program
+//!               one socket  one per entry    per tenant      a process, with its own folder and limits
+//! ```
+//!
+//! A program belongs to one tenant. It has a private folder and limits, and it never outlives its time: whoever drops a
+//! [`program::Program`] in the middle of a call ends it with all its children.
+//!
+//! Linux only.
+#![warn(missing_docs)]
+#![cfg(target_os = "linux")]
+
+mod digest_file;
+mod file;
+mod home;
+mod instances;
+mod launch;
+mod output;
+mod plugin;
+mod point;
+mod pool;
+mod process_tree;
+mod processes;
+mod program;
+mod runner;
+
+pub use file::{FileError, RunnerFile};
+pub use launch::{LaunchError, launch};
+pub use runner::{RunError, Runner};

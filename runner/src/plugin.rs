@@ -1,0 +1,314 @@
+//! A plugin whose calls programs answer: the plugin contract on one side, lines of JSON on the other.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use hookgate::{core::error::Violation, transcode::decode_reply, upstream::Redaction};
+use hookgate_proto::plugin::v1::{self as wire, Call, plugin_service_server::PluginService};
+use serde_json::Value;
+use tonic::{Code, Request, Response, Status, async_trait, metadata::AsciiMetadataValue};
+
+use crate::{
+    digest_file,
+    file::{PluginEntry, ProcessMode},
+    home,
+    instances::{Instance, Instances},
+    launch::{self, LaunchSpec, Sandbox},
+    output::OutputLog,
+    point::{self, AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointMessages},
+    pool::{PoolLimits, ProgramPool, ProgramSlot},
+    processes::{Processes, TreeLimits},
+    program::{Program, ProgramFault},
+};
+
+/// Shortest text of a configuration that is taken for a secret, in characters. A program doesn't learn which of its
+/// configuration's texts came from a reference, so all are, except the short ones.
+const MIN_SECRET_CHARS: usize = 8;
+/// What every program has in its environment, besides its own folders and variables.
+const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8")];
+
+/// One plugin of the runner. Clones are the same plugin.
+#[derive(Clone)]
+pub(crate) struct RunnerPlugin(Arc<Shared>);
+
+struct Shared {
+    entry: PluginEntry,
+    data_dir: PathBuf,
+    sandbox: bool,
+    instances: Instances,
+    pool: Arc<ProgramPool>,
+    processes: Arc<Processes>,
+    output: Arc<OutputLog>,
+}
+
+impl RunnerPlugin {
+    pub(crate) fn new(
+        entry: PluginEntry,
+        data_dir: PathBuf,
+        sandbox: bool,
+        processes: Arc<Processes>,
+    ) -> Self {
+        let limits = PoolLimits { parallel: entry.limits.parallel, programs: entry.limits.programs };
+        RunnerPlugin(Arc::new(Shared {
+            pool: Arc::new(ProgramPool::new(limits)),
+            output: Arc::new(OutputLog::new(&entry.name)),
+            instances: Instances::default(),
+            entry,
+            data_dir,
+            sandbox,
+            processes,
+        }))
+    }
+
+    pub(crate) fn entry(&self) -> &PluginEntry {
+        &self.0.entry
+    }
+
+    /// Ends programs that aren't needed.
+    pub(crate) fn sweep(&self) {
+        self.0.pool.sweep(self.0.entry.limits.idle.0);
+    }
+
+    /// Ends all programs that wait for a call.
+    pub(crate) fn close(&self) {
+        self.0.pool.close();
+    }
+
+    async fn answer<P: PointMessages>(
+        &self,
+        request: Request<P::Request>,
+    ) -> Result<Response<P::Reply>, Status> {
+        let plugin = &*self.0;
+        if !plugin.entry.points.iter().any(|entry| entry.0.point == P::POINT) {
+            return Err(Status::unimplemented(format!(
+                "{} does not answer at {}",
+                plugin.entry.name,
+                P::POINT
+            )));
+        }
+        let (call, payload) = P::open(request.into_inner());
+        let call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
+        let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
+        let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
+        let line = point::line(P::POINT, &call, &instance.config, &payload);
+        let tenant = call.context.as_ref().map_or("", |context| context.tenant.as_str());
+        let slot = plugin.pool.acquire(tenant, &instance).await;
+        let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
+            let decoded = decode_reply(&reply.bytes).map_err(|violations| bad_reply(&violations))?;
+            // Only now: a program that writes something else may be out of step.
+            reply.keep_program();
+            Ok(Response::new(decoded))
+        });
+        answered.inspect_err(|status| plugin.log_fault(&call, status))
+    }
+}
+
+/// A program's reply, and the program if it takes another call.
+struct ProgramReply {
+    bytes: Bytes,
+    program: Option<(ProgramSlot, Program)>,
+}
+
+impl ProgramReply {
+    fn keep_program(self) {
+        if let Some((slot, program)) = self.program {
+            slot.keep(program);
+        }
+    }
+}
+
+fn bad_reply(violations: &[Violation]) -> Status {
+    let said: Vec<_> = violations.iter().map(|one| format!("{} {}", one.pointer, one.message)).collect();
+    Status::internal(format!("the program's reply is wrong: {}", said.join("; ").trim_start()))
+}
+
+impl Shared {
+    async fn exchange(&self, mut slot: ProgramSlot, line: &[u8]) -> Result<ProgramReply, Status> {
+        let limits = self.entry.limits;
+        let (output, time) = (limits.output.0, limits.time.0);
+        if self.entry.process == ProcessMode::PerCall {
+            let program = self.start(&slot).await?;
+            let bytes = program.exchange_all(line, output, time).await.map_err(|fault| status(&fault))?;
+            return Ok(ProgramReply { bytes, program: None });
+        }
+        // With half of its CPU time left, a program can answer any call that a fresh one could.
+        let cpu = limits.cpu.0 / 2;
+        if let Some(mut program) = slot.take()
+            && program.is_usable(cpu).await
+        {
+            match program.exchange_line(line, output, time).await {
+                // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
+                Err(ProgramFault::Ended { is_clean: true, .. }) => {}
+                replied => return finish(slot, program, replied),
+            }
+        }
+        let mut program = self.start(&slot).await?;
+        let replied = program.exchange_line(line, output, time).await;
+        finish(slot, program, replied)
+    }
+
+    async fn start(&self, slot: &ProgramSlot) -> Result<Program, Status> {
+        let started = self.prepare(&slot.tenant).await.and_then(|command| {
+            let limits =
+                TreeLimits { memory: self.entry.limits.memory.0, processes: self.entry.limits.processes };
+            Program::start(command, limits, &self.processes)
+        });
+        let unavailable = |error| Status::unavailable(format!("the program can't be started: {error}"));
+        let (program, stderr) = started.map_err(unavailable)?;
+        let (tenant, instance) = (Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
+        tokio::spawn(Arc::clone(&self.output).read(stderr, tenant, instance));
+        Ok(program)
+    }
+
+    /// The command that starts a program for `tenant`. Checks the digests of files.
+    async fn prepare(&self, tenant: &str) -> io::Result<tokio::process::Command> {
+        let (digests, data_dir, name) =
+            (self.entry.sha256.clone(), self.data_dir.clone(), self.entry.name.clone());
+        let owner = tenant.to_owned();
+        let home = tokio::task::spawn_blocking(move || {
+            digest_file::check(&digests).map_err(io::Error::other)?;
+            home::create(&data_dir, &name, &owner)
+        });
+        let home = home.await.map_err(io::Error::other)??;
+        let spec = LaunchSpec {
+            command: self.entry.command.clone(),
+            memory: self.entry.limits.memory.0,
+            cpu_seconds: self.entry.limits.cpu.0.as_secs(),
+            sandbox: self
+                .sandbox
+                .then(|| Sandbox { readable: self.entry.readable().collect(), home: home.clone() }),
+        };
+        let mut command = launch::command(&spec)?;
+        command
+            .env_clear()
+            .envs(ENVIRONMENT)
+            .env("HOME", &home)
+            .env("TMPDIR", home::temporary(&home))
+            .env("HOOKGATE_PLUGIN", &self.entry.name)
+            .env("HOOKGATE_TENANT", tenant)
+            .envs(&self.entry.variables)
+            .current_dir(&home);
+        Ok(command)
+    }
+
+    fn log_fault(&self, call: &Call, status: &Status) {
+        let context = call.context.as_ref();
+        let (plugin, code, error) = (&*self.entry.name, status.code(), status.message());
+        let tenant = context.map_or("", |context| context.tenant.as_str());
+        let request_id = context.map_or("", |context| context.request_id.as_str());
+        tracing::warn!(plugin, tenant, request_id, ?code, error, "the program gave no valid reply");
+    }
+}
+
+fn finish(
+    slot: ProgramSlot,
+    program: Program,
+    replied: Result<Bytes, ProgramFault>,
+) -> Result<ProgramReply, Status> {
+    let bytes = replied.map_err(|fault| status(&fault))?;
+    Ok(ProgramReply { bytes, program: Some((slot, program)) })
+}
+
+/// A fault as a status. Those that a call causes don't count against the plugin (docs/protocol.md, breakers), so no
+/// tenant's calls can keep it from others.
+fn status(fault: &ProgramFault) -> Status {
+    let code = match fault {
+        ProgramFault::TimedOut(_) => Code::DeadlineExceeded,
+        ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
+        ProgramFault::Ended { .. } | ProgramFault::Unasked => Code::Aborted,
+    };
+    Status::new(code, fault.to_string())
+}
+
+fn not_initialized() -> Status {
+    let mut status = Status::failed_precondition("no instance for this config digest: call Initialize");
+    status.metadata_mut().insert("hookgate-reason", AsciiMetadataValue::from_static("NOT_INITIALIZED"));
+    status
+}
+
+/// The texts in a configuration that may be secrets.
+fn texts(config: &Value) -> Vec<String> {
+    match config {
+        Value::String(text) if text.chars().count() >= MIN_SECRET_CHARS => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(members) => members.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[async_trait]
+impl PluginService for RunnerPlugin {
+    async fn describe(
+        &self,
+        _: Request<wire::DescribeRequest>,
+    ) -> Result<Response<wire::DescribeResponse>, Status> {
+        Ok(Response::new(self.0.entry.manifest()))
+    }
+
+    async fn initialize(
+        &self,
+        request: Request<wire::InitializeRequest>,
+    ) -> Result<Response<wire::InitializeResponse>, Status> {
+        let wire::InitializeRequest { config, config_digest, gateway_instance_id, .. } = request.into_inner();
+        if config_digest.is_empty() {
+            return Err(Status::invalid_argument("`config_digest` is missing"));
+        }
+        let parsed: Value = serde_json::from_slice(&config).map_err(|error| {
+            Status::invalid_argument(format!("`config` is not JSON at line {}", error.line()))
+        })?;
+        let digests = self.0.entry.sha256.clone();
+        let checked = tokio::task::spawn_blocking(move || digest_file::check(&digests)).await;
+        checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::invalid_argument)?;
+        let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
+        let instance = Instance::new(config_digest, config, Redaction::new(secrets));
+        self.0.instances.hold(&gateway_instance_id, instance);
+        Ok(Response::new(wire::InitializeResponse {}))
+    }
+
+    async fn before_llm_request(
+        &self,
+        request: Request<wire::BeforeLlmRequestRequest>,
+    ) -> Result<Response<wire::BeforeLlmRequestResponse>, Status> {
+        self.answer::<BeforeLlmRequest>(request).await
+    }
+
+    async fn before_tool_call(
+        &self,
+        request: Request<wire::BeforeToolCallRequest>,
+    ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
+        self.answer::<BeforeToolCall>(request).await
+    }
+
+    async fn after_tool_result(
+        &self,
+        request: Request<wire::AfterToolResultRequest>,
+    ) -> Result<Response<wire::AfterToolResultResponse>, Status> {
+        self.answer::<AfterToolResult>(request).await
+    }
+
+    async fn before_response(
+        &self,
+        request: Request<wire::BeforeResponseRequest>,
+    ) -> Result<Response<wire::BeforeResponseResponse>, Status> {
+        self.answer::<BeforeResponse>(request).await
+    }
+
+    async fn release(
+        &self,
+        request: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseResponse>, Status> {
+        let wire::ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
+        self.0.instances.release(&gateway_instance_id, Some(&config_digest));
+        self.sweep();
+        Ok(Response::new(wire::ReleaseResponse {}))
+    }
+
+    async fn shutdown(
+        &self,
+        request: Request<wire::ShutdownRequest>,
+    ) -> Result<Response<wire::ShutdownResponse>, Status> {
+        self.0.instances.release(&request.into_inner().gateway_instance_id, None);
+        self.sweep();
+        Ok(Response::new(wire::ShutdownResponse {}))
+    }
+}

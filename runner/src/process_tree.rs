@@ -1,0 +1,99 @@
+//! The processes of the machine, as `/proc` shows them.
+
+use std::{collections::HashMap, fs, time::Duration};
+
+/// One process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessStat {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    /// Whether it has ended, and only its exit status is left.
+    pub(crate) is_zombie: bool,
+    /// CPU time of its threads.
+    pub(crate) cpu: Duration,
+    /// Memory in use, in bytes.
+    pub(crate) resident: u64,
+}
+
+/// All processes.
+pub(crate) struct ProcessTree(Vec<ProcessStat>);
+
+impl ProcessTree {
+    pub(crate) fn read() -> Self {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ProcessTree(pids.filter_map(ProcessStat::read).collect())
+    }
+
+    /// `root` and its descendants that have not ended.
+    pub(crate) fn below(&self, root: i32) -> Vec<ProcessStat> {
+        let mut children: HashMap<i32, Vec<&ProcessStat>> = HashMap::new();
+        for process in &self.0 {
+            children.entry(process.parent).or_default().push(process);
+        }
+        let (mut found, mut parents) = (Vec::new(), vec![root]);
+        found.extend(self.0.iter().filter(|process| process.pid == root));
+        while let Some(parent) = parents.pop() {
+            for &child in children.get(&parent).into_iter().flatten() {
+                parents.push(child.pid);
+                found.push(*child);
+            }
+        }
+        found.retain(|process| !process.is_zombie);
+        found
+    }
+
+    /// The direct children of `parent`, ended ones included.
+    pub(crate) fn children(&self, parent: i32) -> impl Iterator<Item = ProcessStat> {
+        self.0.iter().copied().filter(move |process| process.parent == parent)
+    }
+}
+
+impl ProcessStat {
+    /// `None` if there is no such process.
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+}
+
+/// Reads the line of `/proc/PID/stat` (proc_pid_stat(5)).
+fn parse(pid: i32, line: &str) -> Option<ProcessStat> {
+    // The name in parentheses may itself contain spaces and parentheses.
+    let (_, rest) = line.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+    // The first field after the name is the third of the line.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let number = |number| field(number)?.parse::<u64>().ok();
+    let ticks = number(14)? + number(15)?;
+    Some(ProcessStat {
+        pid,
+        parent: field(4)?.parse().ok()?,
+        is_zombie: matches!(field(3)?, "Z" | "X"),
+        cpu: Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)),
+        resident: number(24)? * rustix::param::page_size() as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_shifts_nothing() {
+        let line =
+            "7 (a ) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 4096 2 18446744073709551615";
+        let stat = parse(7, line).expect("it is a line of stat");
+        assert_eq!((stat.parent, stat.is_zombie, stat.cpu), (3, false, Duration::from_secs(3)));
+        assert_eq!(stat.resident, 2 * rustix::param::page_size() as u64);
+    }
+
+    #[test]
+    fn a_process_is_below_its_parent_and_itself() {
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        let tree = ProcessTree::read();
+        let parent = ProcessStat::read(own).expect("it runs").parent;
+        for root in [own, parent] {
+            assert!(tree.below(root).iter().any(|process| process.pid == own), "{root}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests `hookgate runner stdio`: programs that speak JSON lines, behind a real gateway.
+
+mod limits;
+mod replies;
+mod support;
+mod tenants;

@@ -1,0 +1,114 @@
+//! A runner with one program, and a gateway with two tenants in front of it.
+
+use std::{fs, path::Path, time::Duration};
+
+use hookgate_proto::types::v1::ExtensionPoint;
+use hookgate_tests::{
+    agent::HttpAnswer,
+    gateway::{Gateway, binary},
+    token::token,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::plugins::process::{PluginProcess, unix};
+
+pub(super) const SECRET: &str = "s3cr3t-of-the-runner";
+
+/// A served program.
+pub(super) struct Served {
+    pub(super) directory: TempDir,
+    pub(super) runner: PluginProcess,
+    pub(super) gateway: Gateway,
+}
+
+/// Writes `script` and a file with its entry, to which `members` are added.
+pub(super) fn write(directory: &Path, script: &str, members: &Value) {
+    fs::write(directory.join("program"), script).expect("the directory is ours");
+    let mut entry = json!({
+        "name": "program",
+        "version": "1.0.0",
+        "command": ["sh", "./program"],
+        "points": ["before_tool_call"],
+    });
+    let entry_members = entry.as_object_mut().expect("it is an object");
+    entry_members.extend(members.as_object().expect("it is an object").clone());
+    let file = json!({ "data_dir": "homes", "plugins": [entry] });
+    fs::write(directory.join("runner.yaml"), file.to_string()).expect("the directory is ours");
+}
+
+/// Starts a runner with the file in `directory`.
+pub(super) async fn run(directory: &Path) -> PluginProcess {
+    tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+    let mut command = Command::new(binary());
+    command.args(["runner", "stdio"]).arg(directory.join("runner.yaml"));
+    command.args(["--listen", &unix(directory, "s")]).env("RUNNERS_OWN", SECRET);
+    PluginProcess::run(command).await
+}
+
+pub(super) async fn serve(script: &str, members: Value) -> Served {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    write(directory.path(), script, &members);
+    let runner = run(directory.path()).await;
+    let plugin = json!({
+        "name": "program",
+        "endpoint": runner.address,
+        "config": { "word": "a-word-of-the-configuration" },
+        "breaker": { "failures": 1000 },
+    });
+    let gateway = Gateway::with().tenant("acme").tenant("globex").set("/plugins", json!([plugin]));
+    let gateway = gateway.binding("program", 10).start().await;
+    Served { directory, runner, gateway }
+}
+
+impl Served {
+    /// A call of `tool` by `tenant`.
+    pub(super) async fn call(&self, tenant: &str, tool: &str) -> HttpAnswer {
+        self.call_with(tenant, tool, json!({})).await
+    }
+
+    pub(super) async fn call_with(&self, tenant: &str, tool: &str, args: Value) -> HttpAnswer {
+        let payload = json!({ "tool_name": tool, "args": args });
+        self.gateway.http(&token(tenant)).call(ExtensionPoint::BeforeToolCall, payload).await
+    }
+
+    /// The status and the message with which the runner answered the call that got `answer`.
+    pub(super) async fn fault(&self, answer: &HttpAnswer) -> (String, String) {
+        let is_it = |line: &Value| {
+            line["message"] == "the program gave no valid reply"
+                && line["request_id"] == answer.body["request_id"]
+        };
+        for _ in 0..500 {
+            if let Some(line) = self.runner.lines().iter().find(|line| is_it(line)) {
+                let text = |member: &str| line[member].as_str().expect("a text").to_owned();
+                return (text("code"), text("error"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no fault is logged for {answer:?}");
+    }
+}
+
+/// The message of the first notice.
+pub(super) fn notice(answer: &HttpAnswer) -> &str {
+    answer.body["notices"][0]["message"].as_str().unwrap_or_else(|| panic!("no notice: {answer:?}"))
+}
+
+/// The processes with `word` in their command line.
+pub(super) fn processes(word: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("Linux has it").flatten();
+    let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.split('\0').any(|argument| argument == word)).collect()
+}
+
+/// Waits until no process has `word` in its command line.
+pub(super) async fn until_gone(word: &str) {
+    for _ in 0..500 {
+        if processes(word).is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("left behind: {:?}", processes(word));
+}

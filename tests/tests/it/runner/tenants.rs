@@ -1,0 +1,92 @@
+//! Programs of two tenants know nothing of each other.
+
+use serde_json::json;
+
+use super::support::{SECRET, notice, serve};
+
+/// Says in a notice what the shell command `$1` prints.
+const SHELL: &str = r#"while IFS= read -r call; do
+  command=$(printf '%s' "$call" | jq -r .payload.args.command)
+  said=$(sh -c "$command" 2>&1)
+  jq -nc --arg said "$said" '{continue:{},notices:[{kind:"info",message:$said}]}'
+done
+"#;
+
+#[tokio::test]
+async fn each_tenant_has_its_own_folder_and_no_way_to_the_others() {
+    let served = serve(SHELL, json!({})).await;
+    let said = async |tenant: &str, command: &str| {
+        let answer = served.call_with(tenant, "t", json!({ "command": command })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        notice(&answer).to_owned()
+    };
+    let homes = served.directory.path().join("homes/program");
+    let homes = homes.display();
+    assert_eq!(
+        said("acme", "pwd; echo $HOME $HOOKGATE_TENANT").await,
+        format!("{homes}/acme\n{homes}/acme acme")
+    );
+    said("acme", "echo mine > file; echo also > $TMPDIR/file").await;
+    assert_eq!(said("acme", "cat file").await, "mine");
+    assert_eq!(said("globex", "ls").await, "tmp");
+    for command in [
+        format!("cat {homes}/acme/file"),
+        "cat ../acme/file".to_owned(),
+        format!("ls {homes}"),
+        format!("echo x > {homes}/acme/file"),
+        format!("cat {}/runner.yaml", served.directory.path().display()),
+        "echo x > /tmp/x".to_owned(),
+        "ls /root".to_owned(),
+    ] {
+        let denied = said("globex", &command).await;
+        assert!(denied.contains("ermission denied"), "{command}: {denied}");
+    }
+    assert_eq!(said("acme", "cat file").await, "mine");
+}
+
+#[tokio::test]
+async fn a_program_has_only_its_own_variables_and_can_end_only_its_own_processes() {
+    let served = serve(SHELL, json!({ "env": { "OWN": "value" } })).await;
+    let said = async |tenant: &str, command: &str| {
+        notice(&served.call_with(tenant, "t", json!({ "command": command })).await).to_owned()
+    };
+    let environment = said("acme", "env").await;
+    assert!(environment.contains("OWN=value") && environment.contains("PATH=/usr/local/bin:/usr/bin:/bin"));
+    assert!(!environment.contains(SECRET), "{environment}");
+    let names: Vec<_> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let expected = [
+        "HOME",
+        "HOOKGATE_PLUGIN",
+        "HOOKGATE_TENANT",
+        "LANG",
+        "OWN",
+        "PATH",
+        "PWD",
+        "TMPDIR",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    ];
+    assert!(names.iter().all(|name| expected.contains(name)), "{names:?}");
+
+    let acme = said("acme", "echo $PPID").await;
+    for command in [format!("kill -9 {acme}"), format!("cat /proc/{acme}/environ")] {
+        let denied = said("globex", &command).await;
+        assert!(denied.contains("ermi"), "{command}: {denied}");
+    }
+    assert_eq!(said("acme", "echo $PPID").await, acme, "it still runs");
+}
+
+#[tokio::test]
+async fn a_tenant_whose_id_is_a_path_stays_below_the_data_folder() {
+    let served = serve(SHELL, json!({})).await;
+    let gateway = served.gateway.file();
+    let text = std::fs::read_to_string(&gateway).expect("it is the gateway's file");
+    let text = text.replace("globex", "../../escape");
+    std::fs::write(&gateway, text).expect("the file is ours");
+    served.gateway.hang_up();
+    served.gateway.wait_for_revision(2).await;
+    let answer = served.call_with("../../escape", "t", json!({ "command": "pwd" })).await;
+    let home = served.directory.path().join("homes/program/%2E%2E%2F%2E%2E%2Fescape");
+    assert_eq!(notice(&answer), home.display().to_string());
+}
