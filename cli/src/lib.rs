@@ -45,6 +45,8 @@ use hookgate::{
     telemetry,
 };
 use output::Output;
+#[cfg(target_os = "linux")]
+pub use runner::become_program;
 
 /// How long a failing process waits for its last words to be written, since a reader may be slow.
 pub const MAX_FAILURE_LOG_FLUSH: Duration = Duration::from_secs(2);

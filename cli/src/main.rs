@@ -24,6 +24,10 @@ impl Drop for FlushLog {
 }
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(exit) = hookgate_cli::become_program() {
+        return exit.report();
+    }
     let _flush = FlushLog;
     let exit = match tokio::runtime::Runtime::new() {
         Ok(runtime) => {

@@ -17,12 +17,6 @@ pub(super) enum RunnerCommand {
                       Exit codes: 0 ended by a signal, 1 it can't listen there, 2 the file or the usage is wrong."
     )]
     Stdio(Box<StdioArgs>),
-    /// Starts a program with its limits. For the runner only.
-    #[command(hide = true)]
-    Launch {
-        /// The program, as the runner passes it.
-        spec: String,
-    },
 }
 
 /// The programs, and where they are served.
@@ -49,10 +43,19 @@ pub(super) async fn run(_: RunnerCommand) -> Exit {
 
 #[cfg(target_os = "linux")]
 pub(super) async fn run(command: RunnerCommand) -> Exit {
-    match command {
-        RunnerCommand::Stdio(args) => stdio(*args).await,
-        RunnerCommand::Launch { spec } => Exit::failure(hookgate_runner::launch(&spec).to_string()),
+    let RunnerCommand::Stdio(args) = command;
+    stdio(*args).await
+}
+
+/// Becomes a program if the runner started this process for that. Before the command line is parsed and a runtime starts,
+/// because a program may be started for each call.
+#[cfg(target_os = "linux")]
+pub fn become_program() -> Option<Exit> {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next()? != hookgate_runner::LAUNCH {
+        return None;
     }
+    Some(Exit::failure(hookgate_runner::launch(&arguments.next().unwrap_or_default()).to_string()))
 }
 
 #[cfg(target_os = "linux")]

@@ -9,6 +9,9 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::{Deserialize, Serialize};
 
+/// The first argument of a process that is to become a program. The second one is for [`launch`].
+pub const LAUNCH: &str = "launch-program";
+
 /// The version of Landlock whose rights are used. On an older kernel, those that it knows.
 const LANDLOCK: ABI = ABI::V6;
 /// What every program may read and execute.
@@ -52,7 +55,7 @@ pub(crate) struct Sandbox {
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The argument is not one that the runner passes.
-    #[error("this command is for `hookgate runner stdio`, which starts programs with it: {0}")]
+    #[error("`launch-program` is how `hookgate runner stdio` starts programs: {0}")]
     Spec(serde_json::Error),
     /// A limit can't be set.
     #[error("the limits can't be set: {0}")]
@@ -138,13 +141,13 @@ fn execute(spec: &LaunchSpec) -> LaunchError {
     LaunchError::Execute { program: program.to_owned(), source }
 }
 
-/// The command that starts a program: this executable, with the hidden subcommand that calls [`launch`].
+/// The command that starts a program: this executable, whose `main` calls [`launch`] for [`LAUNCH`].
 ///
 /// # Errors
 /// If the executable's path is unknown.
 pub(crate) fn command(spec: &LaunchSpec) -> io::Result<tokio::process::Command> {
     let spec = serde_json::to_string(spec).map_err(io::Error::other)?;
     let mut command = tokio::process::Command::new(env::current_exe()?);
-    command.args(["runner", "launch", &spec]);
+    command.args([LAUNCH, &spec]);
     Ok(command)
 }

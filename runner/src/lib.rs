@@ -28,5 +28,5 @@ mod program;
 mod runner;
 
 pub use file::{FileError, RunnerFile};
-pub use launch::{LaunchError, launch};
+pub use launch::{LAUNCH, LaunchError, launch};
 pub use runner::{RunError, Runner};

@@ -16,15 +16,19 @@ use hookgate::config::is_name;
 
 mod rust;
 mod sdk;
+mod shell;
 
 use sdk::SdkCheckout;
 
+/// A gateway's configuration to try a plugin.
+const HOOKGATE_YAML: &str = include_str!("hookgate.yaml");
+
 #[derive(Debug, Subcommand)]
 pub(super) enum NewCommand {
-    /// Creates a plugin's project: a small plugin that works, its test, a Dockerfile, and a hookgate.yaml to try it.
+    /// Creates a plugin's project: a small plugin that works, its test, and a hookgate.yaml to try it.
     ///
-    /// Prints the next commands. If the directory holds anything, nothing is written. Inside a checkout of Hookgate
-    /// the project depends on the SDK by path, elsewhere on the version of this program.
+    /// Prints the next commands. If the directory holds anything, nothing is written. A project in Rust has a Dockerfile
+    /// too. Inside a checkout of Hookgate it depends on the SDK by path, elsewhere on the version of this program.
     #[command(after_help = "Example: hookgate new plugin no-shell --lang rust\n\n\
                             Exit codes: 0 written, 1 the directory isn't empty or can't be written, 2 invalid usage.")]
     Plugin(NewPluginArgs),
@@ -41,7 +45,7 @@ pub(super) struct NewPluginArgs {
     /// The directory, created if missing. Default: the plugin's name.
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// A checkout of Hookgate, to use its SDK by path instead of a published version.
+    /// A checkout of Hookgate, to use its SDK by path instead of a published version. For Rust.
     #[arg(long, value_name = "PATH")]
     sdk_path: Option<PathBuf>,
 }
@@ -51,6 +55,8 @@ pub(super) struct NewPluginArgs {
 enum Language {
     /// Rust, with the crate hookgate-sdk.
     Rust,
+    /// A shell script that reads and writes JSON lines, for `hookgate runner stdio`.
+    Shell,
 }
 
 impl Language {
@@ -58,6 +64,7 @@ impl Language {
     fn templates(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Language::Rust => &rust::TEMPLATES,
+            Language::Shell => &shell::TEMPLATES,
         }
     }
 
@@ -65,13 +72,27 @@ impl Language {
     fn values(self, name: &str, sdk: Option<&SdkCheckout>) -> Vec<(&'static str, Option<String>)> {
         match self {
             Language::Rust => rust::values(name, sdk),
+            Language::Shell => vec![("NAME", Some(name.to_owned()))],
+        }
+    }
+
+    /// What the project contains.
+    fn contents(self) -> &'static str {
+        match self {
+            Language::Rust => "its test, a Dockerfile, a hookgate.yaml and a README.md",
+            Language::Shell => "its test, a runner.yaml, a hookgate.yaml and a README.md",
         }
     }
 
     /// The commands that test and start the plugin.
-    fn commands(self) -> [&'static str; 2] {
+    fn commands(self, name: &str) -> [String; 2] {
         match self {
-            Language::Rust => ["cargo test", "cargo run"],
+            Language::Rust => ["cargo test".to_owned(), "cargo run".to_owned()],
+            Language::Shell => {
+                let hookgate = shell_quote::program();
+                let start = format!("{hookgate} runner stdio runner.yaml --listen unix:///tmp/{name}.sock");
+                ["sh test.sh".to_owned(), start]
+            }
         }
     }
 }
@@ -90,6 +111,9 @@ pub(super) fn run(command: &NewCommand) -> Exit {
         Ok(project) => project,
         Err(error) => return Exit::failure(unwritable(&given, &error)),
     };
+    if let (Language::Shell, Some(_)) = (asked.lang, &asked.sdk_path) {
+        return Exit::usage("--sdk-path is for --lang rust: a shell script uses no SDK".to_owned());
+    }
     let sdk = match sdk::for_project(&project, asked.sdk_path.as_deref()) {
         Ok(sdk) => sdk,
         Err(wrong) => return Exit::usage(wrong),
@@ -137,8 +161,9 @@ fn filled(template: &str, values: &[(&str, Option<String>)]) -> String {
 /// The next commands.
 fn next(given: &Path, asked: &NewPluginArgs, sdk: Option<&SdkCheckout>) -> String {
     let (shown, directory) = (output::printable(&given.display().to_string()), shell_quote::quoted(given));
-    let ([test, start], hookgate, name) = (asked.lang.commands(), shell_quote::program(), &asked.name);
-    let note = if sdk.is_none() {
+    let (name, hookgate) = (&asked.name, shell_quote::program());
+    let ([test, start], contents) = (asked.lang.commands(name), asked.lang.contents());
+    let note = if matches!(asked.lang, Language::Rust) && sdk.is_none() {
         format!(
             "\nThe project needs hookgate-sdk {} from crates.io. If it isn't published there yet, remove the directory and \
              repeat\nthe command with --sdk-path PATH, where PATH is a checkout of Hookgate.\n",
@@ -148,8 +173,7 @@ fn next(given: &Path, asked: &NewPluginArgs, sdk: Option<&SdkCheckout>) -> Strin
         String::new()
     };
     format!(
-        "Created in {shown}: a plugin that refuses tools, its test, a Dockerfile, a hookgate.yaml and a README.md. \
-         Next:\n\n  \
+        "Created in {shown}: a plugin that refuses tools, {contents}. Next:\n\n  \
          cd {directory}\n  \
          {test}\n  \
          {start}\n\n\

@@ -8,7 +8,7 @@ pub(super) const TEMPLATES: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("rust/manifest.toml")),
     ("Dockerfile", include_str!("rust/Dockerfile")),
     ("README.md", include_str!("rust/README.md")),
-    ("hookgate.yaml", include_str!("rust/hookgate.yaml")),
+    ("hookgate.yaml", super::HOOKGATE_YAML),
     ("src/main.rs", include_str!("rust/main.rs")),
     ("src/plugin.rs", include_str!("rust/plugin.rs")),
 ];

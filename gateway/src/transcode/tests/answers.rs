@@ -1,6 +1,6 @@
 //! Tests of answers and problems as bytes.
 
-use hookgate_proto::FILE_DESCRIPTOR_SET;
+use hookgate_proto::{FILE_DESCRIPTOR_SET, plugin::v1 as plugin};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::Value as Json;
@@ -262,6 +262,13 @@ fn the_members_are_those_of_the_contract() {
     assert_members::<types::BeforeResponsePayload>("hookgate.types.v1.BeforeResponsePayload");
     assert_members::<types::TokenUsage>("hookgate.types.v1.TokenUsage");
     assert_members::<types::Media>("hookgate.types.v1.Media");
+    assert_members::<plugin::Cancel>("hookgate.plugin.v1.Cancel");
+    assert_members::<plugin::BeforeToolCallResponse>("hookgate.plugin.v1.BeforeToolCallResponse");
+    assert_members::<types::Notice>("hookgate.types.v1.Notice");
+    assert_members::<types::BeforeLlmRequestPatch>("hookgate.types.v1.BeforeLlmRequestPatch");
+    assert_members::<types::BeforeToolCallPatch>("hookgate.types.v1.BeforeToolCallPatch");
+    assert_members::<types::AfterToolResultPatch>("hookgate.types.v1.AfterToolResultPatch");
+    assert_members::<types::BeforeResponsePatch>("hookgate.types.v1.BeforeResponsePatch");
 
     // A serde_json map is sorted; the order of the members is compared above.
     let answer: Json = serde_json::from_slice(&encode(&full())).expect("JSON");

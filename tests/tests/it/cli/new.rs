@@ -126,6 +126,36 @@ async fn a_project_inside_a_checkout_is_built_with_its_sdk_and_decides_calls() {
     assert_eq!(plugin.stop().await.code, Some(0));
 }
 
+#[tokio::test]
+async fn a_shell_script_passes_its_test_and_decides_calls_in_the_runner() {
+    let folder = Folder::new();
+    let ran = created(&folder, &["No_Shell", "--lang", "shell"]).await;
+    let project = folder.0.path().join("No_Shell");
+    for file in ["README.md", "hookgate.yaml", "plugin.sh", "runner.yaml", "test.sh"] {
+        assert!(!read(project.join(file)).contains('@'), "{file} has a placeholder");
+    }
+    let commands: Vec<_> = ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let ["cd No_Shell", test, start, call] = commands[..] else { panic!("four commands: {ran:?}") };
+    assert_eq!(succeeds(&project, test).await, "2 tests passed\n");
+
+    let socket = folder.0.path().join("plugin.sock");
+    let place = |line: &str| line.replace("/tmp/No_Shell.sock", &socket.display().to_string());
+    let state = folder.0.path().join("state").display().to_string();
+    let plugin = Serving::pasted(&project, &place(start), &[("XDG_STATE_HOME", &state)]).await;
+    appears(&socket).await;
+    let blocked = pasted(&place(call)).await;
+    assert!(
+        blocked.stdout.contains("CANCEL  TOOL_NOT_ALLOWED: Agents may not use shell.exec."),
+        "{blocked:?}"
+    );
+    let passed = pasted(&place(call).replace("--tool shell.exec", "--tool fs.read")).await;
+    assert!(passed.code == Some(0) && passed.stdout.contains("before_tool_call CONTINUE"), "{passed:?}");
+    assert_eq!(plugin.stop().await.code, Some(0));
+
+    let wrong = folder.run(&["new", "plugin", "x", "--lang", "shell", "--sdk-path", "."]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
 /// The patch makes this repository's SDK the published one. Cargo uses it only if the version fits.
 #[tokio::test]
 async fn a_project_outside_a_checkout_is_built_with_the_version_of_the_program() {
@@ -214,7 +244,7 @@ async fn wrong_arguments_are_refused_with_what_would_be_right() {
         (&["../a", "--lang", "rust"], name),
         (&["", "--lang", "rust"], name),
         (&[&long, "--lang", "rust"], name),
-        (&["a", "--lang", "cobol"], "[possible values: rust]"),
+        (&["a", "--lang", "cobol"], "[possible values: rust, shell]"),
         (&["a"], "--lang <LANG>"),
         (&["a", "--lang", "rust", "--sdk-path", "."], "--sdk-path: . isn't a checkout of Hookgate: give "),
     ] {

@@ -9,7 +9,10 @@ use std::{
 
 use hookgate_tests::repository;
 
-use crate::docs::story::{Story, library};
+use crate::{
+    cli::support::Folder,
+    docs::story::{Story, library},
+};
 
 fn read(path: &str) -> String {
     fs::read_to_string(repository::root().join(path)).unwrap()
@@ -88,6 +91,26 @@ async fn the_guide_in_python_leads_from_the_exported_contract_to_blocked_and_cha
     symlink(example.join(".venv"), story.place().join("no-secrets/.venv")).unwrap();
     let printed = story.told().await;
     assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_guide_for_shell_scripts_leads_from_nothing_to_a_tool_blocked_for_one_tenant() {
+    let story = Story::of("writing-a-plugin-shell.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains("2 tests passed") && printed.contains(r#""decision":"block""#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_runners_file_on_the_page_is_one_that_the_runner_takes() {
+    let page = read("docs/writing-a-plugin-shell.md");
+    let (_, rest) = page.split_once("## The runner's file").expect("the section is there");
+    let example = rest.split("```").nth(1).and_then(|block| block.strip_prefix("yaml\n")).expect("a block");
+    let folder = Folder::new();
+    folder.write("plugin.sh", "");
+    folder.write("runner.yaml", &example.replace("/tmp/homes", "homes"));
+    let args = ["runner", "stdio", "runner.yaml", "--listen", "unix:///no/such/folder/s"];
+    let ran = folder.run_with(&args, &[("API_KEY", "k")], "").await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("can't listen"), "{ran:?}");
 }
 
 #[tokio::test]
