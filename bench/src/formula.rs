@@ -22,6 +22,7 @@ pub(crate) enum SingleFigure {
     HostAdd,
     /// A ratio of medians.
     HostTraffic,
+    StdioRunner,
 }
 
 /// What one round found.

@@ -49,6 +49,7 @@ mod rounds;
 mod rows;
 mod scale;
 mod scenario;
+mod stdio_runner;
 mod whole;
 
 /// Measures what a call through the gateway costs.

@@ -1,7 +1,11 @@
 //! The processes of a run: the gateways, the plugins, the floor, the bare path and Envoy, each its own process.
 //! All are started before the first round and stay until the end, so that rounds can alternate between them.
 
-use std::{collections::HashMap, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -146,6 +150,10 @@ impl Rig {
         let gateway = self.start_gateway(&config)?;
         self.gateways.insert(setup, gateway);
         Ok(())
+    }
+
+    pub(crate) fn gateway_binary(&self) -> &Path {
+        &self.binaries.gateway
     }
 
     /// Starts a gateway that doesn't stay.

@@ -14,6 +14,7 @@ use crate::{
     rig::{Binaries, Rig},
     rows::Row,
     scenario::{LoadModel, Sample, Scenario, Subject},
+    stdio_runner,
 };
 
 /// How much is measured.
@@ -78,6 +79,10 @@ pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Resu
         if plan.needs(&[SingleFigure::HostTraffic]) {
             let ratio = host_traffic::measure(&mut rig, size.durations).await?;
             round.figures.insert(SingleFigure::HostTraffic, ratio);
+        }
+        if plan.needs(&[SingleFigure::StdioRunner]) {
+            let ratio = stdio_runner::measure(&rig, size.durations).await?;
+            round.figures.insert(SingleFigure::StdioRunner, ratio);
         }
         results.rounds.push(round);
     }

@@ -240,7 +240,7 @@ fn large_content(c: usize) -> Row {
     Row::ratio("large-content", c, texts, formula).must(1.5, 1.2)
 }
 
-fn absolute() -> [Row; 6] {
+fn absolute() -> [Row; 7] {
     [
         Row::single("json-scan", "scan of JSON text", Unit::GigabytesPerSecond, SingleFigure::JsonScan)
             .must_at_least(0.7, 1.5),
@@ -273,6 +273,17 @@ fn absolute() -> [Row; 6] {
             )
         }
         .must(1.1, 1.05),
+        Row {
+            concurrency: Some(1),
+            compared_with: "p50 with a gRPC plugin",
+            ..Row::single(
+                "stdio-runner",
+                "p50 of a call, program in the runner",
+                Unit::Ratio,
+                SingleFigure::StdioRunner,
+            )
+        }
+        .must(3.0, 2.0),
         Row::single("start", "start to ready, 10,000 bindings", Unit::Seconds, SingleFigure::StartTime)
             .must(2.0, 1.0),
     ]

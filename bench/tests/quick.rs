@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 22] = [
+const ROWS: [(&str, &[Option<u64>]); 23] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -22,6 +22,7 @@ const ROWS: [(&str, &[Option<u64>]); 22] = [
     ("memory-in-flight", &[Some(64)]),
     ("host-add", &[Some(1)]),
     ("host-traffic", &[Some(1)]),
+    ("stdio-runner", &[Some(1)]),
     ("start", &[None]),
     ("open-loop-p50", &[Some(16)]),
     ("open-loop-p99", &[Some(16)]),
