@@ -158,7 +158,8 @@ async fn a_program_keeps_every_rule_of_the_protocol() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), script, &json!({ "command": ["/usr/bin/python3", "./program"] }));
     let runner = run(directory.path()).await;
-    let ran = Folder::new().run(&["conformance", &runner.address, "--name", "program"]).await;
+    let ran =
+        Folder::new().run(&["conformance", &runner.address, "--name", "program", "--timeout", "20s"]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 

@@ -56,8 +56,11 @@ pub(super) async fn serve(script: &str, members: Value) -> Served {
         "endpoint": runner.address,
         "config": { "word": "a-word-of-the-configuration" },
         "breaker": { "failures": 1000 },
+        // Programs start slowly while all other tests run.
+        "limits": { "timeout": "25s" },
     });
     let gateway = Gateway::with().tenant("acme").tenant("globex").set("/plugins", json!([plugin]));
+    let gateway = gateway.set("/limits", json!({ "budget": "30s" }));
     let gateway = gateway.binding("program", 10).start().await;
     Served { directory, runner, gateway }
 }
