@@ -51,11 +51,12 @@ pub(super) async fn run(command: RunnerCommand) -> Exit {
 /// because a program may be started for each call.
 #[cfg(target_os = "linux")]
 pub fn become_program() -> Option<Exit> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != hookgate_runner::LAUNCH {
         return None;
     }
-    Some(Exit::failure(hookgate_runner::launch(&arguments.next().unwrap_or_default()).to_string()))
+    let spec = arguments.next().unwrap_or_default();
+    Some(Exit::failure(hookgate_runner::launch(&spec.to_string_lossy()).to_string()))
 }
 
 #[cfg(target_os = "linux")]

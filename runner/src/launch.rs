@@ -1,6 +1,6 @@
 //! What happens in a program's process before the program: limits, access rights, and the end with the runner.
 
-use std::{env, io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+use std::{io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
@@ -144,10 +144,11 @@ fn execute(spec: &LaunchSpec) -> LaunchError {
 /// The command that starts a program: this executable, whose `main` calls [`launch`] for [`LAUNCH`].
 ///
 /// # Errors
-/// If the executable's path is unknown.
+/// If `spec` is no JSON.
 pub(crate) fn command(spec: &LaunchSpec) -> io::Result<tokio::process::Command> {
     let spec = serde_json::to_string(spec).map_err(io::Error::other)?;
-    let mut command = tokio::process::Command::new(env::current_exe()?);
+    // Not its path: an upgrade may have replaced the file.
+    let mut command = tokio::process::Command::new("/proc/self/exe");
     command.args([LAUNCH, &spec]);
     Ok(command)
 }

@@ -92,6 +92,10 @@ impl RunnerPlugin {
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
         let line = point::line(P::POINT, &call, &instance.config, &payload);
         let tenant = call.context.as_ref().map_or("", |context| context.tenant.as_str());
+        if tenant.is_empty() {
+            // Its folder would be the one with all tenants' folders.
+            return Err(Status::invalid_argument("`call.context.tenant` is missing"));
+        }
         let slot = plugin.pool.acquire(tenant, &instance).await;
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
             let decoded = decode_reply(&reply.bytes).map_err(|violations| bad_reply(&violations))?;
@@ -259,7 +263,10 @@ impl PluginService for RunnerPlugin {
         let digests = self.0.entry.sha256.clone();
         let checked = tokio::task::spawn_blocking(move || digest_file::check(&digests)).await;
         checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::invalid_argument)?;
-        let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
+        let variables =
+            self.0.entry.variables.values().filter(|value| value.chars().count() >= MIN_SECRET_CHARS);
+        let secrets = self.0.entry.secrets.iter().chain(variables).cloned();
+        let secrets = texts(&parsed).into_iter().chain(secrets).collect();
         let instance = Instance::new(config_digest, config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);
         Ok(Response::new(wire::InitializeResponse {}))
