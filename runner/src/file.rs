@@ -16,6 +16,9 @@ use serde_json::Value;
 
 /// Longest file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Shortest text that is taken for a secret, in characters. A program doesn't learn which texts of its configuration came
+/// from a reference, so all are, except the short ones.
+pub(crate) const MIN_SECRET_CHARS: usize = 8;
 /// Variables that the runner sets.
 const OWN_VARIABLES: [&str; 4] = ["HOME", "TMPDIR", "HOOKGATE_PLUGIN", "HOOKGATE_TENANT"];
 
@@ -345,7 +348,8 @@ impl PluginEntry {
         let (values, secrets) = resolved.map_err(|reason| format!("env{reason}"))?.into_exposed();
         let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_default();
         self.variables = values.into_iter().map(|(name, value)| (name, text(value))).collect();
-        self.secrets = secrets;
+        let long = self.variables.values().filter(|value| value.chars().count() >= MIN_SECRET_CHARS);
+        self.secrets = secrets.into_iter().chain(long.cloned()).collect();
         Ok(())
     }
 

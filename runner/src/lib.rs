@@ -6,8 +6,8 @@
 //!               one socket  one per entry    per tenant      a process, with its own folder and limits
 //! ```
 //!
-//! A program belongs to one tenant. It has a private folder and limits, and it never outlives its time: whoever drops a
-//! `Program` in the middle of a call ends it with all its children.
+//! A program belongs to one tenant. It has a private folder and limits. Dropping a `Program` in the middle of a call ends
+//! the process and its children.
 //!
 //! Linux only.
 #![warn(missing_docs)]

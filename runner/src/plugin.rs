@@ -5,12 +5,13 @@ use std::{io, path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use hookgate::{core::error::Violation, transcode::decode_reply, upstream::Redaction};
 use hookgate_proto::plugin::v1::{self as wire, Call, plugin_service_server::PluginService};
+use hookgate_sdk::host::not_initialized;
 use serde_json::Value;
-use tonic::{Code, Request, Response, Status, async_trait, metadata::AsciiMetadataValue};
+use tonic::{Code, Request, Response, Status, async_trait};
 
 use crate::{
     digest_file,
-    file::{PluginEntry, ProcessMode},
+    file::{MIN_SECRET_CHARS, PluginEntry, ProcessMode},
     home,
     instances::{Instance, Instances},
     launch::{self, LaunchSpec, Sandbox},
@@ -21,17 +22,15 @@ use crate::{
     program::{Program, ProgramFault},
 };
 
-/// Shortest text of a configuration that is taken for a secret, in characters. A program doesn't learn which of its
-/// configuration's texts came from a reference, so all are, except the short ones.
-const MIN_SECRET_CHARS: usize = 8;
 /// What every program has in its environment, besides its own folders and variables.
 const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8")];
 
 /// One plugin of the runner. Clones are the same plugin.
 #[derive(Clone)]
-pub(crate) struct RunnerPlugin(Arc<Shared>);
+pub(crate) struct RunnerPlugin(Arc<ProgramHost>);
 
-struct Shared {
+/// A plugin's programs and configurations.
+struct ProgramHost {
     entry: PluginEntry,
     data_dir: PathBuf,
     sandbox: bool,
@@ -49,7 +48,7 @@ impl RunnerPlugin {
         processes: Arc<Processes>,
     ) -> Self {
         let limits = PoolLimits { parallel: entry.limits.parallel, programs: entry.limits.programs };
-        RunnerPlugin(Arc::new(Shared {
+        RunnerPlugin(Arc::new(ProgramHost {
             pool: Arc::new(ProgramPool::new(limits)),
             output: Arc::new(OutputLog::new(&entry.name)),
             instances: Instances::default(),
@@ -90,13 +89,14 @@ impl RunnerPlugin {
         let call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
         let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
-        let line = point::line(P::POINT, &call, &instance.config, &payload);
         let tenant = call.context.as_ref().map_or("", |context| context.tenant.as_str());
         if tenant.is_empty() {
             // Its folder would be the one with all tenants' folders.
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
         let slot = plugin.pool.acquire(tenant, &instance).await;
+        // Not before: a call that waits is held once.
+        let line = point::line(P::POINT, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
             let decoded = decode_reply(&reply.bytes).map_err(|violations| bad_reply(&violations))?;
             // Only now: a program that writes something else may be out of step.
@@ -126,7 +126,7 @@ fn bad_reply(violations: &[Violation]) -> Status {
     Status::internal(format!("the program's reply is wrong: {}", said.join("; ").trim_start()))
 }
 
-impl Shared {
+impl ProgramHost {
     async fn exchange(&self, mut slot: ProgramSlot, line: &[u8]) -> Result<ProgramReply, Status> {
         let limits = self.entry.limits;
         let (output, time) = (limits.output.0, limits.time.0);
@@ -219,15 +219,9 @@ fn status(fault: &ProgramFault) -> Status {
     let code = match fault {
         ProgramFault::TimedOut(_) => Code::DeadlineExceeded,
         ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
-        ProgramFault::Ended { .. } | ProgramFault::Unasked => Code::Aborted,
+        ProgramFault::Ended { .. } => Code::Aborted,
     };
     Status::new(code, fault.to_string())
-}
-
-fn not_initialized() -> Status {
-    let mut status = Status::failed_precondition("no instance for this config digest: call Initialize");
-    status.metadata_mut().insert("hookgate-reason", AsciiMetadataValue::from_static("NOT_INITIALIZED"));
-    status
 }
 
 /// The texts in a configuration that may be secrets.
@@ -263,10 +257,7 @@ impl PluginService for RunnerPlugin {
         let digests = self.0.entry.sha256.clone();
         let checked = tokio::task::spawn_blocking(move || digest_file::check(&digests)).await;
         checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::invalid_argument)?;
-        let variables =
-            self.0.entry.variables.values().filter(|value| value.chars().count() >= MIN_SECRET_CHARS);
-        let secrets = self.0.entry.secrets.iter().chain(variables).cloned();
-        let secrets = texts(&parsed).into_iter().chain(secrets).collect();
+        let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
         let instance = Instance::new(config_digest, config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);
         Ok(Response::new(wire::InitializeResponse {}))

@@ -40,17 +40,15 @@ pub(crate) enum ProgramFault {
     TimedOut(Duration),
     #[error("the program was ended: {0}")]
     Excess(String),
-    #[error(
-        "the program wrote a line before its call: write to standard output only replies, one for each call"
-    )]
-    Unasked,
 }
 
 /// A running program. Dropping it ends it, with everything that it started.
 pub(crate) struct Program {
-    /// `None` once it ends.
+    /// `None` only while it is dropped.
     process: Option<RunningProcess>,
     processes: Arc<Processes>,
+    /// When its last call began.
+    used: Instant,
 }
 
 struct RunningProcess {
@@ -59,7 +57,6 @@ struct RunningProcess {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     watched: Arc<WatchedProcess>,
-    used: Instant,
 }
 
 impl Program {
@@ -78,8 +75,15 @@ impl Program {
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         let stderr = child.stderr.take().ok_or_else(missing)?;
-        let process = RunningProcess { child, pid, stdin, stdout, watched, used: Instant::now() };
-        Ok((Program { process: Some(process), processes: Arc::clone(processes) }, stderr))
+        let process = RunningProcess { child, pid, stdin, stdout, watched };
+        Ok((
+            Program { process: Some(process), processes: Arc::clone(processes), used: Instant::now() },
+            stderr,
+        ))
+    }
+
+    fn process(&mut self) -> &mut RunningProcess {
+        self.process.as_mut().expect("it is there until the drop")
     }
 
     /// Writes a call and reads the reply, a line. The program goes on. After a fault it can't be used any more.
@@ -89,9 +93,8 @@ impl Program {
         max_reply: u64,
         limit: Duration,
     ) -> Result<Bytes, ProgramFault> {
-        let process = self.process.as_mut().ok_or(ProgramFault::Unasked)?;
-        process.used = Instant::now();
-        process.within(limit, async |process| process.line(call, max_reply).await).await
+        self.used = Instant::now();
+        self.process().within(limit, async |process| process.line(call, max_reply).await).await
     }
 
     /// Writes a call, ends the program's standard input, and reads everything until the program has ended with the
@@ -102,13 +105,13 @@ impl Program {
         max_reply: u64,
         limit: Duration,
     ) -> Result<Bytes, ProgramFault> {
-        let process = self.process.as_mut().ok_or(ProgramFault::Unasked)?;
+        let process = self.process();
         process.within(limit, async |process| process.everything(call, max_reply).await).await
     }
 
     /// Whether it can take a call: it runs, wrote nothing unasked, and has used at most `cpu` of CPU time.
     pub(crate) async fn is_usable(&mut self, cpu: Duration) -> bool {
-        let Some(process) = &mut self.process else { return false };
+        let process = self.process();
         if !matches!(process.child.try_wait(), Ok(None)) || process.watched.excess().is_some() {
             return false;
         }
@@ -121,15 +124,14 @@ impl Program {
 
     /// When its last call began.
     pub(crate) fn used(&self) -> Instant {
-        self.process.as_ref().map_or_else(Instant::now, |process| process.used)
+        self.used
     }
 
     /// Ends its standard input, and the program if it doesn't end by itself.
     pub(crate) async fn finish(mut self) {
-        if let Some(process) = &mut self.process {
-            process.stdin = None;
-            let _ = timeout(MAX_END, process.child.wait()).await;
-        }
+        let process = self.process();
+        process.stdin = None;
+        let _ = timeout(MAX_END, process.child.wait()).await;
     }
 }
 

@@ -163,7 +163,9 @@ fn panicked<P: Plugin>(place: &str) -> Status {
     Status::internal(format!("{} panicked {place}", P::NAME))
 }
 
-fn not_initialized() -> Status {
+/// The answer to a call whose `config_digest` was not initialised in this process: the gateway initialises the plugin and
+/// repeats the call (docs/protocol.md, "Configuration digests").
+pub fn not_initialized() -> Status {
     let mut status = Status::failed_precondition("no instance for this config digest: call Initialize");
     status.metadata_mut().insert(REASON, tonic::metadata::AsciiMetadataValue::from_static(NOT_INITIALIZED));
     status

@@ -6,7 +6,7 @@ use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::token::token;
 use serde_json::{Value, json};
 
-use super::support::{Served, processes, serve, until_gone};
+use super::support::{ServedProgram, processes, serve, until_gone};
 
 /// Runs the shell command in the call's arguments, then continues.
 const SHELL: &str = r#"while IFS= read -r call; do
@@ -15,12 +15,12 @@ const SHELL: &str = r#"while IFS= read -r call; do
 done
 "#;
 
-async fn shell(served: &Served, tenant: &str, command: &str) -> u16 {
+async fn shell(served: &ServedProgram, tenant: &str, command: &str) -> u16 {
     served.call_with(tenant, "t", json!({ "command": command })).await.status
 }
 
 /// Asserts that `command` of acme gets this status, and the runner's own `code` and `error`.
-async fn assert_fault(served: &Served, command: &str, status: u16, code: &str, error: &str) {
+async fn assert_fault(served: &ServedProgram, command: &str, status: u16, code: &str, error: &str) {
     let answer = served.call_with("acme", "t", json!({ "command": command })).await;
     let (found, said) = served.fault(&answer).await;
     assert!(found == code && said.contains(error), "{found} {said}");

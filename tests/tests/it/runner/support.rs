@@ -17,7 +17,7 @@ use crate::plugins::process::{PluginProcess, unix};
 pub(super) const SECRET: &str = "s3cr3t-of-the-runner";
 
 /// A served program.
-pub(super) struct Served {
+pub(super) struct ServedProgram {
     pub(super) directory: TempDir,
     pub(super) runner: PluginProcess,
     pub(super) gateway: Gateway,
@@ -47,7 +47,7 @@ pub(super) async fn run(directory: &Path) -> PluginProcess {
     PluginProcess::run(command).await
 }
 
-pub(super) async fn serve(script: &str, members: Value) -> Served {
+pub(super) async fn serve(script: &str, members: Value) -> ServedProgram {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     write(directory.path(), script, &members);
     let runner = run(directory.path()).await;
@@ -62,10 +62,10 @@ pub(super) async fn serve(script: &str, members: Value) -> Served {
     let gateway = Gateway::with().tenant("acme").tenant("globex").set("/plugins", json!([plugin]));
     let gateway = gateway.set("/limits", json!({ "budget": "30s" }));
     let gateway = gateway.binding("program", 10).start().await;
-    Served { directory, runner, gateway }
+    ServedProgram { directory, runner, gateway }
 }
 
-impl Served {
+impl ServedProgram {
     /// A call of `tool` by `tenant`.
     pub(super) async fn call(&self, tenant: &str, tool: &str) -> HttpAnswer {
         self.call_with(tenant, tool, json!({})).await
