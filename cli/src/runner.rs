@@ -78,9 +78,14 @@ async fn stdio(args: StdioArgs) -> Exit {
         Ok(telemetry) => telemetry,
         Err(error) => return Exit::usage(error.to_string()),
     };
+    let unused = |error: RunError| match error {
+        RunError::Serve(error) => unserved(error),
+        RunError::DataDir { .. } | RunError::Address(_) => Exit::usage(error.to_string()),
+        error => Exit::failure(error.to_string()),
+    };
     let runner = match Runner::new(file) {
         Ok(runner) => runner,
-        Err(error) => return Exit::failure(error.to_string()),
+        Err(error) => return unused(error),
     };
     let stop = match hookgate_sdk::stop_signal() {
         Ok(stop) => stop,
@@ -88,7 +93,6 @@ async fn stdio(args: StdioArgs) -> Exit {
     };
     match runner.run(&listen, registration.into_registration(), stop).await {
         Ok(()) => Exit::ok(),
-        Err(RunError::Serve(error)) => unserved(error),
-        Err(error) => Exit::failure(error.to_string()),
+        Err(error) => unused(error),
     }
 }

@@ -14,11 +14,15 @@ use hookgate_proto::{Access, Offer, Point, SideEffects, plugin::v1::DescribeResp
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::{digest_file, executable, launch};
+
 /// Longest file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Shortest text that is taken for a secret, in characters. A program doesn't learn which texts of its configuration came
 /// from a reference, so all are, except the short ones.
-pub(crate) const MIN_SECRET_CHARS: usize = 8;
+const MIN_SECRET_CHARS: usize = 8;
+/// Least memory of a program, in bytes. No program starts with less.
+const MIN_MEMORY: u64 = 1 << 20;
 /// Variables that the runner sets.
 const OWN_VARIABLES: [&str; 4] = ["HOME", "TMPDIR", "HOOKGATE_PLUGIN", "HOOKGATE_TENANT"];
 
@@ -194,6 +198,12 @@ impl TryFrom<WrittenPoint> for PointEntry {
     }
 }
 
+/// `text` and each of its lines, where they are long enough to be secrets.
+pub(crate) fn secret_lines(text: &str) -> impl Iterator<Item = String> {
+    let all = std::iter::once(text).chain(text.lines().filter(move |line| line.len() < text.len()));
+    all.filter(|line| line.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned)
+}
+
 const fn yes() -> bool {
     true
 }
@@ -221,27 +231,41 @@ impl RunnerFile {
         if plugins.is_empty() {
             return Err("plugins: at least one plugin is required".into());
         }
-        let data_dir = match data_dir {
+        let data_dir = real(&match data_dir {
             Some(written) => folder.join(written),
             None => default_data_dir()?,
-        };
+        });
+        let exposed = launch::SYSTEM.iter().find(|path| data_dir.starts_with(real(Path::new(path))));
+        if let Some(exposed) = exposed.filter(|_| sandbox) {
+            return Err(format!("data_dir: every program may read {exposed}: choose a folder elsewhere"));
+        }
         let mut names = BTreeSet::new();
         for (index, plugin) in plugins.iter_mut().enumerate() {
             plugin.complete(folder).map_err(|reason| format!("plugins[{index}].{reason}"))?;
             if !names.insert(plugin.name.clone()) {
                 return Err(format!("plugins[{index}].name: another plugin is named `{}` too", plugin.name));
             }
-            let exposed = plugin.readable().find(|path| data_dir.starts_with(path));
+            let exposes =
+                |path: &PathBuf| data_dir.starts_with(real(path)) || real(path).starts_with(&data_dir);
+            let exposed = plugin.readable().find(exposes);
             if let Some(exposed) = exposed.filter(|_| sandbox) {
                 return Err(format!(
-                    "plugins[{index}].read: {} contains `data_dir`, the private files of all tenants: choose another \
-                     `data_dir`, or name single files",
+                    "plugins[{index}]: {} is in `data_dir` or contains it, with the private files of all tenants: choose \
+                     another `data_dir`, or name single files in `read`",
                     exposed.display()
                 ));
             }
         }
         Ok(RunnerFile { data_dir, sandbox, plugins })
     }
+}
+
+/// The path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => path.to_owned(),
+    })
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
@@ -282,14 +306,22 @@ impl PluginEntry {
                 return Err(format!("{key}: is not a JSON Schema: {error}"));
             }
         }
+        let written = self.command.clone();
         for word in &mut self.command {
             if word.starts_with("./") {
                 *word = folder.join(&*word).display().to_string();
             }
         }
-        let program = self.command.first_mut().ok_or("command: must name a program")?;
-        if program.contains('/') && !Path::new(program).is_file() {
-            return Err(format!("command: there is no file {program}"));
+        let program = self.command.first().ok_or("command: must name a program")?;
+        if program.contains('/') && !program.starts_with('/') {
+            return Err(format!("command: {program} must begin with / or ./"));
+        }
+        executable::check(program).map_err(|reason| format!("command: {reason}"))?;
+        let words = self.command.iter().zip(&written).skip(1);
+        for (word, _) in
+            words.filter(|(word, written)| written.starts_with("./") && !Path::new(word).exists())
+        {
+            return Err(format!("command: there is no file {word}"));
         }
         self.read = self.read.iter().map(|path| folder.join(path)).collect();
         if let Some(missing) = self.read.iter().find(|path| !path.exists()) {
@@ -305,6 +337,7 @@ impl PluginEntry {
                 return Err(format!("sha256: {} needs a digest of 64 hexadecimal digits", path.display()));
             }
         }
+        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))?;
         self.resolve_variables()
     }
 
@@ -330,6 +363,10 @@ impl PluginEntry {
         match zero {
             Some(key) => Err(format!("limits.{key}: must be above 0")),
             None if cpu.0.as_secs() == 0 => Err("limits.cpu: must be at least 1s".into()),
+            None if memory.0 < MIN_MEMORY => Err("limits.memory: must be at least 1MiB".into()),
+            None if parallel > programs => {
+                Err(format!("limits.parallel: must be at most `programs`, which is {programs}"))
+            }
             None => Ok(()),
         }
     }
@@ -348,8 +385,8 @@ impl PluginEntry {
         let (values, secrets) = resolved.map_err(|reason| format!("env{reason}"))?.into_exposed();
         let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_default();
         self.variables = values.into_iter().map(|(name, value)| (name, text(value))).collect();
-        let long = self.variables.values().filter(|value| value.chars().count() >= MIN_SECRET_CHARS);
-        self.secrets = secrets.into_iter().chain(long.cloned()).collect();
+        let lines = self.variables.values().flat_map(|value| secret_lines(value));
+        self.secrets = secrets.into_iter().chain(lines).collect();
         Ok(())
     }
 

@@ -3,17 +3,42 @@
 use std::{
     fs::DirBuilder,
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustix::{
+    fs::{Access, access},
+    process::geteuid,
+};
 use sha2::{Digest as _, Sha256};
 
 /// Longest name of a folder, in bytes. Linux allows 255.
 const MAX_NAME_BYTES: usize = 200;
 /// What stands for itself in the name of a folder. A dot doesn't, so no name is `..`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+
+/// Creates `data_dir` if it is missing.
+///
+/// # Errors
+/// If it can't be created, or if others may write in it.
+pub(crate) fn prepare(data_dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(data_dir)?;
+    let folder = data_dir.metadata()?;
+    let user = geteuid().as_raw();
+    if folder.uid() != user {
+        return Err(io::Error::other(format!(
+            "it belongs to the user {}, and the runner is {user}: choose a folder of the runner's user",
+            folder.uid()
+        )));
+    }
+    if folder.mode() & 0o022 != 0 {
+        return Err(io::Error::other("others may write in it: use `chmod go-w`, or choose another folder"));
+    }
+    access(data_dir, Access::WRITE_OK | Access::EXEC_OK)?;
+    Ok(())
+}
 
 /// The folder of `tenant` below `data_dir`, and the one for its temporary files. Both are created, for the owner only.
 ///

@@ -3,11 +3,16 @@
 use std::{io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
-    RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
+    thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities},
+};
 use serde::{Deserialize, Serialize};
+
+use crate::system_calls::{self, FilterError};
 
 /// The first argument of a process that is to become a program. The second one is for [`launch`].
 pub const LAUNCH: &str = "launch-program";
@@ -15,7 +20,44 @@ pub const LAUNCH: &str = "launch-program";
 /// The version of Landlock whose rights are used. On an older kernel, those that it knows.
 const LANDLOCK: ABI = ABI::V6;
 /// What every program may read and execute.
-const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
+pub(crate) const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// What every program may read of `/etc`: what libraries and languages look up, and no one's keys.
+const ETC: [&str; 34] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/crypto-policies",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/inputrc",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/localtime",
+    "/etc/machine-id",
+    "/etc/mime.types",
+    "/etc/networks",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/profile",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+];
 /// What every program may read of `/proc`: its own process, and what says nothing of other processes.
 const PROC: [&str; 8] = [
     "/proc/self",
@@ -63,6 +105,9 @@ pub enum LaunchError {
     /// The access rights can't be restricted.
     #[error("the access rights can't be restricted: {0}")]
     Sandbox(#[from] RulesetError),
+    /// The system calls can't be restricted.
+    #[error("the system calls can't be restricted: {0}")]
+    SystemCalls(#[from] FilterError),
     /// The program can't be executed.
     #[error("`{program}` can't be executed: {source}")]
     Execute {
@@ -85,32 +130,44 @@ pub fn launch(spec: &str) -> LaunchError {
 }
 
 fn restrict(spec: &LaunchSpec) -> Result<(), LaunchError> {
-    let limits = || -> rustix::io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        for (resource, most) in [
-            (Resource::Data, spec.memory),
-            (Resource::Cpu, spec.cpu_seconds),
-            (Resource::Nofile, MAX_FILES),
-            (Resource::Core, 0),
-        ] {
-            setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
-        }
-        Ok(())
-    };
-    limits().map_err(|error| LaunchError::Limits(error.into()))?;
-    if let Some(Sandbox { readable, home }) = &spec.sandbox {
-        let read = AccessFs::from_read(LANDLOCK);
-        let all = AccessFs::from_all(LANDLOCK);
-        let devices = AccessFs::ReadFile | AccessFs::WriteFile;
-        let rules = ruleset()?
-            .add_rules(path_beneath_rules(SYSTEM, read))?
-            .add_rules(path_beneath_rules(PROC, AccessFs::ReadFile | AccessFs::ReadDir))?
-            .add_rules(path_beneath_rules(DEVICES, devices))?
-            .add_rules(path_beneath_rules(readable, read))?
-            .add_rules(path_beneath_rules([home], all))?;
-        rules.restrict_self()?;
+    // What the runner itself inherited, and the program is not to.
+    close_fds::set_fds_cloexec(3, &[]);
+    limit(spec).map_err(|error| LaunchError::Limits(error.into()))?;
+    if let Some(sandbox) = &spec.sandbox {
+        restrict_files(sandbox)?;
     }
-    Ok(())
+    // Also forbids new privileges, so that no program gains any by executing another.
+    Ok(system_calls::restrict(spec.sandbox.is_some())?)
+}
+
+fn limit(spec: &LaunchSpec) -> rustix::io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    for (resource, most) in [
+        (Resource::Data, spec.memory),
+        (Resource::Cpu, spec.cpu_seconds),
+        (Resource::Nofile, MAX_FILES),
+        (Resource::Core, 0),
+    ] {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    // Those of root.
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+}
+
+fn restrict_files(Sandbox { readable, home }: &Sandbox) -> Result<(), RulesetError> {
+    let read = AccessFs::from_read(LANDLOCK);
+    let list: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
+    let all = AccessFs::from_all(LANDLOCK) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let rules = ruleset()?
+        .add_rules(path_beneath_rules(SYSTEM, read))?
+        .add_rules(path_beneath_rules(ETC, list))?
+        .add_rules(path_beneath_rules(PROC, list))?
+        .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?
+        .add_rules(path_beneath_rules(readable, read))?
+        .add_rules(path_beneath_rules([home], all))?;
+    rules.restrict_self().map(drop)
 }
 
 /// No file may be used, and no process outside be signalled.
@@ -122,6 +179,12 @@ fn ruleset() -> Result<RulesetCreated, RulesetError> {
         .handle_access(AccessFs::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()
+}
+
+/// Whether this kernel can keep programs from signalling others (Landlock's sixth version, Linux 6.12).
+pub(crate) fn restricts_signals() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.scope(Scope::from_all(ABI::V6)).and_then(Ruleset::create).is_ok()
 }
 
 /// Checks that this kernel can restrict access rights.

@@ -14,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 mod digest_file;
+mod executable;
 mod file;
 mod home;
 mod instances;
@@ -22,10 +23,11 @@ mod output;
 mod plugin;
 mod point;
 mod pool;
-mod process_tree;
+mod process_list;
 mod processes;
 mod program;
 mod runner;
+mod system_calls;
 
 pub use file::{FileError, RunnerFile};
 pub use launch::{LAUNCH, LaunchError, launch};

@@ -1,7 +1,7 @@
 //! What programs write to standard error: lines of the runner's log, with the plugin's name.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,73 +11,72 @@ use crate::instances::Instance;
 
 /// Longest line, in bytes. The rest of a longer one is left out.
 const MAX_LINE_BYTES: u64 = 4096;
-/// Most lines of a plugin in a second.
+/// Most lines of a program in a second.
 const MAX_LINES: u32 = 100;
 
-/// The lines of one plugin.
+/// The standard error of one program.
 pub(crate) struct OutputLog {
-    plugin: String,
-    second: Mutex<LoggedSecond>,
-}
-
-struct LoggedSecond {
-    began: Instant,
+    plugin: Arc<str>,
+    tenant: Arc<str>,
+    instance: Arc<Instance>,
+    /// When the current second began.
+    second: Instant,
+    /// Lines in this second.
     lines: u32,
+    /// Lines that were left out in this second.
     dropped: u64,
 }
 
 impl OutputLog {
-    pub(crate) fn new(plugin: &str) -> Self {
-        let second = LoggedSecond { began: Instant::now(), lines: 0, dropped: 0 };
-        OutputLog { plugin: plugin.to_owned(), second: Mutex::new(second) }
+    pub(crate) fn new(plugin: Arc<str>, tenant: Arc<str>, instance: Arc<Instance>) -> Self {
+        OutputLog { plugin, tenant, instance, second: Instant::now(), lines: 0, dropped: 0 }
     }
 
     /// Logs every line of `stderr` until its end.
-    pub(crate) async fn read(
-        self: Arc<Self>,
-        stderr: impl AsyncRead + Unpin,
-        tenant: Arc<str>,
-        instance: Arc<Instance>,
-    ) {
+    pub(crate) async fn read(mut self, stderr: impl AsyncRead + Unpin) {
         let mut stderr = BufReader::new(stderr);
         let mut line = Vec::new();
-        loop {
+        while let Ok(read) = (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await
+            && read > 0
+        {
+            let is_cut = !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES;
+            self.log(&line, is_cut);
             line.clear();
-            match (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            let is_whole = line.ends_with(b"\n");
-            let text = String::from_utf8_lossy(&line);
-            let text = instance.redaction.apply_to_beginning(text.trim_end_matches(['\n', '\r']));
-            self.log(&tenant, &text);
-            if !is_whole && line.len() as u64 == MAX_LINE_BYTES && skip_line(&mut stderr).await.is_err() {
-                return;
+            if is_cut && skip_line(&mut stderr).await.is_err() {
+                break;
             }
         }
+        self.report_dropped();
     }
 
-    fn log(&self, tenant: &str, line: &str) {
-        let plugin = &*self.plugin;
-        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
-        if second.began.elapsed() >= Duration::from_secs(1) {
-            if second.dropped > 0 {
-                let dropped = second.dropped;
-                tracing::warn!(
-                    plugin,
-                    dropped,
-                    "lines of standard error left out: more than {MAX_LINES} in a second"
-                );
-            }
-            *second = LoggedSecond { began: Instant::now(), lines: 0, dropped: 0 };
+    fn log(&mut self, line: &[u8], is_cut: bool) {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            self.report_dropped();
+            (self.second, self.lines) = (Instant::now(), 0);
         }
-        if second.lines >= MAX_LINES {
-            second.dropped += 1;
+        if self.lines >= MAX_LINES {
+            self.dropped += 1;
             return;
         }
-        second.lines += 1;
-        drop(second);
-        tracing::info!(plugin, tenant, stream = "stderr", "{line}");
+        self.lines += 1;
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end_matches(['\n', '\r']);
+        let redaction = &self.instance.redaction;
+        let text = if is_cut { redaction.apply_to_cut(text) } else { redaction.apply(text) };
+        tracing::info!(plugin = &*self.plugin, tenant = &*self.tenant, stream = "stderr", "{text}");
+    }
+
+    fn report_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let (plugin, tenant) = (&*self.plugin, &*self.tenant);
+            tracing::warn!(
+                plugin,
+                tenant,
+                dropped,
+                "lines of standard error left out: more than {MAX_LINES} in a second"
+            );
+        }
     }
 }
 

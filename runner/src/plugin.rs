@@ -1,17 +1,21 @@
 //! A plugin whose calls programs answer: the plugin contract on one side, lines of JSON on the other.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hookgate::{core::error::Violation, transcode::decode_reply, upstream::Redaction};
+use hookgate::{
+    core::error::Violation,
+    transcode::{DecodedReply, decode_reply},
+    upstream::Redaction,
+};
 use hookgate_proto::plugin::v1::{self as wire, Call, plugin_service_server::PluginService};
 use hookgate_sdk::host::not_initialized;
 use serde_json::Value;
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use crate::{
-    digest_file,
-    file::{MIN_SECRET_CHARS, PluginEntry, ProcessMode},
+    digest_file, executable,
+    file::{PluginEntry, ProcessMode, secret_lines},
     home,
     instances::{Instance, Instances},
     launch::{self, LaunchSpec, Sandbox},
@@ -19,11 +23,11 @@ use crate::{
     point::{self, AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointMessages},
     pool::{PoolLimits, ProgramPool, ProgramSlot},
     processes::{Processes, TreeLimits},
-    program::{Program, ProgramFault},
+    program::{Program, ProgramFault, ProgramState},
 };
 
 /// What every program has in its environment, besides its own folders and variables.
-const ENVIRONMENT: [(&str, &str); 2] = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8")];
+const ENVIRONMENT: [(&str, &str); 2] = [("PATH", executable::PATH), ("LANG", "C.UTF-8")];
 
 /// One plugin of the runner. Clones are the same plugin.
 #[derive(Clone)]
@@ -32,12 +36,12 @@ pub(crate) struct RunnerPlugin(Arc<ProgramHost>);
 /// A plugin's programs and configurations.
 struct ProgramHost {
     entry: PluginEntry,
+    name: Arc<str>,
     data_dir: PathBuf,
     sandbox: bool,
     instances: Instances,
     pool: Arc<ProgramPool>,
     processes: Arc<Processes>,
-    output: Arc<OutputLog>,
 }
 
 impl RunnerPlugin {
@@ -50,7 +54,7 @@ impl RunnerPlugin {
         let limits = PoolLimits { parallel: entry.limits.parallel, programs: entry.limits.programs };
         RunnerPlugin(Arc::new(ProgramHost {
             pool: Arc::new(ProgramPool::new(limits)),
-            output: Arc::new(OutputLog::new(&entry.name)),
+            name: Arc::from(&*entry.name),
             instances: Instances::default(),
             entry,
             data_dir,
@@ -95,15 +99,18 @@ impl RunnerPlugin {
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
         let slot = plugin.pool.acquire(tenant, &instance).await;
+        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"))?;
         // Not before: a call that waits is held once.
         let line = point::line(P::POINT, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
             let decoded = decode_reply(&reply.bytes).map_err(|violations| bad_reply(&violations))?;
+            let DecodedReply { message, request_id } = decoded;
+            check_request(request_id, &call)?;
             // Only now: a program that writes something else may be out of step.
             reply.keep_program();
-            Ok(Response::new(decoded))
+            Ok(Response::new(message))
         });
-        answered.inspect_err(|status| plugin.log_fault(&call, status))
+        answered.inspect_err(|status| plugin.log_fault(&call, &instance, status))
     }
 }
 
@@ -121,6 +128,18 @@ impl ProgramReply {
     }
 }
 
+/// Checks the call that a reply names, if it does.
+fn check_request(replied: Option<String>, call: &Call) -> Result<(), Status> {
+    let asked = call.context.as_ref().map_or("", |context| context.request_id.as_str());
+    match replied {
+        Some(replied) if replied != asked => Err(Status::internal(format!(
+            "the program's reply has the `request_id` {replied}, and the call has {asked}: a program must write one line \
+             for each call"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn bad_reply(violations: &[Violation]) -> Status {
     let said: Vec<_> = violations.iter().map(|one| format!("{} {}", one.pointer, one.message)).collect();
     Status::internal(format!("the program's reply is wrong: {}", said.join("; ").trim_start()))
@@ -131,45 +150,64 @@ impl ProgramHost {
         let limits = self.entry.limits;
         let (output, time) = (limits.output.0, limits.time.0);
         if self.entry.process == ProcessMode::PerCall {
-            let program = self.start(&slot).await?;
+            let program = self.start(&mut slot).await?;
             let bytes = program.exchange_all(line, output, time).await.map_err(|fault| status(&fault))?;
             return Ok(ProgramReply { bytes, program: None });
         }
         // With half of its CPU time left, a program can answer any call that a fresh one could.
         let cpu = limits.cpu.0 / 2;
-        if let Some(mut program) = slot.take()
-            && program.is_usable(cpu).await
-        {
-            match program.exchange_line(line, output, time).await {
-                // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
-                Err(ProgramFault::Ended { is_clean: true, .. }) => {}
-                replied => return finish(slot, program, replied),
+        if let Some(mut program) = slot.take() {
+            if self.is_ready(&mut program, &slot.tenant, cpu).await {
+                match program.exchange_line(line, output, time).await {
+                    // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
+                    Err(ProgramFault::Ended { is_clean: true, .. }) => {}
+                    replied => return finish(slot, program, replied),
+                }
+            }
+            // Its place is for the fresh one.
+            if let Some(ending) = program.end() {
+                slot.put_place(ending.await.map_err(|error| Status::internal(error.to_string()))?);
             }
         }
-        let mut program = self.start(&slot).await?;
+        let mut program = self.start(&mut slot).await?;
         let replied = program.exchange_line(line, output, time).await;
         finish(slot, program, replied)
     }
 
-    async fn start(&self, slot: &ProgramSlot) -> Result<Program, Status> {
-        let started = self.prepare(&slot.tenant).await.and_then(|command| {
-            let limits =
-                TreeLimits { memory: self.entry.limits.memory.0, processes: self.entry.limits.processes };
-            Program::start(command, limits, &self.processes)
-        });
+    async fn is_ready(&self, program: &mut Program, tenant: &str, cpu: Duration) -> bool {
+        let state = program.state(cpu).await;
+        if state == ProgramState::OutOfStep {
+            let plugin = &*self.name;
+            tracing::warn!(
+                plugin,
+                tenant,
+                "the program wrote something that no call asked for, so it is started again"
+            );
+        }
+        state == ProgramState::Ready
+    }
+
+    async fn start(&self, slot: &mut ProgramSlot) -> Result<Program, Status> {
         let unavailable = |error| Status::unavailable(format!("the program can't be started: {error}"));
-        let (program, stderr) = started.map_err(unavailable)?;
-        let (tenant, instance) = (Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
-        tokio::spawn(Arc::clone(&self.output).read(stderr, tenant, instance));
+        let command = self.prepare(&slot.tenant).await.map_err(unavailable)?;
+        let limits =
+            TreeLimits { memory: self.entry.limits.memory.0, processes: self.entry.limits.processes };
+        let place = slot.take_place().ok_or_else(|| Status::internal("the call has had its program"))?;
+        let (program, stderr) =
+            Program::start(command, limits, &self.processes, place).map_err(unavailable)?;
+        let (name, tenant, instance) =
+            (Arc::clone(&self.name), Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
+        tokio::spawn(OutputLog::new(name, tenant, instance).read(stderr));
         Ok(program)
     }
 
-    /// The command that starts a program for `tenant`. Checks the digests of files.
+    /// The command that starts a program for `tenant`. Checks that it can be executed, and the digests of files.
     async fn prepare(&self, tenant: &str) -> io::Result<tokio::process::Command> {
         let (digests, data_dir, name) =
             (self.entry.sha256.clone(), self.data_dir.clone(), self.entry.name.clone());
-        let owner = tenant.to_owned();
+        let (owner, program) = (tenant.to_owned(), self.entry.command.first().cloned().unwrap_or_default());
         let home = tokio::task::spawn_blocking(move || {
+            executable::check(&program).map_err(io::Error::other)?;
             digest_file::check(&digests).map_err(io::Error::other)?;
             home::create(&data_dir, &name, &owner)
         });
@@ -195,9 +233,11 @@ impl ProgramHost {
         Ok(command)
     }
 
-    fn log_fault(&self, call: &Call, status: &Status) {
+    fn log_fault(&self, call: &Call, instance: &Instance, status: &Status) {
         let context = call.context.as_ref();
-        let (plugin, code, error) = (&*self.entry.name, status.code(), status.message());
+        let (plugin, code) = (&*self.name, status.code());
+        // It may quote the reply.
+        let error = instance.redaction.apply_to_beginning(status.message());
         let tenant = context.map_or("", |context| context.tenant.as_str());
         let request_id = context.map_or("", |context| context.request_id.as_str());
         tracing::warn!(plugin, tenant, request_id, ?code, error, "the program gave no valid reply");
@@ -224,10 +264,10 @@ fn status(fault: &ProgramFault) -> Status {
     Status::new(code, fault.to_string())
 }
 
-/// The texts in a configuration that may be secrets.
+/// The texts in a configuration that may be secrets. Programs log line by line, so each line of a text is one too.
 fn texts(config: &Value) -> Vec<String> {
     match config {
-        Value::String(text) if text.chars().count() >= MIN_SECRET_CHARS => vec![text.clone()],
+        Value::String(text) => secret_lines(text).collect(),
         Value::Array(items) => items.iter().flat_map(texts).collect(),
         Value::Object(members) => members.values().flat_map(texts).collect(),
         _ => Vec::new(),
@@ -256,7 +296,7 @@ impl PluginService for RunnerPlugin {
         })?;
         let digests = self.0.entry.sha256.clone();
         let checked = tokio::task::spawn_blocking(move || digest_file::check(&digests)).await;
-        checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::invalid_argument)?;
+        checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::unavailable)?;
         let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
         let instance = Instance::new(config_digest, config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);

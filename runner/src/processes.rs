@@ -7,22 +7,23 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, kill_process_group, set_child_subreaper, waitpid,
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process_group, set_child_subreaper, waitpgid, waitpid},
 };
 use tokio::{
     process::{Child, Command},
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use crate::process_tree::ProcessTree;
+use crate::process_list::{ProcessList, ProcessStat};
 
 /// How often limits are checked.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the end of a program may take until the next attempt.
-const KILL_INTERVAL: Duration = Duration::from_millis(5);
-/// Most attempts to end a program.
-const KILL_ATTEMPTS: u32 = 200;
+/// How long the next look waits whether a program has ended that was told to.
+const END_INTERVAL: Duration = Duration::from_millis(5);
+/// Most looks, which is 10 s: a process that waits for a disk can't be ended.
+const MAX_LOOKS: u32 = 2000;
 
 /// What a program and its children may use together.
 #[derive(Debug, Clone, Copy)]
@@ -32,23 +33,51 @@ pub(crate) struct TreeLimits {
     pub(crate) processes: usize,
 }
 
-/// A main process that is watched.
-pub(crate) struct WatchedProcess {
+/// The process group of a program, which the program can't leave.
+pub(crate) struct ProcessGroup {
+    /// The process id of the program, and so the id of the group.
+    leader: Pid,
     limits: TreeLimits,
     /// The limit that it broke.
     excess: OnceLock<String>,
 }
 
-impl WatchedProcess {
+impl ProcessGroup {
+    /// The process id of the program.
+    pub(crate) fn leader(&self) -> i32 {
+        self.leader.as_raw_nonzero().get()
+    }
+
     /// What it was ended for.
     pub(crate) fn excess(&self) -> Option<&str> {
         self.excess.get().map(String::as_str)
     }
+
+    /// Ends all its processes. A fork at the same time doesn't get away. Returns whether there is one left.
+    fn kill(&self) -> bool {
+        // Ended processes that nobody has waited for count too.
+        kill_process_group(self.leader, Signal::KILL) != Err(Errno::SRCH)
+    }
 }
 
-/// The main processes by their id.
+/// The programs that have not ended.
 #[derive(Default)]
-pub(crate) struct Processes(Mutex<HashMap<i32, Arc<WatchedProcess>>>);
+pub(crate) struct Processes(Mutex<ProcessGroups>);
+
+#[derive(Default)]
+struct ProcessGroups {
+    /// By the process id of the program.
+    running: HashMap<i32, Arc<ProcessGroup>>,
+    /// Whether no program may be started any more.
+    is_closed: bool,
+}
+
+impl ProcessGroups {
+    /// Whether the id of the group is still its own.
+    fn has(&self, group: &Arc<ProcessGroup>) -> bool {
+        self.running.get(&group.leader()).is_some_and(|held| Arc::ptr_eq(held, group))
+    }
+}
 
 impl Processes {
     /// Makes orphans children of this process, so that none gets away.
@@ -59,8 +88,12 @@ impl Processes {
         Ok(set_child_subreaper(Some(rustix::process::getpid()))?)
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<i32, Arc<WatchedProcess>>> {
+    fn groups(&self) -> MutexGuard<'_, ProcessGroups> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self) -> Vec<Arc<ProcessGroup>> {
+        self.groups().running.values().cloned().collect()
     }
 
     /// Starts a process that leads a process group of its own.
@@ -71,89 +104,154 @@ impl Processes {
         &self,
         command: &mut Command,
         limits: TreeLimits,
-    ) -> io::Result<(Child, i32, Arc<WatchedProcess>)> {
-        let watched = Arc::new(WatchedProcess { limits, excess: OnceLock::new() });
+    ) -> io::Result<(Child, Arc<ProcessGroup>)> {
         command.process_group(0).kill_on_drop(true);
-        // Held, so that the watcher doesn't take the new child for an orphan.
-        let mut running = self.running();
+        // Held, so that nobody takes the new child for an orphan.
+        let mut groups = self.groups();
+        if groups.is_closed {
+            return Err(io::Error::other("the runner stops"));
+        }
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
-        running.insert(pid, Arc::clone(&watched));
-        Ok((child, pid, watched))
+        let leader = pid.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("it has no process id"))?;
+        let group = Arc::new(ProcessGroup { leader, limits, excess: OnceLock::new() });
+        groups.running.insert(group.leader(), Arc::clone(&group));
+        Ok((child, group))
     }
 
-    /// Ends a program and everything that it started. If `child` has been waited for, the watcher ends what is left.
-    pub(crate) async fn end(&self, root: i32, mut child: Child) {
-        for _ in 0..if child.id().is_some() { KILL_ATTEMPTS } else { 0 } {
-            let alive = ProcessTree::read().below(root);
-            kill_group(root);
-            alive.iter().for_each(|process| kill(process.pid));
-            if alive.is_empty() {
+    /// Ends the processes of a group. Returns whether there is one left. Does nothing if its id is another one's by now.
+    pub(crate) fn kill(&self, group: &Arc<ProcessGroup>) -> bool {
+        self.groups().has(group) && group.kill()
+    }
+
+    /// Ends a program and everything that it started.
+    pub(crate) async fn end(&self, group: &Arc<ProcessGroup>, mut child: Child) {
+        self.kill(group);
+        let _ = child.wait().await;
+        for _ in 0..MAX_LOOKS {
+            if !self.kill(group) {
                 break;
             }
-            sleep(KILL_INTERVAL).await;
+            // This process is the parent of what the program left.
+            while let Ok(Some(_)) = waitpgid(group.leader, WaitOptions::NOHANG) {}
+            sleep(END_INTERVAL).await;
         }
-        let _ = child.wait().await;
-        self.running().remove(&root);
+        let mut groups = self.groups();
+        if groups.has(group) {
+            groups.running.remove(&group.leader());
+        }
     }
 
-    /// Ends programs that use too much, and processes that left their program. Never returns.
+    /// Ends programs that use too much. Never returns.
     pub(crate) async fn watch(&self) {
         let mut ticks = interval(WATCH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let running = self.running();
-            let tree = ProcessTree::read();
-            for (&root, watched) in running.iter() {
-                let alive = tree.below(root);
-                let memory: u64 = alive.iter().map(|process| process.resident).sum();
-                let limits = watched.limits;
-                let excess = if alive.len() > limits.processes {
-                    format!("it had more than {} processes", limits.processes)
-                } else if memory > limits.memory {
-                    format!("it used more than {} bytes of memory", limits.memory)
-                } else {
-                    continue;
-                };
-                let _ = watched.excess.set(excess);
-                kill_group(root);
-                alive.iter().for_each(|process| kill(process.pid));
+            let groups = self.running();
+            if groups.is_empty() {
+                continue;
             }
-            end_orphans(&tree, &running);
+            let Ok(list) = tokio::task::spawn_blocking(ProcessList::read).await else { continue };
+            for group in &groups {
+                if let Some(excess) = group.limits.excess(&list, group.leader()) {
+                    let _ = group.excess.set(excess);
+                    self.kill(group);
+                }
+            }
+            self.reap_orphans(&list);
         }
     }
 
-    /// Waits until all programs have ended, and ends what they left.
+    /// Waits for the processes that have ended after their parents, so that nothing is left of them.
+    fn reap_orphans(&self, list: &ProcessList) {
+        let groups = self.groups();
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let is_left = |child: &ProcessStat| child.is_zombie && !groups.running.contains_key(&child.pid);
+        for orphan in list.children(own).filter(is_left) {
+            let _ = Pid::from_raw(orphan.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
+        }
+    }
+
+    /// Waits until all programs have ended.
     pub(crate) async fn all_ended(&self) {
-        loop {
-            let is_last = self.running().is_empty();
-            if end_orphans(&ProcessTree::read(), &self.running()) == 0 && is_last {
-                return;
-            }
-            sleep(KILL_INTERVAL).await;
+        while !self.running().is_empty() {
+            sleep(END_INTERVAL).await;
+        }
+    }
+
+    /// Ends all programs. None is started again.
+    pub(crate) fn close(&self) {
+        self.groups().is_closed = true;
+        for group in self.running() {
+            self.kill(&group);
         }
     }
 }
 
-/// Ends the children of this process that are no programs: a program's process whose parent has ended. Returns how many.
-fn end_orphans(tree: &ProcessTree, running: &HashMap<i32, Arc<WatchedProcess>>) -> usize {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let orphans = tree.children(own).filter(|child| !running.contains_key(&child.pid));
-    let ended = orphans.map(|orphan| {
-        kill_group(orphan.pid);
-        kill(orphan.pid);
-        let _ = Pid::from_raw(orphan.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
-    });
-    ended.count()
+impl TreeLimits {
+    /// What the processes of the group `leader` use too much.
+    fn excess(self, list: &ProcessList, leader: i32) -> Option<String> {
+        let alive = || list.group(leader).filter(|process| !process.is_zombie);
+        let memory: u64 = alive().map(|process| process.resident).sum();
+        if alive().count() > self.processes {
+            return Some(format!("it had more than {} processes", self.processes));
+        }
+        (memory > self.memory).then(|| format!("it used more than {} bytes of memory", self.memory))
+    }
 }
 
-/// Ends a process group if there is one. A fork at the same time doesn't get away.
-pub(crate) fn kill_group(leader: i32) {
-    let _ = Pid::from_raw(leader).map(|pid| kill_process_group(pid, Signal::KILL));
-}
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
 
-fn kill(pid: i32) {
-    let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+    use tokio::{
+        io::{AsyncBufReadExt as _, BufReader},
+        time::timeout,
+    };
+
+    use super::*;
+
+    const LIMITS: TreeLimits = TreeLimits { memory: 1 << 30, processes: 16 };
+
+    /// A shell with two children in the background, one of which ignores SIGTERM.
+    async fn family(processes: &Processes) -> (Child, Arc<ProcessGroup>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & (trap '' TERM; sleep 1000) & echo; wait"]);
+        let (mut child, group) =
+            processes.spawn(command.stdout(Stdio::piped()), LIMITS).expect("a shell can be started");
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut String::new()).await.expect("it writes a line");
+        (child, group)
+    }
+
+    fn alive(group: &ProcessGroup) -> usize {
+        ProcessList::read().group(group.leader()).filter(|process| !process.is_zombie).count()
+    }
+
+    #[tokio::test]
+    async fn a_program_ends_with_its_children_and_none_is_started_after_the_close() {
+        Processes::adopt_orphans().expect("the kernel permits it");
+        let processes = Processes::default();
+        let (child, group) = family(&processes).await;
+        assert!(alive(&group) >= 3);
+        timeout(Duration::from_secs(10), processes.end(&group, child)).await.expect("it ends");
+        assert_eq!(alive(&group), 0);
+
+        let (child, group) = family(&processes).await;
+        processes.close();
+        timeout(Duration::from_secs(10), processes.end(&group, child)).await.expect("it ends");
+        assert_eq!((alive(&group), processes.running().len()), (0, 0));
+        assert!(processes.spawn(&mut Command::new("true"), LIMITS).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_group_whose_id_is_another_ones_is_left_alone() {
+        let processes = Processes::default();
+        let (child, group) = family(&processes).await;
+        let before = Arc::new(ProcessGroup { leader: group.leader, limits: LIMITS, excess: OnceLock::new() });
+        assert!(!processes.kill(&before));
+        assert!(alive(&group) >= 3);
+        processes.end(&group, child).await;
+    }
 }

@@ -13,12 +13,14 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     runtime::Handle,
+    task::JoinHandle,
     time::timeout,
 };
 
 use crate::{
-    process_tree::ProcessStat,
-    processes::{Processes, TreeLimits, WatchedProcess, kill_group},
+    pool::ProgramPlace,
+    process_list::ProcessStat,
+    processes::{ProcessGroup, Processes, TreeLimits},
 };
 
 /// How long a program may take to end after its standard input has ended.
@@ -46,17 +48,28 @@ pub(crate) enum ProgramFault {
 pub(crate) struct Program {
     /// `None` only while it is dropped.
     process: Option<RunningProcess>,
-    processes: Arc<Processes>,
     /// When its last call began.
     used: Instant,
 }
 
 struct RunningProcess {
     child: Child,
-    pid: i32,
+    /// `None` after a call that was answered before it was read: no other can follow it.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    watched: Arc<WatchedProcess>,
+    group: Arc<ProcessGroup>,
+    processes: Arc<Processes>,
+    place: ProgramPlace,
+}
+
+/// Whether a program can take a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramState {
+    Ready,
+    /// It wrote something that no call asked for.
+    OutOfStep,
+    /// It has ended or is about to, or has used its CPU time.
+    Over,
 }
 
 impl Program {
@@ -68,18 +81,17 @@ impl Program {
         mut command: Command,
         limits: TreeLimits,
         processes: &Arc<Processes>,
+        place: ProgramPlace,
     ) -> io::Result<(Self, ChildStderr)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, pid, watched) = processes.spawn(&mut command, limits)?;
+        let (mut child, group) = processes.spawn(&mut command, limits)?;
         let missing = || io::Error::other("a pipe is missing");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         let stderr = child.stderr.take().ok_or_else(missing)?;
-        let process = RunningProcess { child, pid, stdin, stdout, watched };
-        Ok((
-            Program { process: Some(process), processes: Arc::clone(processes), used: Instant::now() },
-            stderr,
-        ))
+        let processes = Arc::clone(processes);
+        let process = RunningProcess { child, stdin, stdout, group, processes, place };
+        Ok((Program { process: Some(process), used: Instant::now() }, stderr))
     }
 
     fn process(&mut self) -> &mut RunningProcess {
@@ -109,17 +121,19 @@ impl Program {
         process.within(limit, async |process| process.everything(call, max_reply).await).await
     }
 
-    /// Whether it can take a call: it runs, wrote nothing unasked, and has used at most `cpu` of CPU time.
-    pub(crate) async fn is_usable(&mut self, cpu: Duration) -> bool {
+    /// Whether it can take a call, with at most `cpu` of CPU time used.
+    pub(crate) async fn state(&mut self, cpu: Duration) -> ProgramState {
         let process = self.process();
-        if !matches!(process.child.try_wait(), Ok(None)) || process.watched.excess().is_some() {
-            return false;
-        }
         // Ready only if it wrote something or closed its output.
-        if timeout(Duration::ZERO, process.stdout.fill_buf()).await.is_ok() {
-            return false;
+        if let Ok(output) = timeout(Duration::ZERO, process.stdout.fill_buf()).await {
+            let is_output = output.is_ok_and(|output| !output.is_empty());
+            return if is_output { ProgramState::OutOfStep } else { ProgramState::Over };
         }
-        ProcessStat::read(process.pid).is_some_and(|stat| stat.cpu <= cpu)
+        let is_over = !matches!(process.child.try_wait(), Ok(None))
+            || process.group.excess().is_some()
+            || process.stdin.is_none()
+            || ProcessStat::read(process.group.leader()).is_none_or(|stat| stat.cpu > cpu);
+        if is_over { ProgramState::Over } else { ProgramState::Ready }
     }
 
     /// When its last call began.
@@ -135,17 +149,27 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Ends it and everything that it started, also if nobody waits for that. Returns its place.
+    pub(crate) fn end(mut self) -> Option<JoinHandle<ProgramPlace>> {
+        self.start_end()
+    }
+
+    fn start_end(&mut self) -> Option<JoinHandle<ProgramPlace>> {
+        let RunningProcess { child, group, processes, place, .. } = self.process.take()?;
+        // Without a runtime, the process ends, and its program with it.
+        Handle::try_current().ok().map(|runtime| {
+            runtime.spawn(async move {
+                processes.end(&group, child).await;
+                place
+            })
+        })
+    }
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
-        let Some(RunningProcess { child, pid, .. }) = self.process.take() else { return };
-        // Not if it was waited for: the id may be another process's by now.
-        if child.id().is_some() {
-            kill_group(pid);
-        }
-        let processes = Arc::clone(&self.processes);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move { processes.end(pid, child).await });
-        }
+        self.start_end();
     }
 }
 
@@ -161,24 +185,26 @@ impl RunningProcess {
             Ok(Err(fault)) => fault,
             Err(_) => ProgramFault::TimedOut(limit),
         };
-        Err(self.watched.excess().map_or(fault, |excess| ProgramFault::Excess(excess.to_owned())))
+        Err(self.group.excess().map_or(fault, |excess| ProgramFault::Excess(excess.to_owned())))
     }
 
     async fn line(&mut self, call: &[u8], max_reply: u64) -> Result<Bytes, ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
-        // One byte more than a reply, and the end of the line.
-        let mut stdout = (&mut self.stdout).take(max_reply + 2);
         let mut line = Vec::new();
-        let (written, read) = tokio::join!(
-            async { stdin.write_all(call).await.and(stdin.flush().await) },
-            stdout.read_until(b'\n', &mut line),
-        );
-        self.stdin = Some(stdin);
+        let RunningProcess { child, stdout, group, processes, .. } = self;
+        // One byte more than a reply, and the end of the line.
+        let mut stdout = stdout.take(max_reply + 2);
+        let write = async { stdin.write_all(call).await.and(stdin.flush().await) };
+        let read = until_end(stdout.read_until(b'\n', &mut line), child, || processes.kill(group));
+        let (read, is_written) = read_while(read, write).await;
+        if is_written {
+            self.stdin = Some(stdin);
+        }
         let is_whole = line.ends_with(b"\n");
         if !is_whole && line.len() as u64 > max_reply {
             return Err(ProgramFault::TooLong(max_reply));
         }
-        if written.is_err() || read.is_err() || !is_whole {
+        if read.is_err() || !is_whole {
             return Err(self.ended().await);
         }
         line.pop();
@@ -187,16 +213,13 @@ impl RunningProcess {
 
     async fn everything(&mut self, call: &[u8], max_reply: u64) -> Result<Bytes, ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
-        let mut stdout = (&mut self.stdout).take(max_reply + 1);
         let mut reply = Vec::new();
-        // A program may end without reading its call.
-        let ((), read) = tokio::join!(
-            async {
-                let _ = stdin.write_all(call).await.and(stdin.flush().await);
-                drop(stdin);
-            },
-            stdout.read_to_end(&mut reply),
-        );
+        let RunningProcess { child, stdout, group, processes, .. } = self;
+        let mut stdout = stdout.take(max_reply + 1);
+        // It drops the standard input, which so ends.
+        let write = async move { stdin.write_all(call).await.and(stdin.flush().await) };
+        let read = until_end(stdout.read_to_end(&mut reply), child, || processes.kill(group));
+        let (read, _) = read_while(read, write).await;
         if reply.len() as u64 > max_reply {
             return Err(ProgramFault::TooLong(max_reply));
         }
@@ -214,6 +237,37 @@ impl RunningProcess {
             _ => ProgramFault::Ended { how: "its standard output".into(), is_clean: false },
         }
     }
+}
+
+/// Reads what a program writes. If the program ends, `end_children` ends those of its children that keep its standard
+/// output open.
+async fn until_end<T>(
+    read: impl Future<Output = io::Result<T>>,
+    child: &mut Child,
+    end_children: impl FnOnce() -> bool,
+) -> io::Result<T> {
+    tokio::pin!(read);
+    tokio::select! {
+        biased;
+        read = &mut read => return read,
+        _ = child.wait() => end_children(),
+    };
+    read.await
+}
+
+/// Reads a reply while the call is written. A program may reply before it has read its call, and then never read the rest.
+/// Also returns whether all was written.
+async fn read_while<T>(
+    read: impl Future<Output = io::Result<T>>,
+    write: impl Future<Output = io::Result<()>>,
+) -> (io::Result<T>, bool) {
+    tokio::pin!(read);
+    let is_written = tokio::select! {
+        biased;
+        written = write => written.is_ok(),
+        read = &mut read => return (read, false),
+    };
+    (read.await, is_written)
 }
 
 fn ended_with(status: ExitStatus) -> ProgramFault {

@@ -1,17 +1,19 @@
 //! Serves the plugins of a file at one address.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{future::Future, io, path::PathBuf, sync::Arc, time::Duration};
 
 use hookgate_sdk::{Registration, ServeError, Server};
 use tokio::time::{interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{RunnerFile, launch, plugin::RunnerPlugin, processes::Processes};
+use crate::{RunnerFile, home, launch, plugin::RunnerPlugin, processes::Processes, system_calls};
 
 /// How often programs that aren't needed are ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long programs may take to end at the end of the runner.
-const MAX_END: Duration = Duration::from_secs(2);
+/// How long programs may take to end by themselves at the end of the runner.
+const MAX_END: Duration = Duration::from_millis(1500);
+/// How long they may take to end when they are told to.
+const MAX_KILL: Duration = Duration::from_secs(2);
 
 /// Why the plugins could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,23 @@ pub enum RunError {
          false` if every program may read the files of all tenants"
     )]
     Sandbox(String),
+    /// There is no filter of system calls for this machine.
+    #[error("the system calls of programs can't be restricted: {0}")]
+    SystemCalls(String),
+    /// The programs could call the runner as any tenant.
+    #[error(
+        "{0} is an address that programs could call too, as any tenant: listen at a Unix socket, or set `sandbox: false` \
+         if every program may do that"
+    )]
+    Address(String),
+    /// The folder of the programs' private folders can't be used.
+    #[error("data_dir: {}: {source}", path.display())]
+    DataDir {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The kernel doesn't let the runner adopt orphans.
     #[error("the processes of programs can't be followed: {0}")]
     Orphans(io::Error),
@@ -34,6 +53,7 @@ pub enum RunError {
 pub struct Runner {
     plugins: Vec<RunnerPlugin>,
     processes: Arc<Processes>,
+    sandbox: bool,
 }
 
 impl Runner {
@@ -43,27 +63,37 @@ impl Runner {
     /// If this machine lacks something that they need.
     pub fn new(file: RunnerFile) -> Result<Self, RunError> {
         let RunnerFile { data_dir, sandbox, plugins } = file;
+        home::prepare(&data_dir).map_err(|source| RunError::DataDir { path: data_dir.clone(), source })?;
+        system_calls::check().map_err(|error| RunError::SystemCalls(error.to_string()))?;
         if sandbox {
             launch::check_sandbox().map_err(|error| RunError::Sandbox(error.to_string()))?;
+            if !launch::restricts_signals() {
+                tracing::warn!(
+                    "this kernel can't keep programs from signalling other processes of the runner's user; Linux 6.12 can"
+                );
+            }
         }
         Processes::adopt_orphans().map_err(RunError::Orphans)?;
         let processes = Arc::new(Processes::default());
         let plugin = |entry| RunnerPlugin::new(entry, data_dir.clone(), sandbox, Arc::clone(&processes));
-        Ok(Runner { plugins: plugins.into_iter().map(plugin).collect(), processes })
+        Ok(Runner { plugins: plugins.into_iter().map(plugin).collect(), processes, sandbox })
     }
 
     /// Serves at `unix:///path` or `http://host:port` until `stop` resolves. Then finishes the calls in flight and ends
     /// all programs.
     ///
     /// # Errors
-    /// If the address is taken, or the registration can't work.
+    /// If the address is taken or one that programs could call, or the registration can't work.
     pub async fn run(
         self,
         address: &str,
         registration: Option<Registration>,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), RunError> {
-        let Runner { plugins, processes } = self;
+        let Runner { plugins, processes, sandbox } = self;
+        if sandbox && !address.starts_with("unix:") {
+            return Err(RunError::Address(address.to_owned()));
+        }
         let mut server = Server::bind(address).await?;
         for plugin in &plugins {
             let entry = plugin.entry();
@@ -85,6 +115,9 @@ impl Runner {
         let served = server.run(stop).await;
         plugins.iter().for_each(RunnerPlugin::close);
         let _ = timeout(MAX_END, processes.all_ended()).await;
+        // Those of calls that were cut off too.
+        processes.close();
+        let _ = timeout(MAX_KILL, processes.all_ended()).await;
         Ok(served?)
     }
 }

@@ -18,5 +18,5 @@ mod writer;
 
 pub use decode::{HttpRequestMessage, decode};
 pub use encode::{DecisionAnswer, ProblemDetails, changes, encode, encode_block};
-pub use plugin::{ReplyMessage, decode_reply};
+pub use plugin::{DecodedReply, ReplyMessage, decode_reply};
 pub use writer::{Changes, ObjectWriter, WriteJson};

@@ -66,24 +66,48 @@ pub trait ReplyMessage: JsonMessage {
     fn has_verdict(&self) -> bool;
 }
 
-/// Reads `{"continue": {}}` or `{"cancel": {...}}`, either with `modify` and `notices`. `null` means absent, except for
-/// `args` and `result` of `modify`. The rules of values are not checked: the gateway does that.
+/// A program's reply.
+#[derive(Debug, Default)]
+pub struct DecodedReply<R> {
+    /// The reply of the contract.
+    pub message: R,
+    /// The call that the program says it replies to.
+    pub request_id: Option<String>,
+}
+
+/// Reads `{"continue": {}}` or `{"cancel": {...}}`, either with `modify`, `notices` and `request_id`. `null` means absent,
+/// except for `args` and `result` of `modify`. The rules of values are not checked: the gateway does that.
 ///
 /// # Errors
 /// At least one violation. A text that isn't JSON or nests too deep is not checked further.
-pub fn decode_reply<R: ReplyMessage>(text: &Bytes) -> Result<R, Vec<Violation>> {
+pub fn decode_reply<R: ReplyMessage>(text: &Bytes) -> Result<DecodedReply<R>, Vec<Violation>> {
     let mut findings = Findings::default();
     check_json(text, REPLY_DEPTH, "The reply", &mut findings)?;
-    let reply: Option<R> = read_object(root(text), &mut findings);
+    let reply: Option<DecodedReply<R>> = read_object(root(text), &mut findings);
     match reply {
         Some(reply) if findings.is_empty() => {
-            if !reply.has_verdict() {
+            if !reply.message.has_verdict() {
                 findings.add(&JsonLocation::Root(""), "Either `continue` or `cancel` is required");
                 return Err(findings.into_violations());
             }
             Ok(reply)
         }
         _ => Err(findings.into_violations()),
+    }
+}
+
+impl<R: ReplyMessage> JsonMessage for DecodedReply<R> {
+    const MEMBERS: &'static [&'static str] = &["continue", "cancel", "modify", "notices", "request_id"];
+
+    fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
+        match name {
+            "request_id" if value.is_null() => true,
+            "request_id" => {
+                self.request_id = Parse::parse(value, findings);
+                true
+            }
+            _ => self.message.read_member(name, value, findings),
+        }
     }
 }
 

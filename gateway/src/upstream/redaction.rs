@@ -35,7 +35,12 @@ impl Redaction {
         if text.len() <= MAX_SCANNED_BYTES {
             return self.apply(text);
         }
-        let mut redacted = self.apply(&text[..text.floor_char_boundary(MAX_SCANNED_BYTES)]);
+        self.apply_to_cut(&text[..text.floor_char_boundary(MAX_SCANNED_BYTES)])
+    }
+
+    /// Like [`Self::apply`], for a text whose end is missing. Also removes what may be half a secret at its end.
+    pub fn apply_to_cut(&self, text: &str) -> String {
+        let mut redacted = self.apply(text);
         let longest = self.0.iter().map(String::len).max().unwrap_or_default();
         redacted.truncate(redacted.floor_char_boundary(redacted.len().saturating_sub(longest)));
         redacted

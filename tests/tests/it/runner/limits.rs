@@ -48,14 +48,14 @@ async fn a_call_that_is_given_up_ends_its_program() {
 }
 
 #[tokio::test]
-async fn a_process_that_leaves_its_program_is_ended_though_its_call_was_answered() {
+async fn a_process_can_not_leave_its_program_and_ends_with_it() {
     let served = serve(SHELL, json!({})).await;
-    let command = "setsid sh -c 'sleep 91003 & echo > $HOME/started' &";
+    let command = "setsid sh -c 'echo > $HOME/left'; echo $? > $HOME/refused; sleep 91003 &";
     assert_eq!(shell(&served, "acme", command).await, 200);
-    let started = served.directory.path().join("homes/program/acme/started");
-    while !started.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let home = served.directory.path().join("homes/program/acme");
+    assert!(home.join("refused").exists() && !home.join("left").exists());
+    assert_eq!(processes("91003").len(), 1, "a persistent program may have children");
+    assert_eq!(shell(&served, "acme", "exit 3").await, 502);
     until_gone("91003").await;
 }
 
@@ -144,4 +144,39 @@ async fn nothing_is_left_when_the_runner_ends_or_is_killed() {
     killed.runner.kill().await;
     until_gone("91006").await;
     assert_eq!(call.await.expect("it does not panic").status, 503);
+}
+
+#[tokio::test]
+async fn a_tenant_with_one_call_waits_only_for_its_turn() {
+    let served = serve(SHELL, json!({ "limits": { "parallel": 1, "programs": 1 } })).await;
+    let log = served.directory.path().join("homes/program");
+    let call = async |tenant: &str| {
+        let status = shell(&served, tenant, "date +%s.%N >> $HOME/times; sleep 0.1").await;
+        assert_eq!(status, 200, "{tenant}");
+    };
+    let many = async {
+        futures::future::join_all((0..8).map(|_| call("acme"))).await;
+    };
+    let one = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        call("globex").await;
+    };
+    tokio::join!(many, one);
+    let times = |tenant: &str| {
+        let text = std::fs::read_to_string(log.join(tenant).join("times")).expect("it was written");
+        text.lines().map(|line| line.parse::<f64>().expect("a time")).collect::<Vec<_>>()
+    };
+    let (acme, globex) = (times("acme"), times("globex")[0]);
+    assert!(acme.iter().filter(|time| **time > globex).count() >= 3, "{acme:?} {globex}");
+}
+
+#[tokio::test]
+async fn programs_end_when_the_gateway_needs_the_plugin_no_more() {
+    let served = serve(SHELL, json!({})).await;
+    assert_eq!(shell(&served, "acme", "sleep 91007 &").await, 200);
+    assert_eq!(processes("91007").len(), 1);
+    let ServedProgram { gateway, mut runner, .. } = served;
+    assert_eq!(gateway.stop().await.code, Some(0));
+    until_gone("91007").await;
+    assert_eq!(runner.terminate().await.code(), Some(0));
 }

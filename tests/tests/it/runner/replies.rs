@@ -1,8 +1,10 @@
 //! Calls as lines, and the replies of programs.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
-use super::support::{SECRET, notice, run, serve, write};
+use super::support::{SECRET, notice, run, serve, serve_in, write};
 use crate::cli::support::Folder;
 
 const CONTINUE: &str = r#"echo '{"continue":{}}'"#;
@@ -182,14 +184,114 @@ async fn a_mistake_in_the_file_is_named_with_its_key() {
         (program("read: [nothing]"), "plugins[0].read: there is no file"),
         (program("env: { HOME: /root }"), "plugins[0].env: the runner sets HOME itself"),
         (program("env: { KEY: '${NOT_SET}' }"), "plugins[0].env/KEY"),
-        (program("read: [.]").replace("plugins", "data_dir: homes\nplugins"), "contains `data_dir`"),
+        (
+            program("read: [.]").replace("plugins", "data_dir: homes\nplugins"),
+            "is in `data_dir` or contains it",
+        ),
         (program("").replace("before_tool_call", "before_tool"), "`before_tool` is not a point"),
         (program("").replace("1.0.0", "one"), "plugins[0].version: `one` is not a semantic version"),
         (program("").replace("cat", "./cat"), "plugins[0].command: there is no file"),
+        (program("").replace("cat", "bin/cat"), "plugins[0].command: bin/cat must begin with / or ./"),
+        (program("").replace("cat", "./f.yaml"), "f.yaml is not executable: use `chmod +x`"),
+        (
+            program("").replace("cat", "no-such"),
+            "there is no program `no-such` in /usr/local/bin:/usr/bin:/bin",
+        ),
+        (program("").replace("[cat]", "[sh, ./no-such]"), "plugins[0].command: there is no file"),
+        (program(&format!("sha256: {{ f.yaml: '{}' }}", "0".repeat(64))), "f.yaml has the SHA-256 digest"),
+        (program("limits: { memory: 1KiB }"), "plugins[0].limits.memory: must be at least 1MiB"),
+        (
+            program("limits: { programs: 2 }"),
+            "plugins[0].limits.parallel: must be at most `programs`, which is 2",
+        ),
+        (
+            program("").replace("plugins", "data_dir: /usr/homes\nplugins"),
+            "data_dir: every program may read /usr",
+        ),
+        (program("").replace("plugins", "data_dir: f.yaml\nplugins"), "f.yaml: "),
     ] {
         folder.write("f.yaml", &text);
         let ran = folder.run(&["runner", "stdio", "f.yaml", "--listen", "unix:///no/such/folder/s"]).await;
         assert_eq!(ran.code, Some(2), "{text}: {ran:?}");
         assert!(ran.stderr.contains(expected), "{text}: {}", ran.stderr);
+    }
+    folder.write("f.yaml", &program("").replace("plugins", "data_dir: homes\nplugins"));
+    let ran = folder.run(&["runner", "stdio", "f.yaml", "--listen", "http://127.0.0.1:0"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("listen at a Unix socket"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_reply_that_comes_before_the_call_was_read_is_taken() {
+    let script = format!("{CONTINUE}; sleep 60");
+    for process in ["persistent", "per_call"] {
+        // Without its end, a process per call has not replied.
+        let script = if process == "per_call" { CONTINUE } else { &script };
+        let served = serve(script, json!({ "process": process, "limits": { "time": "10s" } })).await;
+        let answer = served.call_with("acme", "t", json!({ "text": "x".repeat(1 << 20) })).await;
+        assert_eq!(answer.status, 200, "{process}: {answer:?}");
+        let answer = served.call("acme", "t").await;
+        assert_eq!(answer.status, 200, "{process}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_to_another_call_is_none_and_a_line_too_many_is_logged() {
+    let script = each_call(
+        r#"case $call in
+    *'"tool_name":"other"'*) echo '{"continue":{},"request_id":"another"}' ;;
+    *'"tool_name":"twice"'*) echo '{"continue":{}}'; echo '{"continue":{}}' ;;
+    *) printf '%s' "$call" | jq -c '{continue:{},request_id:.context.request_id}' ;;
+esac"#,
+    );
+    let served = serve(&script, json!({})).await;
+    assert_eq!(served.call("acme", "own").await.status, 200);
+    let answer = served.call("acme", "other").await;
+    let (code, error) = served.fault(&answer).await;
+    assert!(code == "Internal" && error.contains("has the `request_id` another"), "{code} {error}");
+    assert_eq!(served.call("acme", "own").await.status, 200);
+    assert_eq!(served.call("acme", "twice").await.status, 200);
+    // The second line comes when it comes.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(served.call("acme", "own").await.status, 200);
+    served
+        .runner
+        .wait_for("the program wrote something that no call asked for, so it is started again")
+        .await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_gone_is_unavailable() {
+    let members = json!({ "command": ["./program"], "process": "per_call" });
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "#!/bin/sh\ncat > /dev/null\necho '{\"continue\":{}}'\n", &members);
+    let program = directory.path().join("program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let served = serve_in(directory).await;
+    assert_eq!(served.call("acme", "t").await.status, 200);
+    std::fs::remove_file(program).unwrap();
+    let answer = served.call("acme", "t").await;
+    assert_eq!(answer.status, 503);
+    let (code, error) = served.fault(&answer).await;
+    assert!(code == "Unavailable" && error.contains("can't be started: there is no file"), "{code} {error}");
+}
+
+#[tokio::test]
+async fn a_runner_serves_several_programs_at_one_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let entry = |name: &str, code: &str| {
+        let reply = json!({ "cancel": { "code": code, "message": "No." } });
+        let script = format!("while read -r call; do echo '{reply}'; done");
+        json!({
+            "name": name, "version": "1.0.0", "command": ["sh", "-c", script], "points": ["before_tool_call"],
+        })
+    };
+    let file = json!({ "data_dir": "homes", "plugins": [entry("program", "ONE"), entry("other", "TWO")] });
+    std::fs::write(directory.path().join("runner.yaml"), file.to_string()).unwrap();
+    let runner = run(directory.path()).await;
+    for (plugin, code) in [("program", "ONE"), ("other", "TWO")] {
+        let ran = Folder::new()
+            .run(&["plugin", "test", &runner.address, "--name", plugin, "before_tool_call", "--tool", "t"])
+            .await;
+        assert!(ran.stdout.contains(&format!("CANCEL  {code}")), "{ran:?}");
     }
 }

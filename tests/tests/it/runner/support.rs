@@ -50,6 +50,11 @@ pub(super) async fn run(directory: &Path) -> PluginProcess {
 pub(super) async fn serve(script: &str, members: Value) -> ServedProgram {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     write(directory.path(), script, &members);
+    serve_in(directory).await
+}
+
+/// Serves what was written in `directory`.
+pub(super) async fn serve_in(directory: TempDir) -> ServedProgram {
     let runner = run(directory.path()).await;
     let plugin = json!({
         "name": "program",

@@ -37,6 +37,7 @@ async fn each_tenant_has_its_own_folder_and_no_way_to_the_others() {
         format!("cat {}/runner.yaml", served.directory.path().display()),
         "echo x > /tmp/x".to_owned(),
         "ls /root".to_owned(),
+        "cat /etc/shadow".to_owned(),
     ] {
         let denied = said("globex", &command).await;
         assert!(denied.contains("ermission denied"), "{command}: {denied}");
@@ -89,4 +90,44 @@ async fn a_tenant_whose_id_is_a_path_stays_below_the_data_folder() {
     let answer = served.call_with("../../escape", "t", json!({ "command": "pwd" })).await;
     let home = served.directory.path().join("homes/program/%2E%2E%2F%2E%2E%2Fescape");
     assert_eq!(notice(&answer), home.display().to_string());
+}
+
+#[tokio::test]
+async fn a_program_can_not_call_the_runner_or_act_on_what_is_not_its_own() {
+    let served = serve(SHELL, json!({})).await;
+    let said = async |tenant: &str, command: &str| {
+        let answer = served.call_with(tenant, "t", json!({ "command": command })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        notice(&answer).to_owned()
+    };
+    let home = said("acme", "echo mine > file; pwd").await;
+    let socket = served.runner.address.strip_prefix("unix://").expect("it is a socket").to_owned();
+    let python = |code: &str| format!("/usr/bin/python3 -c '{code}'");
+    for command in [
+        python(&format!("import socket; socket.socket(socket.AF_UNIX).connect(\"{socket}\")")),
+        python("import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (1, 1))"),
+        python("import os; os.memfd_create(\"m\")"),
+        python("import os; os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)"),
+        python("import os; os.setpgid(0, 0)"),
+        format!("chmod 777 {home}"),
+        format!("chmod 777 {home}/file"),
+        format!("touch -d @0 {home}/file"),
+    ] {
+        let denied = said("globex", &command).await;
+        assert!(denied.contains("ermi"), "{command}: {denied}");
+    }
+    assert_eq!(said("acme", "stat -c %a . file").await, "700\n644");
+    // What programs do all the time.
+    for command in [
+        python("import socket; socket.socketpair(); socket.socket(socket.AF_INET)"),
+        python("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))"),
+        python(
+            "import tempfile, shutil; f = tempfile.mkdtemp(); shutil.copyfile(\"/etc/passwd\", f + \"/p\")",
+        ),
+        "cp file copy 2> /dev/null; touch made; mkdir -p a/b; mv made a/b; echo ok > a/b/c; rm -r a"
+            .to_owned(),
+        "getent hosts localhost > /dev/null".to_owned(),
+    ] {
+        assert_eq!(said("acme", &command).await, "", "{command}");
+    }
 }

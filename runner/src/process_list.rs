@@ -1,12 +1,14 @@
 //! The processes of the machine, as `/proc` shows them.
 
-use std::{collections::HashMap, fs, time::Duration};
+use std::{fs, time::Duration};
 
 /// One process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessStat {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
+    /// The id of its process group.
+    group: i32,
     /// Whether it has ended, and only its exit status is left.
     pub(crate) is_zombie: bool,
     /// CPU time of its threads.
@@ -16,31 +18,18 @@ pub(crate) struct ProcessStat {
 }
 
 /// All processes.
-pub(crate) struct ProcessTree(Vec<ProcessStat>);
+pub(crate) struct ProcessList(Vec<ProcessStat>);
 
-impl ProcessTree {
+impl ProcessList {
     pub(crate) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ProcessTree(pids.filter_map(ProcessStat::read).collect())
+        ProcessList(pids.filter_map(ProcessStat::read).collect())
     }
 
-    /// `root` and its descendants that have not ended.
-    pub(crate) fn below(&self, root: i32) -> Vec<ProcessStat> {
-        let mut children: HashMap<i32, Vec<&ProcessStat>> = HashMap::new();
-        for process in &self.0 {
-            children.entry(process.parent).or_default().push(process);
-        }
-        let (mut found, mut parents) = (Vec::new(), vec![root]);
-        found.extend(self.0.iter().filter(|process| process.pid == root));
-        while let Some(parent) = parents.pop() {
-            for &child in children.get(&parent).into_iter().flatten() {
-                parents.push(child.pid);
-                found.push(*child);
-            }
-        }
-        found.retain(|process| !process.is_zombie);
-        found
+    /// The processes of a group, ended ones included.
+    pub(crate) fn group(&self, leader: i32) -> impl Iterator<Item = ProcessStat> {
+        self.0.iter().copied().filter(move |process| process.group == leader)
     }
 
     /// The direct children of `parent`, ended ones included.
@@ -68,6 +57,7 @@ fn parse(pid: i32, line: &str) -> Option<ProcessStat> {
     Some(ProcessStat {
         pid,
         parent: field(4)?.parse().ok()?,
+        group: field(5)?.parse().ok()?,
         is_zombie: matches!(field(3)?, "Z" | "X"),
         cpu: Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)),
         resident: number(24)? * rustix::param::page_size() as u64,
@@ -83,17 +73,17 @@ mod tests {
         let line =
             "7 (a ) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 4096 2 18446744073709551615";
         let stat = parse(7, line).expect("it is a line of stat");
-        assert_eq!((stat.parent, stat.is_zombie, stat.cpu), (3, false, Duration::from_secs(3)));
+        assert_eq!((stat.parent, stat.group), (3, 7));
+        assert_eq!((stat.is_zombie, stat.cpu), (false, Duration::from_secs(3)));
         assert_eq!(stat.resident, 2 * rustix::param::page_size() as u64);
     }
 
     #[test]
-    fn a_process_is_below_its_parent_and_itself() {
+    fn a_process_is_in_its_group_and_a_child_of_its_parent() {
         let own = i32::try_from(std::process::id()).expect("a pid");
-        let tree = ProcessTree::read();
-        let parent = ProcessStat::read(own).expect("it runs").parent;
-        for root in [own, parent] {
-            assert!(tree.below(root).iter().any(|process| process.pid == own), "{root}");
-        }
+        let stat = ProcessStat::read(own).expect("it runs");
+        let list = ProcessList::read();
+        assert!(list.group(stat.group).any(|process| process.pid == own));
+        assert!(list.children(stat.parent).any(|process| process.pid == own));
     }
 }

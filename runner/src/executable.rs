@@ -1,0 +1,31 @@
+//! Finds the program of a command, as its start will.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+/// Where programs without a folder are looked for.
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Checks that `program` can be executed.
+///
+/// # Errors
+/// One sentence that says why it can't.
+pub(crate) fn check(program: &str) -> Result<(), String> {
+    if program.contains('/') {
+        return match (Path::new(program).is_file(), is_executable(Path::new(program))) {
+            (true, true) => Ok(()),
+            (true, false) => {
+                Err(format!("{program} is not executable: use `chmod +x`, or name its interpreter"))
+            }
+            (false, _) => Err(format!("there is no file {program}")),
+        };
+    }
+    let is_found =
+        PATH.split(':').map(|folder| PathBuf::from(folder).join(program)).any(|path| is_executable(&path));
+    if is_found { Ok(()) } else { Err(format!("there is no program `{program}` in {PATH}: give its path")) }
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && access(path, Access::EXEC_OK).is_ok()
+}
