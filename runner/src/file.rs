@@ -317,11 +317,9 @@ impl PluginEntry {
             return Err(format!("command: {program} must begin with / or ./"));
         }
         executable::check(program).map_err(|reason| format!("command: {reason}"))?;
-        let words = self.command.iter().zip(&written).skip(1);
-        for (word, _) in
-            words.filter(|(word, written)| written.starts_with("./") && !Path::new(word).exists())
-        {
-            return Err(format!("command: there is no file {word}"));
+        let mut words = self.command.iter().zip(&written).filter(|(_, written)| written.starts_with("./"));
+        if let Some((missing, _)) = words.find(|(word, _)| !Path::new(word).exists()) {
+            return Err(format!("command: there is no file {missing}"));
         }
         self.read = self.read.iter().map(|path| folder.join(path)).collect();
         if let Some(missing) = self.read.iter().find(|path| !path.exists()) {
