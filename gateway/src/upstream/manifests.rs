@@ -25,7 +25,7 @@ pub(super) struct Manifests {
     accepted: ArcSwapOption<AcceptedManifest>,
     /// The admitted connections.
     serving: Mutex<Vec<Weak<ReadyConnection>>>,
-    /// Notified when no connection with the accepted manifest is left.
+    /// Notified when no connection with the accepted manifest is left, or another manifest became the accepted one.
     freed: Notify,
 }
 
@@ -68,6 +68,9 @@ impl Manifests {
             return Ok(ManifestAdmission::Joined);
         }
         self.accepted.store(Some(Arc::clone(&live.accepted)));
+        drop(serving);
+        // A call may connect to a new process before anyone noticed that the connection to the old one has ended.
+        self.freed.notify_waiters();
         Ok(ManifestAdmission::Became)
     }
 
@@ -90,7 +93,7 @@ impl Manifests {
         false
     }
 
-    /// Resolves when no connection with the accepted manifest is left. Create it before an admission that may
+    /// Resolves when an endpoint with another manifest may be admitted. Create it before an admission that may
     /// fail, so that no notification is missed between the two.
     pub(super) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
@@ -107,4 +110,43 @@ fn usable(serving: &mut Vec<Weak<ReadyConnection>>) -> Vec<Arc<ReadyConnection>>
     let usable: Vec<_> = serving.iter().filter_map(there).collect();
     *serving = usable.iter().map(Arc::downgrade).collect();
     usable
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::FutureExt as _;
+    use hookgate_proto::{plugin::v1::DescribeResponse, types::v1::ExtensionPoint};
+
+    use super::*;
+    use crate::upstream::tests::support::{
+        Client, Place, Process, Script, Wire, manifest, offer, registered,
+    };
+
+    #[tokio::test]
+    async fn endpoint_that_waits_has_its_turn_though_nobody_noticed_the_end_of_the_old_one() {
+        let points = vec![offer(ExtensionPoint::BeforeToolCall), offer(ExtensionPoint::BeforeResponse)];
+        let newer = DescribeResponse { version: "2.0.0".into(), points, ..manifest() };
+        let (places, mut lives) = ([Place::new(Wire::Tcp), Place::new(Wire::Tcp)], Vec::new());
+        let scripts = [Script::default(), Script::describing(newer)].map(Arc::new);
+        let mut clients = Vec::new();
+        for (place, script) in places.iter().zip(&scripts) {
+            let running = place.start(Process::new(script));
+            let client = Client::new(&registered(place.endpoint()));
+            client.until_ready().await;
+            lives.extend(client.connections());
+            clients.push((client, running));
+        }
+        let [old, new] = &lives[..] else { panic!("{} connections", lives.len()) };
+
+        let manifests = Manifests::default();
+        assert_eq!(manifests.admit(old).ok(), Some(ManifestAdmission::Became));
+        let mut freed = pin!(manifests.freed());
+        freed.as_mut().enable();
+        assert!(manifests.admit(new).is_err() && freed.as_mut().now_or_never().is_none(), "it waits");
+        old.withdraw();
+        assert_eq!(manifests.admit(new).ok(), Some(ManifestAdmission::Became));
+        assert!(freed.now_or_never().is_some());
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use hookgate_tests::{fake::FakePlugin, gateway::Gateway, postgres};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::support::{add_concurrently, dial, endpoint, get, of_tenant, put, stored_at, storing, with_token};
@@ -13,6 +14,8 @@ const CALLS: usize = 2000;
 async fn replica(url: &str, plugin: &FakePlugin) -> (Gateway, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let setup = stored_at(url, folder.path(), &[plugin]).set("/server/host_addr", "127.0.0.1:0");
+    // A call's token must last for all additions, however busy the machine is.
+    let setup = setup.set("/limits/budget", "60s").set("/plugins/0/limits", json!({ "timeout": "60s" }));
     (setup.start().await, folder)
 }
 
