@@ -135,7 +135,7 @@ mod tests {
             let running = place.start(Process::new(script));
             let client = Client::new(&registered(place.endpoint()));
             client.until_ready().await;
-            lives.extend(client.connections());
+            lives.extend(usable(&mut client.plugin.pool.registration.manifests.serving()));
             clients.push((client, running));
         }
         let [old, new] = &lives[..] else { panic!("{} connections", lives.len()) };

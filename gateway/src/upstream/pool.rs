@@ -338,12 +338,6 @@ impl Pool {
         self.members.load().iter().map(|member| member.endpoint.report()).collect()
     }
 
-    /// The connections in use.
-    #[cfg(test)]
-    pub(super) fn usable(&self) -> Vec<Arc<ReadyConnection>> {
-        self.members.load().iter().flat_map(|member| member.endpoint.usable()).collect()
-    }
-
     /// What operators would have to consent to for endpoints that are out: each manifest once, the highest
     /// version first.
     pub(super) fn wants(&self) -> Vec<Arc<Wants>> {

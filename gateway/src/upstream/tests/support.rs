@@ -29,10 +29,7 @@ use crate::{
     config::{self, Span},
     core::{failure::Failure, point::Point},
     telemetry::Telemetry,
-    upstream::{
-        CallMeta, InProcess, PluginClient, PluginReply, SharedResources, State,
-        ready_connection::ReadyConnection,
-    },
+    upstream::{CallMeta, InProcess, PluginClient, PluginReply, SharedResources, State},
 };
 
 /// Longest time that a test waits for an expected event.
@@ -442,11 +439,6 @@ impl Client {
         };
         let waited = tokio::time::timeout(SOON, seen).await;
         assert!(waited.is_ok(), "the status stays {:?}", self.plugin.status());
-    }
-
-    /// The connections in use.
-    pub(crate) fn connections(&self) -> Vec<Arc<ReadyConnection>> {
-        self.plugin.pool.usable()
     }
 
     pub(crate) async fn until_ready(&self) {
