@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Where programs without a folder are looked for.
+/// The variable `PATH` of programs, unless `env` sets it.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Checks that `program` can be executed.
+/// Checks that `program` can be executed. Without a folder it is looked for in those of `path`.
 ///
 /// # Errors
 /// One sentence that says why it can't.
-pub(crate) fn check(program: &str) -> Result<(), String> {
+pub(crate) fn check(program: &str, path: &str) -> Result<(), String> {
     if program.contains('/') {
         return match (Path::new(program).is_file(), is_executable(Path::new(program))) {
             (true, true) => Ok(()),
@@ -22,8 +22,8 @@ pub(crate) fn check(program: &str) -> Result<(), String> {
         };
     }
     let is_found =
-        PATH.split(':').map(|folder| PathBuf::from(folder).join(program)).any(|path| is_executable(&path));
-    if is_found { Ok(()) } else { Err(format!("there is no program `{program}` in {PATH}: give its path")) }
+        path.split(':').map(|folder| PathBuf::from(folder).join(program)).any(|file| is_executable(&file));
+    if is_found { Ok(()) } else { Err(format!("there is no program `{program}` in {path}: give its path")) }
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -297,6 +297,7 @@ impl PluginEntry {
         if self.version.parse::<semver::Version>().is_err() {
             return Err(format!("version: `{}` is not a semantic version such as 1.2.0", self.version));
         }
+        self.resolve_variables()?;
         self.check_points()?;
         self.check_limits()?;
         for (key, schema) in
@@ -316,7 +317,7 @@ impl PluginEntry {
         if program.contains('/') && !program.starts_with('/') {
             return Err(format!("command: {program} must begin with / or ./"));
         }
-        executable::check(program).map_err(|reason| format!("command: {reason}"))?;
+        executable::check(program, self.path()).map_err(|reason| format!("command: {reason}"))?;
         let mut words = self.command.iter().zip(&written).filter(|(_, written)| written.starts_with("./"));
         if let Some((missing, _)) = words.find(|(word, _)| !Path::new(word).exists()) {
             return Err(format!("command: there is no file {missing}"));
@@ -335,8 +336,12 @@ impl PluginEntry {
                 return Err(format!("sha256: {} needs a digest of 64 hexadecimal digits", path.display()));
             }
         }
-        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))?;
-        self.resolve_variables()
+        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))
+    }
+
+    /// Where the program's command is looked for.
+    pub(crate) fn path(&self) -> &str {
+        self.variables.get("PATH").map_or(executable::PATH, String::as_str)
     }
 
     fn check_points(&self) -> Result<(), String> {

@@ -20,7 +20,7 @@ pub const LAUNCH: &str = "launch-program";
 /// The version of Landlock whose rights are used. On an older kernel, those that it knows.
 const LANDLOCK: ABI = ABI::V6;
 /// What every program may read and execute.
-pub(crate) const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+pub(crate) const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 /// What every program may read of `/etc`: what libraries and languages look up, and no one's keys.
 const ETC: [&str; 34] = [
     "/etc/alternatives",

@@ -206,8 +206,9 @@ impl ProgramHost {
         let (digests, data_dir, name) =
             (self.entry.sha256.clone(), self.data_dir.clone(), self.entry.name.clone());
         let (owner, program) = (tenant.to_owned(), self.entry.command.first().cloned().unwrap_or_default());
+        let path = self.entry.path().to_owned();
         let home = tokio::task::spawn_blocking(move || {
-            executable::check(&program).map_err(io::Error::other)?;
+            executable::check(&program, &path).map_err(io::Error::other)?;
             digest_file::check(&digests).map_err(io::Error::other)?;
             home::create(&data_dir, &name, &owner)
         });

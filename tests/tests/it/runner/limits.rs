@@ -6,7 +6,7 @@ use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::token::token;
 use serde_json::{Value, json};
 
-use super::support::{ServedProgram, processes, serve, until_gone};
+use super::support::{ServedProgram, processes, serve, serve_in, until_gone, write};
 
 /// Runs the shell command in the call's arguments, then continues.
 const SHELL: &str = r#"while IFS= read -r call; do
@@ -50,13 +50,30 @@ async fn a_call_that_is_given_up_ends_its_program() {
 #[tokio::test]
 async fn a_process_can_not_leave_its_program_and_ends_with_it() {
     let served = serve(SHELL, json!({})).await;
-    let command = "setsid sh -c 'echo > $HOME/left'; echo $? > $HOME/refused; sleep 91003 &";
+    let command = "setsid sh -c 'echo > $HOME/left' || echo > $HOME/refused; sleep 91003 &";
     assert_eq!(shell(&served, "acme", command).await, 200);
     let home = served.directory.path().join("homes/program/acme");
     assert!(home.join("refused").exists() && !home.join("left").exists());
     assert_eq!(processes("91003").len(), 1, "a persistent program may have children");
     assert_eq!(shell(&served, "acme", "exit 3").await, 502);
     until_gone("91003").await;
+}
+
+/// What a process could leave with is denied without the sandbox too.
+#[tokio::test]
+async fn a_process_without_the_sandbox_ends_with_its_program_too() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    write(directory.path(), SHELL, &json!({}));
+    let file = directory.path().join("runner.yaml");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    std::fs::write(&file, text.replacen('{', r#"{"sandbox":false,"#, 1)).expect("the directory is ours");
+    let served = serve_in(directory).await;
+    let marker = served.directory.path().join("left");
+    let command = format!("setsid sh -c 'echo > {0}' || echo > {0}.refused; sleep 91008 &", marker.display());
+    assert_eq!(shell(&served, "acme", &command).await, 200);
+    assert!(marker.with_extension("refused").exists() && !marker.exists());
+    assert_eq!(shell(&served, "acme", "exit 3").await, 502);
+    until_gone("91008").await;
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ async fn a_shell_script_blocks_patches_and_gives_notices() {
     let script = each_call(
         r#"case $call in
     *'"tool_name":"shell.exec"'*) echo '{"cancel":{"code":"TOOL_NOT_ALLOWED","message":"No shell."}}' ;;
+    *'"tool_name":"clock"'*) echo '{"cancel":{"message":"It is 12.","result":{"n":9007199254740993}}}' ;;
     *) echo '{"continue":{},"modify":{"args":{"n":9007199254740993}},"notices":[{"kind":"warn","code":"SEEN","message":"seen"}]}' ;;
 esac"#,
     );
@@ -26,6 +27,8 @@ esac"#,
     let blocked = served.call("acme", "shell.exec").await;
     assert_eq!(blocked.status, 403, "{blocked:?}");
     assert_eq!(blocked.body["block"]["message"], "No shell.");
+    let answered = served.call("acme", "clock").await;
+    assert_eq!((answered.status, &answered.body["block"]["code"]), (403, &json!("TOOL_ANSWERED")));
     let passed = served.call("acme", "fs.read").await;
     assert_eq!((passed.status, notice(&passed)), (200, "seen"));
     assert!(passed.text.contains("9007199254740993"), "{}", passed.text);

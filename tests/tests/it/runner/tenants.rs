@@ -108,6 +108,12 @@ async fn a_program_can_not_call_the_runner_or_act_on_what_is_not_its_own() {
         python("import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (1, 1))"),
         python("import os; os.memfd_create(\"m\")"),
         python("import os; os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)"),
+        python("import os; os.setpriority(os.PRIO_USER, 0, 19)"),
+        python("import os; os.sched_setaffinity(os.getppid(), [0])"),
+        python("import os; os.open(\"/etc/passwd\", os.O_RDONLY | os.O_TRUNC)"),
+        python("import os; os.truncate(\"file\", 0)"),
+        python("import os; os.fchmod(os.open(\"/bin/sh\", os.O_RDONLY), 0o755)"),
+        python("import socket; socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)"),
         python("import os; os.setpgid(0, 0)"),
         format!("chmod 777 {home}"),
         format!("chmod 777 {home}/file"),
@@ -124,9 +130,12 @@ async fn a_program_can_not_call_the_runner_or_act_on_what_is_not_its_own() {
         python(
             "import tempfile, shutil; f = tempfile.mkdtemp(); shutil.copyfile(\"/etc/passwd\", f + \"/p\")",
         ),
-        "cp file copy 2> /dev/null; touch made; mkdir -p a/b; mv made a/b; echo ok > a/b/c; rm -r a"
+        "cp file copy && cmp file copy; touch made; mkdir -p a/b; mv made a/b; echo ok > a/b/c; rm -r a"
             .to_owned(),
-        "getent hosts localhost > /dev/null".to_owned(),
+        "sort file > sorted; tail -n 1 sorted > last; : > last".to_owned(),
+        "getent hosts localhost > /dev/null || echo none".to_owned(),
+        python("import subprocess; subprocess.run([\"true\"], check=True)"),
+        "timeout --foreground 5 true || echo failed".to_owned(),
     ] {
         assert_eq!(said("acme", &command).await, "", "{command}");
     }
