@@ -239,7 +239,7 @@ enum Command {
     #[command(
         after_help = "Example: hookgate call before_tool_call --tool fs.read --args '{\"path\": \"/etc/hosts\"}'\n\n\
                             Exit codes: 0 continue, 2 invalid usage, 3 block, 4 no decision: an error, or no \
-                            answer."
+                            answer, 5 a plugin's result, only with --takes-results."
     )]
     Call(Box<call::CallArgs>),
     /// Checks whether a gateway is ready, for containers without a shell.

@@ -348,6 +348,15 @@ pub(super) struct Request {
     pub(super) body: Bytes,
 }
 
+/// What the agent asks for besides the decision.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RequestOptions {
+    /// The changes of each step.
+    pub(super) trace: bool,
+    /// A tool's result from a plugin; only at `before_tool_call`.
+    pub(super) takes_results: bool,
+}
+
 /// The request at `point`.
 ///
 /// # Errors
@@ -356,15 +365,18 @@ pub(super) fn request(
     point: Point,
     payload: &Payload,
     context: &ContextArgs,
-    trace: bool,
+    options: RequestOptions,
 ) -> Result<Request, String> {
     let payload = payload.json(point)?;
     let mut body = Vec::new();
     ObjectWriter::object(&mut body, |object| {
         object.json("context", &context.json());
         object.json("payload", &payload);
-        if trace {
+        if options.trace {
             object.member("trace", &true);
+        }
+        if options.takes_results {
+            object.member("takes_results", &true);
         }
     });
     let body = Bytes::from(body);

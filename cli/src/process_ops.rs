@@ -16,7 +16,7 @@ use crate::{
     client::{self, AdminPortArgs, Answer},
     document,
     output::{Output, columns, printable, text},
-    payload::{self, ContextArgs, Payload},
+    payload::{self, ContextArgs, Payload, RequestOptions},
 };
 use hookgate::{config::Span, core::point::Point};
 
@@ -182,7 +182,7 @@ impl Reload {
 impl PluginCallArgs {
     /// The format that the admin port accepts.
     fn body(&self) -> Result<Vec<u8>, String> {
-        let request = payload::request(self.point, &self.payload, &self.context, false)?;
+        let request = payload::request(self.point, &self.payload, &self.context, RequestOptions::default())?;
         let unwritable = |error: serde_json::Error| error.to_string();
         let mut members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_slice(&request.body).map_err(unwritable)?;
@@ -255,6 +255,9 @@ fn called(body: &Value) -> (String, Exit) {
     let after = format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100);
     let mut table = format!("{}{said}  after {after}\n", verdict.to_uppercase());
     table += &format!("request id {}\n", text(&body["request_id"]));
+    if let Some(result) = body.get("result") {
+        table += &format!("result {}\n", printable(&result.to_string()));
+    }
     if body["changes"].is_object() {
         table += &format!("changes {}\n", printable(&body["changes"].to_string()));
     }

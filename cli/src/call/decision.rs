@@ -11,6 +11,8 @@ use crate::{client::Answer, output::printable};
 pub(super) enum Decision {
     Continue,
     Block,
+    /// A plugin gave the tool's result.
+    Answer,
 }
 
 /// The members of a decision. A repeated member is refused, because parsers disagree on which one counts.
@@ -20,6 +22,8 @@ struct DecisionMembers<'a> {
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     block: Option<IgnoredAny>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
 }
 
 impl Decision {
@@ -32,10 +36,13 @@ impl Decision {
         }
         let members: DecisionMembers<'_> = serde_json::from_str(&answer.text).unwrap_or_default();
         let said = (header, answer.status, members.decision.as_deref());
-        match (said, members.payload.is_some(), members.block.is_some()) {
-            ((Some("continue"), 200, Some("continue")), true, false) => Ok(Decision::Continue),
-            ((Some("block"), 400..=499, Some("block")), _, true) => Ok(Decision::Block),
-            ((header, status, decision), has_payload, has_block) => {
+        // `null` is a result too.
+        let has_result = members.result.is_some() || answer.body.get("result").is_some();
+        match (said, members.payload.is_some(), members.block.is_some(), has_result) {
+            ((Some("continue"), 200, Some("continue")), true, false, false) => Ok(Decision::Continue),
+            ((Some("answer"), 200, Some("answer")), true, false, true) => Ok(Decision::Answer),
+            ((Some("block"), 400..=499, Some("block")), _, true, false) => Ok(Decision::Block),
+            ((header, status, decision), has_payload, has_block, _) => {
                 let quoted = |text: Option<&str>| match text {
                     Some(text) => format!("is `{}`", printable(text)),
                     None => "is missing".to_owned(),
@@ -84,6 +91,15 @@ mod tests {
     }
 
     #[test]
+    fn a_result_is_a_decision_whatever_its_value() {
+        for result in ["null", "{}", "7"] {
+            let text = format!(r#"{{"decision":"answer","payload":{{}},"result":{result}}}"#);
+            assert_eq!(of(200, Some("answer"), &text), Ok(Decision::Answer), "{result}");
+            assert!(of(200, Some("continue"), &text.replace("\"answer", "\"continue")).is_err(), "{result}");
+        }
+    }
+
+    #[test]
     fn an_answer_that_contradicts_itself_or_says_something_unknown_is_no_decision() {
         let maybe = GOES_ON.replace("continue", "maybe");
         for (status, header, body) in [
@@ -108,6 +124,7 @@ mod tests {
             (200, Some("continue"), r#"{"decision":"block","decision":"continue","payload":{}}"#),
             (200, Some("continue"), r#"{"decision":"continue","payload":{},"block":{"code":"NO"}}"#),
             (403, Some("block"), r#"{"decision":"block","payload":{},"block":null}"#),
+            (200, Some("answer"), r#"{"decision":"answer","payload":{}}"#),
             (200, Some("continue"), "[]"),
         ] {
             let why = of(status, header, body).expect_err(body);

@@ -7,7 +7,7 @@ use crate::{
     Exit,
     client::{self, DataPortArgs},
     output::Output,
-    payload::{self, ContextArgs, Payload},
+    payload::{self, ContextArgs, Payload, RequestOptions},
 };
 use hookgate::{config::Span, core::point::Point};
 
@@ -25,6 +25,9 @@ pub(super) struct CallArgs {
     /// Shows the changes of each step.
     #[arg(long)]
     trace: bool,
+    /// Accepts a tool's result from a plugin instead of running the tool. Only at before_tool_call.
+    #[arg(long)]
+    takes_results: bool,
     /// How long to wait for the answer, also sent to the gateway as the deadline; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = client::patience)]
     timeout: Span,
@@ -45,7 +48,8 @@ pub(super) fn path(point: Point) -> String {
 }
 
 pub(super) async fn run(call: &CallArgs) -> Exit {
-    let request = payload::request(call.point, &call.payload, &call.context, call.trace);
+    let options = RequestOptions { trace: call.trace, takes_results: call.takes_results };
+    let request = payload::request(call.point, &call.payload, &call.context, options);
     let asked = match request {
         Ok(request) => call.gateway.asker(call.timeout).await.map(|asker| (request, asker)),
         Err(wrong) => Err(wrong),
@@ -60,6 +64,8 @@ pub(super) async fn run(call: &CallArgs) -> Exit {
     };
     let exit = match Decision::from_answer(&answer) {
         Ok(Decision::Continue) => Exit::ok(),
+        // Not 0: the tool must not run.
+        Ok(Decision::Answer) => Exit::already_reported(5),
         Ok(Decision::Block) => Exit::already_reported(3),
         Err(why) => {
             let steps = render::steps_so_far(&answer);

@@ -17,6 +17,10 @@ struct DecisionBody<'a> {
     #[serde(default)]
     modified: bool,
     block: Option<BlockBody>,
+    /// The tool's result, at an answer.
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    decision: Option<String>,
     #[serde(default)]
     notices: Vec<NoticeBody>,
     #[serde(default, borrow)]
@@ -86,6 +90,11 @@ pub(super) fn steps_so_far(answer: &Answer) -> String {
 }
 
 fn decision(said: &DecisionBody<'_>) -> String {
+    if said.decision.as_deref() == Some("answer") {
+        let result = printable(said.result.map_or("null", RawValue::get));
+        let id = printable(&said.request_id);
+        return format!("{GREEN}ANSWER{GREEN:#}  a plugin gave the result  ({id})\n\nresult\n{result}\n");
+    }
     let Some(block) = &said.block else {
         let changed = if said.modified { "the payload was changed" } else { "the payload is unchanged" };
         return format!("{GREEN}CONTINUE{GREEN:#}  {changed}  ({})\n", printable(&said.request_id));

@@ -57,6 +57,9 @@ pub(super) struct CallReport {
     point: Point,
     verdict: &'static str,
     cancel: Option<CancelReport>,
+    /// The tool's result that came with the cancel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
     /// The changed members, with their new values.
     changes: Option<Value>,
     /// The same, unparsed.
@@ -182,8 +185,10 @@ impl CallReport {
             message: notice.message.clone(),
             details: details(notice),
         };
+        let result = cancel.as_ref().and_then(|cancel| cancel.result.as_deref());
         CallReport {
             point,
+            result: result.and_then(|result| serde_json::from_slice(result).ok()),
             verdict: if cancel.is_some() { "cancel" } else { "continue" },
             cancel: cancel.map(|cancel| CancelReport {
                 code: cancel.code,
@@ -207,7 +212,9 @@ impl CallReport {
                 let said = printable(&format!("{}: {}", cancel.code, cancel.message));
                 let after = cancel.retry_after_ms.map(|millis| format!(", retry after {millis} ms"));
                 let (scope, after) = (cancel.scope, after.unwrap_or_default());
-                format!("{RED}CANCEL{RED:#}  {said}  after {took}\nscope {scope}{after}\n")
+                let result = self.result.as_ref().map(|result| printable(&result.to_string()));
+                let result = result.map(|result| format!("\nresult {result}")).unwrap_or_default();
+                format!("{RED}CANCEL{RED:#}  {said}  after {took}\nscope {scope}{after}{result}\n")
             }
         };
         if self.sanitised > 0 {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     Exit, client,
     output::Output,
-    payload::{self, ContextArgs, Payload},
+    payload::{self, ContextArgs, Payload, RequestOptions},
     plugin::{
         render::{CallFailure, CallReport, Report},
         target::{self, PluginArgs, TlsArgs},
@@ -84,7 +84,7 @@ where
     P::Request: transcode::HttpRequestMessage,
     P::Payload: transcode::Changes,
 {
-    let request = match payload::request(P::POINT, &test.payload, &test.context, false) {
+    let request = match payload::request(P::POINT, &test.payload, &test.context, RequestOptions::default()) {
         Ok(request) => request,
         Err(wrong) => return Exit::usage(wrong),
     };
@@ -215,6 +215,7 @@ where
         deadline: None,
         depth: 0,
         trace: false,
+        takes_results: false,
     };
     let wire_call = hookgate_proto::plugin::v1::Call {
         context: Some(context.for_plugins()),

@@ -26,6 +26,9 @@ impl BlockStatuses {
     }
 }
 
+/// The code of a block in place of a tool's result that the agent doesn't take.
+pub const TOOL_ANSWERED: &str = "TOOL_ANSWERED";
+
 /// Block codes whose status is fixed.
 pub const FIXED_BLOCK_STATUSES: &[(&str, u16)] = &[
     ("UNAUTHORIZED", 401),
@@ -39,6 +42,7 @@ pub const FIXED_BLOCK_STATUSES: &[(&str, u16)] = &[
     ("INVALID_INPUT", 400),
     ("CONTENT_BLOCKED", 422),
     ("TOOL_OUTPUT_INVALID", 422),
+    (TOOL_ANSWERED, 403),
 ];
 
 fn fixed_status(code: &str) -> Option<u16> {

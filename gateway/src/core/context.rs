@@ -41,6 +41,8 @@ pub struct CallContext {
     pub depth: u32,
     /// Whether the answer includes the changes of each step.
     pub trace: bool,
+    /// Whether the agent takes a tool's result from a plugin.
+    pub takes_results: bool,
 }
 
 impl CallContext {

@@ -82,6 +82,8 @@ closed_names! {
         Observed => "observed",
         /// The caller went away during the step.
         CancelledByCaller => "cancelled_by_caller",
+        /// The plugin gave the tool's result and the chain ended.
+        Answered => "answered",
     }
 }
 

@@ -132,7 +132,12 @@ pub(super) async fn build_context<P: ExtensionPoint>(
     let CallFacts { ctx, broken_off, .. } = facts;
     // With less detail the answer omits steps, so none are kept.
     let trace = request.trace && tenant.detail == Detail::Full;
-    let ctx = ctx.insert(CallContext { trace, ..context(scope.meta, said, identity, request.context)? });
+    let takes_results = request.takes_results;
+    let ctx = ctx.insert(CallContext {
+        trace,
+        takes_results,
+        ..context(scope.meta, said, identity, request.context)?
+    });
     let expected_digest = request.expect_plan_digest;
     Ok(ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off })
 }
@@ -182,5 +187,6 @@ fn context(
         deadline: said.deadline,
         depth: said.depth,
         trace: false,
+        takes_results: false,
     })
 }

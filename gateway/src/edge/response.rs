@@ -68,14 +68,18 @@ where
     let mut answer = match finished.result.map_err(FailedInvocation::from).and_then(DecidedInvocation::split)
     {
         Err(FailedInvocation { error, steps }) => http_error(&error, &steps, detail, &request_id),
-        Ok(DecidedInvocation { block: None, ended }) => {
-            let json = encode(&P::response(parts(ended, None, detail, request_id)));
+        Ok(DecidedInvocation { decision: ChainDecision::Continue, ended }) => {
+            let json = encode(&P::response(parts(ended, detail, request_id)));
             decided("continue", StatusCode::OK, "application/json", json)
         }
-        Ok(DecidedInvocation { block: Some(block), ended }) => {
+        Ok(DecidedInvocation { decision: ChainDecision::Answer(answer), ended }) => {
+            let parts = ResponseParts { result: Some(answer.result), ..parts(ended, detail, request_id) };
+            decided("answer", StatusCode::OK, "application/json", encode(&P::response(parts)))
+        }
+        Ok(DecidedInvocation { decision: ChainDecision::Block(block), ended }) => {
             let status = finished.statuses.status(&block.plugin, &block.code);
-            let response =
-                P::response(parts(ended, Some(block_message(&block, detail)), detail, request_id.clone()));
+            let parts = parts(ended, detail, request_id.clone());
+            let response = P::response(ResponseParts { block: Some(block_message(&block, detail)), ..parts });
             let problem = ProblemDetails {
                 r#type: &format!("urn:hookgate:block:{}", block.code),
                 title: title(status),
@@ -197,9 +201,15 @@ where
     let mut answer = match finished.result.map_err(FailedInvocation::from).and_then(DecidedInvocation::split)
     {
         Err(FailedInvocation { error, steps }) => grpc_error(&error, &steps, detail),
-        Ok(DecidedInvocation { block, ended }) => {
-            let block = block.map(|block| block_message(&block, detail));
-            grpc_message(&P::response(parts(ended, block, detail, request_id)))
+        Ok(DecidedInvocation { decision, ended }) => {
+            let parts = parts(ended, detail, request_id);
+            grpc_message(&P::response(match decision {
+                ChainDecision::Continue => parts,
+                ChainDecision::Answer(answer) => ResponseParts { result: Some(answer.result), ..parts },
+                ChainDecision::Block(block) => {
+                    ResponseParts { block: Some(block_message(&block, detail)), ..parts }
+                }
+            }))
         }
     };
     answer.headers_mut().extend(headers);
@@ -221,24 +231,22 @@ impl From<Error> for FailedInvocation {
 
 /// A chain that decided.
 struct DecidedInvocation<P: ExtensionPoint> {
-    block: Option<Block>,
+    decision: ChainDecision,
     ended: ChainOutcome<P>,
 }
 
 impl<P: ExtensionPoint> DecidedInvocation<P> {
     fn split(mut ended: ChainOutcome<P>) -> Result<Self, FailedInvocation> {
-        let block = match std::mem::replace(&mut ended.result, Ok(ChainDecision::Continue)) {
-            Ok(ChainDecision::Continue) => None,
-            Ok(ChainDecision::Block(block)) => Some(block),
-            Err(error) => return Err(FailedInvocation { error, steps: ended.steps }),
-        };
-        Ok(DecidedInvocation { block, ended })
+        match std::mem::replace(&mut ended.result, Ok(ChainDecision::Continue)) {
+            Ok(decision) => Ok(DecidedInvocation { decision, ended }),
+            Err(error) => Err(FailedInvocation { error, steps: ended.steps }),
+        }
     }
 }
 
+/// The parts of an answer that continues.
 fn parts<P: ExtensionPoint>(
     ended: ChainOutcome<P>,
-    block: Option<wire::Block>,
     detail: Detail,
     request_id: String,
 ) -> ResponseParts<P::Payload>
@@ -263,7 +271,8 @@ where
     ResponseParts {
         payload: ended.payload,
         modified: ended.modified,
-        block,
+        block: None,
+        result: None,
         notices: notices.collect(),
         steps,
         plan_digest: ended.plan_digest.to_string(),

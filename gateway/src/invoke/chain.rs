@@ -193,6 +193,7 @@ fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
         Ok(ChainDecision::Block(block)) => {
             (Decision::Block, Some(block.plugin.to_string()), Some(block.code.clone()))
         }
+        Ok(ChainDecision::Answer(answer)) => (Decision::Answer, Some(answer.plugin.to_string()), None),
         Err(error) => {
             let plugin = error.step.as_ref().map(|step| step.plugin.to_string());
             (Decision::Unspecified, plugin, Some(error.code.to_string()))

@@ -17,6 +17,8 @@ pub enum StepEvent {
     },
     /// The plugin cancelled.
     Cancelled,
+    /// The plugin gave the tool's result, and the agent takes results.
+    Answered,
     /// The step failed.
     Failed(Reason),
     /// The call was enqueued for an observer; its reply comes later.
@@ -34,6 +36,8 @@ pub enum ChainAction {
     Keep,
     /// Applies the reply's payload and notices, and ends as a block.
     Block,
+    /// Applies the reply's payload and notices, and ends with the tool's result.
+    Answer,
     /// Ends without a decision.
     Stop,
 }
@@ -69,7 +73,10 @@ pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposit
             plain(StepOutcome::Modified, ChainAction::Apply)
         }
         (Mode::Enforce, StepEvent::Cancelled) => plain(StepOutcome::Cancelled, ChainAction::Block),
-        (Mode::Advise, StepEvent::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Apply),
+        (Mode::Enforce, StepEvent::Answered) => plain(StepOutcome::Answered, ChainAction::Answer),
+        (Mode::Advise, StepEvent::Cancelled | StepEvent::Answered) => {
+            plain(StepOutcome::WouldBlock, ChainAction::Apply)
+        }
         (Mode::Enforce, StepEvent::BudgetShort) => skipped(StepOutcome::SkippedBudget, true),
         (Mode::Advise, StepEvent::BudgetShort) => skipped(StepOutcome::SkippedBudget, false),
         (Mode::Enforce | Mode::Advise, StepEvent::Failed(_)) => match on_error {
@@ -85,7 +92,9 @@ pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposit
         (Mode::Observe, StepEvent::HandedOver | StepEvent::Continued { .. }) => {
             plain(StepOutcome::Observed, ChainAction::Keep)
         }
-        (Mode::Observe, StepEvent::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Keep),
+        (Mode::Observe, StepEvent::Cancelled | StepEvent::Answered) => {
+            plain(StepOutcome::WouldBlock, ChainAction::Keep)
+        }
         (Mode::Observe, StepEvent::Failed(_)) => plain(StepOutcome::Failed, ChainAction::Keep),
         (Mode::Observe, StepEvent::BudgetShort) => plain(StepOutcome::SkippedBudget, ChainAction::Keep),
     }
@@ -114,6 +123,7 @@ mod tests {
             StepEvent::Continued { patched: false },
             StepEvent::Continued { patched: true },
             StepEvent::Cancelled,
+            StepEvent::Answered,
             StepEvent::HandedOver,
             StepEvent::CallerGone,
         ];
@@ -155,11 +165,23 @@ mod tests {
     }
 
     #[test]
+    fn only_an_answer_in_enforce_ends_with_a_result() {
+        for (mode, on_error, event) in cells() {
+            let answers = decide(mode, on_error, event).next == ChainAction::Answer;
+            let expected = mode == Mode::Enforce && event == StepEvent::Answered;
+            assert_eq!(answers, expected, "{mode:?} {on_error:?} {event:?}");
+        }
+    }
+
+    #[test]
     fn a_payload_is_taken_over_only_from_a_reply_that_arrived() {
         for (mode, on_error, event) in cells() {
-            let applies =
-                matches!(decide(mode, on_error, event).next, ChainAction::Apply | ChainAction::Block);
-            let replied = matches!(event, StepEvent::Continued { .. } | StepEvent::Cancelled);
+            let applies = matches!(
+                decide(mode, on_error, event).next,
+                ChainAction::Apply | ChainAction::Block | ChainAction::Answer
+            );
+            let replied =
+                matches!(event, StepEvent::Continued { .. } | StepEvent::Cancelled | StepEvent::Answered);
             assert_eq!(applies, replied && mode != Mode::Observe, "{mode:?} {on_error:?} {event:?}");
         }
     }

@@ -60,6 +60,8 @@ pub struct RequestParts<Payload> {
     pub expect_plan_digest: Option<String>,
     /// Whether the agent asked for the changes of each step.
     pub trace: bool,
+    /// Whether the agent takes a tool's result from a plugin.
+    pub takes_results: bool,
 }
 
 /// A plugin's reply, taken apart.
@@ -84,6 +86,8 @@ pub struct ResponseParts<Payload> {
     pub modified: bool,
     /// Present if a plugin blocked.
     pub block: Option<gateway::Block>,
+    /// Present if a plugin gave the tool's result.
+    pub result: Option<bytes::Bytes>,
     /// In the order of the chain.
     pub notices: Vec<gateway::PluginNotice>,
     /// In the order of the chain.
@@ -138,6 +142,7 @@ macro_rules! extension_point {
         $(#[$doc:meta])* $name:ident: $payload:ident, $patch:ident, $request:ident, $response:ident,
         subject: |$seen:ident| $subject:expr,
         fold: |$target:ident| { $($field:ident => $apply:expr,)+ }
+        $(, results: $takes_results:ident => $result:ident)?
     ) => {
         $(#[$doc])*
         pub struct $name;
@@ -154,6 +159,7 @@ macro_rules! extension_point {
 
             fn request_parts(request: Self::Request) -> RequestParts<$payload> {
                 RequestParts {
+                    takes_results: false $(| request.$takes_results)?,
                     context: request.context.unwrap_or_default(),
                     payload: request.payload,
                     expect_plan_digest: request.expect_plan_digest,
@@ -167,12 +173,17 @@ macro_rules! extension_point {
 
             fn response(parts: ResponseParts<$payload>) -> Self::Response {
                 use hookgate_proto::types::v1::Decision;
-                let decision = if parts.block.is_some() { Decision::Block } else { Decision::Continue };
+                let decision = match (&parts.block, &parts.result) {
+                    (Some(_), _) => Decision::Block,
+                    (None, Some(_)) => Decision::Answer,
+                    (None, None) => Decision::Continue,
+                };
                 gateway::$response {
                     decision: decision.into(),
                     payload: Some(Arc::unwrap_or_clone(parts.payload)),
                     modified: parts.modified,
                     block: parts.block,
+                    $($result: parts.result.unwrap_or_default(),)?
                     notices: parts.notices,
                     steps: parts.steps,
                     plan_digest: parts.plan_digest,
@@ -245,7 +256,8 @@ extension_point! {
         tool_name => |value| payload.tool_name = value,
         args => |json| payload.args = json,
         extra => |json| payload.extra = json,
-    }
+    },
+    results: takes_results => result
 }
 
 extension_point! {

@@ -47,7 +47,7 @@ pub use extension::{
     ReplyParts, RequestParts, ResponseParts, Verdict,
 };
 pub use observe::{Observation, ObserverSink};
-pub use outcome::{Block, ChainDecision, ChainOutcome, PayloadChange, Remark, StepReport};
+pub use outcome::{Block, ChainDecision, ChainOutcome, PayloadChange, Remark, StepReport, ToolAnswer};
 pub use reply::ReplyLimits;
 
 /// A routing table, and the plugins that its steps name by index.

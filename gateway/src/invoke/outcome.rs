@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use hookgate_proto::types::v1::{CancelScope, Notice};
 
 use super::{ExtensionPoint, reply::PluginCancel};
@@ -46,6 +47,15 @@ pub struct PayloadChange<P: ExtensionPoint> {
 pub enum ChainDecision {
     Continue,
     Block(Block),
+    Answer(ToolAnswer),
+}
+
+/// A tool's result by a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolAnswer {
+    pub plugin: Arc<str>,
+    /// A JSON value.
+    pub result: Bytes,
 }
 
 /// A block by a plugin.

@@ -13,7 +13,7 @@ use crate::{
         step::{Mode, Reason, StepOutcome},
     },
     invoke::{
-        Block, ChainDecision, ExtensionPoint, PayloadChange, Plugins, Remark, StepReport,
+        Block, ChainDecision, ExtensionPoint, PayloadChange, Plugins, Remark, StepReport, ToolAnswer,
         decide::{ChainAction, Disposition, StepEvent, decide},
         precheck::observe_event,
         reply::VerifiedReply,
@@ -71,7 +71,7 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
     pub(super) fn settle(&mut self, step: &Step, went: StepRun<P>) -> Option<Result<ChainDecision, Error>> {
         self.asked = None;
         let ruling = self.report(step, &went);
-        let block = went.said.as_ref().and_then(|said| said.cancel.clone());
+        let cancel = went.said.as_ref().and_then(|said| said.cancel.clone());
         match ruling.next {
             ChainAction::Apply => {
                 self.absorb(step, went.said);
@@ -85,9 +85,17 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
             }
             ChainAction::Block => {
                 self.absorb(step, went.said);
-                Some(match block {
+                Some(match cancel {
                     Some(cancel) => Ok(ChainDecision::Block(Block::new(step, cancel))),
                     None => Err(Error::new(Code::Internal, "a block without a cancel")),
+                })
+            }
+            ChainAction::Answer => {
+                self.absorb(step, went.said);
+                let plugin = Arc::clone(&step.plugin_name);
+                Some(match cancel.and_then(|cancel| cancel.result) {
+                    Some(result) => Ok(ChainDecision::Answer(ToolAnswer { plugin, result })),
+                    None => Err(Error::new(Code::Internal, "an answer without a result")),
                 })
             }
             ChainAction::Stop => Some(Err(no_decision::<P>(step, went.failure))),
@@ -117,6 +125,7 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
             StepEvent::ConditionFalse
             | StepEvent::Continued { .. }
             | StepEvent::Cancelled
+            | StepEvent::Answered
             | StepEvent::HandedOver
             | StepEvent::CallerGone => None,
         };

@@ -16,7 +16,7 @@ use prost::Message;
 use super::{ExtensionPoint, ReplyParts, Verdict};
 use crate::{
     config,
-    core::{error::Code, manifest::Access, step::Reason},
+    core::{block_status::TOOL_ANSWERED, error::Code, manifest::Access, point::Point, step::Reason},
     json,
     payload::Validate,
 };
@@ -25,6 +25,8 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 1024;
 /// The default message of a cancel.
 const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
+/// The default message of a cancel with a tool's result.
+const ANSWERED_MESSAGE: &str = "A plugin gave the tool's result, and the agent takes none";
 /// The code of a cancel that has none or a reserved one.
 const DEFAULT_CODE: &str = "BLOCKED";
 /// How far a chain may grow a payload beyond the request limit, in bytes.
@@ -87,6 +89,8 @@ pub struct PluginCancel {
     pub retry_after_ms: Option<u64>,
     /// Never unspecified.
     pub scope: CancelScope,
+    /// The tool's result, a JSON value.
+    pub result: Option<Bytes>,
 }
 
 /// Why a reply counts as a failed step.
@@ -126,12 +130,13 @@ pub fn read<P: ExtensionPoint>(
         }
         Some(Verdict::Cancel(cancel)) => {
             let mut sanitised = u32::from(folded.is_err());
-            let cancel = cancelled(cancel, &parts.notices, &mut sanitised);
+            let (patched, changed) = folded.unwrap_or(None).unzip();
+            let most = most_result::<P>(patched.as_ref().unwrap_or(payload), grant, limits);
+            let cancel = cancelled(cancel, &parts.notices, most, &mut sanitised);
             let notices = keep_valid(parts.notices, limits, &mut sanitised);
-            let (payload, changed) = folded.unwrap_or(None).unzip();
             Ok(VerifiedReply {
                 cancel: Some(cancel),
-                payload,
+                payload: patched,
                 changed: changed.unwrap_or_default(),
                 notices,
                 sanitised,
@@ -150,7 +155,11 @@ pub fn heard<P: ExtensionPoint>(
     match parts.verdict {
         None => Err(no_verdict()),
         Some(Verdict::Continue) => check_notices(&parts.notices, limits).map(|()| None),
-        Some(Verdict::Cancel(cancel)) => Ok(Some(cancelled(cancel, &parts.notices, &mut 0))),
+        // An observer's result is not used.
+        Some(Verdict::Cancel(cancel)) => {
+            let most = most_result_at(P::POINT, limits.request);
+            Ok(Some(cancelled(cancel, &parts.notices, most, &mut 0)))
+        }
     }
 }
 
@@ -263,10 +272,24 @@ fn keep_valid(notices: Vec<Notice>, limits: &ReplyLimits, sanitised: &mut u32) -
     kept
 }
 
-/// Replaces the faulty parts of a cancel by defaults, and counts them.
-fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> PluginCancel {
+/// Replaces the faulty parts of a cancel by defaults, and counts them. `most_result` is the longest tool's result, in bytes;
+/// `None` if there may be none.
+fn cancelled(
+    mut cancel: Cancel,
+    notices: &[Notice],
+    most_result: Option<usize>,
+    sanitised: &mut u32,
+) -> PluginCancel {
+    let result = Some(std::mem::take(&mut cancel.result)).filter(|result| !result.is_empty());
+    let has_result = result.is_some();
+    let result = result.filter(|result| {
+        most_result.is_some_and(|most| result.len() <= most) && json::scan(result, json::MAX_DEPTH).is_ok()
+    });
+    *sanitised += u32::from(has_result && result.is_none());
     let usable = |code: &str| is_code(code) && !Code::is_reserved(code);
-    let code = if usable(&cancel.code) {
+    let code = if result.is_some() {
+        TOOL_ANSWERED.into()
+    } else if usable(&cancel.code) {
         cancel.code.clone()
     } else if cancel.code.is_empty() {
         let first = notices.iter().find(|notice| notice.kind() == NoticeKind::Block);
@@ -279,17 +302,33 @@ fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> PluginC
         DEFAULT_CODE.into()
     };
     let scope = match cancel.scope() {
-        CancelScope::Run => CancelScope::Run,
-        CancelScope::Step | CancelScope::Unspecified => CancelScope::Step,
+        CancelScope::Run if result.is_none() => CancelScope::Run,
+        CancelScope::Run | CancelScope::Step | CancelScope::Unspecified => CancelScope::Step,
     };
     let mut message = cancel.message;
     if message.is_empty() {
-        message = DEFAULT_MESSAGE.into();
+        message = if result.is_some() { ANSWERED_MESSAGE } else { DEFAULT_MESSAGE }.into();
     } else if message.len() > MAX_MESSAGE_BYTES {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         *sanitised += 1;
     }
-    PluginCancel { code, message, retry_after_ms: cancel.retry_after_ms, scope }
+    PluginCancel { code, message, retry_after_ms: cancel.retry_after_ms, scope, result }
+}
+
+/// The longest tool's result that may be given beside `payload`, in bytes. An answer is no larger with it than a patch may
+/// make it. A plugin that may not change the payload may not give a result either: both are content for the model.
+fn most_result<P: ExtensionPoint>(
+    payload: &P::Payload,
+    grant: Grant<'_>,
+    limits: &ReplyLimits,
+) -> Option<usize> {
+    let most = (limits.request + MAX_GROWTH_BYTES).saturating_sub(payload.encoded_len());
+    most_result_at(P::POINT, most.min(limits.request)).filter(|_| grant.access == Access::Modify)
+}
+
+/// `most`, where a tool's result may be given.
+fn most_result_at(point: Point, most: usize) -> Option<usize> {
+    (point == Point::BeforeToolCall).then_some(most)
 }
 
 /// Whether `code` is `[A-Za-z][A-Za-z0-9_.:-]{0,63}`.

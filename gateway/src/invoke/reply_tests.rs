@@ -221,8 +221,10 @@ proptest! {
         message in ".{0,2000}",
         scope in -1..9i32,
         read_only in any::<bool>(),
+        result in prop_oneof![vec(any::<u8>(), 0..20), "[\\[\\]{}0-9a\", :]{0,12}".prop_map(String::into_bytes)],
     ) {
-        let cancel = Cancel { code, message, scope, ..Default::default() };
+        let is_result = serde_json::from_slice::<serde_json::Value>(&result).is_ok();
+        let cancel = Cancel { code, message, scope, result: result.clone().into(), ..Default::default() };
         let reply = BeforeToolCallResponse { verdict: Some(Verdict::Cancel(cancel)), modify: patch, notices };
         let access = if read_only { Access::Read } else { Access::Modify };
         let said = reads(&reply, Grant { access, writable: None });
@@ -230,6 +232,11 @@ proptest! {
         let cancel = said.cancel.expect("a cancel stays a cancel");
         prop_assert!(super::reply::is_code(&cancel.code) && !Code::is_reserved(&cancel.code));
         prop_assert!(!cancel.message.is_empty() && cancel.message.len() <= 1024);
+        let is_result = is_result && !read_only;
+        prop_assert_eq!(cancel.result.as_deref(), is_result.then_some(&*result));
+        if is_result {
+            prop_assert_eq!((&*cancel.code, cancel.scope), ("TOOL_ANSWERED", CancelScope::Step));
+        }
         prop_assert!(said.notices.len() <= LIMITS.notices);
     }
 

@@ -35,6 +35,7 @@ pub(super) const LIMITS: ReplyLimits =
     ReplyLimits { request: 4096, notices: 16, notice_bytes: 8192, details_bytes: 4096 };
 
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant)] // there are few of them
 pub(super) enum Script {
     Say(BeforeToolCallResponse),
     Fail(Reason),
@@ -211,6 +212,7 @@ pub(super) fn context() -> CallContext {
         deadline: None,
         depth: 0,
         trace: false,
+        takes_results: false,
     }
 }
 

@@ -57,8 +57,9 @@ impl<P: ExtensionPoint> StepRun<P> {
         }
     }
 
-    fn from_reply(said: VerifiedReply<P>) -> Self {
-        let event = match said.cancel {
+    fn from_reply(said: VerifiedReply<P>, takes_results: bool) -> Self {
+        let event = match &said.cancel {
+            Some(cancel) if takes_results && cancel.result.is_some() => StepEvent::Answered,
             Some(_) => StepEvent::Cancelled,
             None => StepEvent::Continued { patched: said.payload.is_some() },
         };
@@ -84,7 +85,7 @@ impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
         let went = match read {
-            Ok(said) => StepRun::from_reply(said),
+            Ok(said) => StepRun::from_reply(said, self.ctx.takes_results),
             Err(mut failure) => {
                 if cut && failure.ran_out {
                     failure.reason = Reason::Budget;

@@ -17,7 +17,7 @@ use crate::{
         point::Point,
         step::{Mode, Reason, StepOutcome},
     },
-    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, Remark, StepReport},
+    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, Remark, StepReport, ToolAnswer},
     records::log_line,
     routing::TenantPlans,
     telemetry::{
@@ -59,6 +59,7 @@ pub struct CallFacts {
 pub(crate) enum Decision {
     Continue,
     Block,
+    Answer,
     Error,
     Cancelled,
 }
@@ -68,6 +69,7 @@ impl Decision {
         match self {
             Decision::Continue => "continue",
             Decision::Block => "block",
+            Decision::Answer => "answer",
             Decision::Error => "error",
             Decision::Cancelled => "cancelled",
         }
@@ -80,6 +82,7 @@ pub(crate) struct InvocationEnd<'a> {
     /// The HTTP status of the answer, also for gRPC.
     pub(crate) status: u16,
     pub(crate) block: Option<&'a Block>,
+    pub(crate) answer: Option<&'a ToolAnswer>,
     pub(crate) error: Option<&'a Error>,
     pub(crate) steps: &'a [StepReport],
     pub(crate) notices: &'a [Remark],
@@ -88,7 +91,16 @@ pub(crate) struct InvocationEnd<'a> {
 
 impl<'a> InvocationEnd<'a> {
     fn new(decision: Decision, status: u16, took: Duration) -> Self {
-        InvocationEnd { decision, status, block: None, error: None, steps: &[], notices: &[], took }
+        InvocationEnd {
+            decision,
+            status,
+            block: None,
+            answer: None,
+            error: None,
+            steps: &[],
+            notices: &[],
+            took,
+        }
     }
 
     fn failed(error: &'a Error, took: Duration) -> Self {
@@ -148,6 +160,10 @@ impl Invocation {
                 let end = match &ended.result {
                     Err(error) => InvocationEnd::failed(error, took),
                     Ok(ChainDecision::Continue) => InvocationEnd::new(Decision::Continue, 200, took),
+                    Ok(ChainDecision::Answer(answer)) => InvocationEnd {
+                        answer: Some(answer),
+                        ..InvocationEnd::new(Decision::Answer, 200, took)
+                    },
                     Ok(ChainDecision::Block(block)) => InvocationEnd {
                         block: Some(block),
                         ..InvocationEnd::new(Decision::Block, status(block), took)
@@ -236,7 +252,7 @@ impl InvocationMetrics<'_> {
         let error = match end.decision {
             Decision::Error => end.error.map(|error| KeyValue::new(ERROR_TYPE, error.code.as_str())),
             Decision::Cancelled => Some(KeyValue::new(ERROR_TYPE, Code::Cancelled.as_str())),
-            Decision::Continue | Decision::Block => None,
+            Decision::Continue | Decision::Block | Decision::Answer => None,
         };
         let attributes = self.attributes([point.clone(), decision].into_iter().chain(error));
         instruments.invocation.record(end.took.as_secs_f64(), &attributes);

@@ -119,6 +119,7 @@ impl CallRecord<'_> {
             | StepOutcome::SkippedCondition
             | StepOutcome::Observed => step.sanitised == 0,
             StepOutcome::Cancelled
+            | StepOutcome::Answered
             | StepOutcome::WouldBlock
             | StepOutcome::Failed
             | StepOutcome::FailedOpen
@@ -154,6 +155,7 @@ impl CallRecord<'_> {
             (Some(_), _) => "auth.refused",
             (None, Decision::Continue) => "decision.continue",
             (None, Decision::Block) => "decision.block",
+            (None, Decision::Answer) => "decision.answer",
             (None, Decision::Error) => "decision.error",
             (None, Decision::Cancelled) => "decision.cancelled",
         }
@@ -165,6 +167,7 @@ impl CallRecord<'_> {
             (None, Decision::Continue) if self.is_slow => "a call continued, slowly",
             (None, Decision::Continue) => "a call continued, with remarks",
             (None, Decision::Block) => "a call was blocked",
+            (None, Decision::Answer) => "a plugin gave a tool's result",
             (None, Decision::Error) => "no decision could be made",
             (None, Decision::Cancelled) => "a caller disconnected",
         }
@@ -232,7 +235,7 @@ pub(crate) fn write(call: &CallRecord<'_>) {
         status = end.status,
         code = end.code(),
         reason = facts.refused.map(crate::auth::RefusalReason::as_str),
-        plugin = end.block.map(|block| &*block.plugin).or(failed.map(|step| &*step.plugin)),
+        plugin = end.block.map(|block| &*block.plugin).or(end.answer.map(|answer| &*answer.plugin)).or(failed.map(|step| &*step.plugin)),
         detail = sentence.map(|sentence| cut(sentence, MAX_SENTENCE_BYTES)),
         revision = facts.plan.as_ref().map(|(_, revision)| *revision),
         plan_digest = facts.plan.as_ref().map(|(digest, _)| &**digest),

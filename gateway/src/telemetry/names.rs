@@ -239,7 +239,7 @@ pub const RPC_CLIENT: Metric = histogram(
 pub const INVOCATION: Metric =
     histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, DECISION, ERROR_TYPE]).by_tenant().says(
         "Invocations, including refused ones, from the headers to the decision. `hookgate.decision` is `continue`, \
-         `block`, `error` or `cancelled`; `error.type` is the error code.",
+         `block`, `answer`, `error` or `cancelled`; `error.type` is the error code.",
         "the share of `error`; the 99th percentile compared with your agents' timeouts",
     );
 pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT]).by_tenant().says(

@@ -56,6 +56,7 @@ impl Tallies {
             StepOutcome::Continued
             | StepOutcome::Modified
             | StepOutcome::Cancelled
+            | StepOutcome::Answered
             | StepOutcome::WouldBlock
             | StepOutcome::Observed => &tally.successes,
             StepOutcome::Failed | StepOutcome::FailedOpen => &tally.failures,
@@ -91,7 +92,7 @@ mod tests {
             tallies.add("p", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
             tallies.add("unknown", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
         }
-        let expected = Totals { successes: 5, failures: 2, latency: Duration::from_millis(14) };
+        let expected = Totals { successes: 6, failures: 2, latency: Duration::from_millis(16) };
         assert_eq!(tallies.totals("p", Point::BeforeToolCall), expected);
         assert_eq!(tallies.totals("p", Point::BeforeResponse), Totals::default());
         assert_eq!(tallies.totals("unknown", Point::BeforeToolCall), Totals::default());

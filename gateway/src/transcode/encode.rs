@@ -13,7 +13,7 @@ pub trait DecisionAnswer {
 }
 
 macro_rules! answers {
-    ($($answer:ident),+) => {$(
+    ($($answer:ident $(+ $result:ident)?),+) => {$(
         impl DecisionAnswer for gateway::$answer {
             fn members(&self, object: &mut ObjectWriter<'_>) {
                 object.optional("decision", name_of(self.decision().as_str_name(), "DECISION_").as_ref());
@@ -25,12 +25,18 @@ macro_rules! answers {
                 object.member("plan_digest", &self.plan_digest);
                 object.member("revision", &self.revision);
                 object.member("request_id", &self.request_id);
+                $(object.json(stringify!($result), &self.$result);)?
             }
         }
     )+};
 }
 
-answers!(BeforeLlmRequestResponse, BeforeToolCallResponse, AfterToolResultResponse, BeforeResponseResponse);
+answers!(
+    BeforeLlmRequestResponse,
+    BeforeToolCallResponse + result,
+    AfterToolResultResponse,
+    BeforeResponseResponse
+);
 
 /// The body of an answer. Its JSON values must have been scanned, because they are copied unchanged.
 pub fn encode<A: DecisionAnswer>(answer: &A) -> Bytes {

@@ -56,7 +56,7 @@ macro_rules! members {
 }
 
 members!(read gateway::BeforeLlmRequestRequest { context, payload, expect_plan_digest, trace });
-members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_digest, trace });
+members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_digest, trace, takes_results });
 members!(read gateway::AfterToolResultRequest { context, payload, expect_plan_digest, trace });
 members!(read gateway::BeforeResponseRequest { context, payload, expect_plan_digest, trace });
 

@@ -198,7 +198,7 @@ macro_rules! messages {
 }
 
 messages! {
-    plugin::Cancel { code: text, message: text, retry_after_ms: text, scope: scope }
+    plugin::Cancel { code: text, message: text, retry_after_ms: text, scope: scope, result: json }
     types::Notice { kind: kind, code: text, message: text, details: tree }
     types::BeforeLlmRequestPatch {
         text: text, images: media, files: media, system_prompt: text, messages: tree, tools: tree, extra: tree,

@@ -59,6 +59,7 @@ impl<'a> Record<'a> {
             decision: result.map(|result| match result.decision() {
                 Decision::Continue => "continue",
                 Decision::Block => "block",
+                Decision::Answer => "answer",
                 Decision::Unspecified => "none",
             }),
             plugin: result.and_then(|result| result.plugin.as_deref()),

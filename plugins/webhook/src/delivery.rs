@@ -119,7 +119,7 @@ impl<'a> ContextJson<'a> {
 /// How the chain ended, for observers.
 #[derive(Serialize)]
 struct ChainResultJson<'a> {
-    /// `continue`, `block`, or `none` if there was no decision.
+    /// `continue`, `block`, `answer`, or `none` if there was no decision.
     decision: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugin: Option<&'a str>,
@@ -132,6 +132,7 @@ impl<'a> ChainResultJson<'a> {
         let decision = match result.decision() {
             Decision::Continue => "continue",
             Decision::Block => "block",
+            Decision::Answer => "answer",
             Decision::Unspecified => "none",
         };
         ChainResultJson { decision, plugin: result.plugin.as_deref(), code: result.code.as_deref() }

@@ -184,11 +184,15 @@ pub struct BeforeToolCallRequest {
     /// Whether the steps of the answer include their changes; not with `answer.detail: minimal`.
     #[prost(bool, tag = "4")]
     pub trace: bool,
+    /// Whether the agent takes a tool's result from a plugin instead of running the tool. Without it, such a result is a
+    /// block with the code TOOL_ANSWERED.
+    #[prost(bool, tag = "5")]
+    pub takes_results: bool,
 }
 /// The answer at `before_tool_call`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeforeToolCallResponse {
-    /// Continue or block.
+    /// Continue, block or answer.
     #[prost(enumeration = "super::super::types::v1::Decision", tag = "1")]
     pub decision: i32,
     /// The payload as the chain left it, with a block too. Use it, not your own.
@@ -215,6 +219,10 @@ pub struct BeforeToolCallResponse {
     /// The gateway's id of this invocation (UUIDv7).
     #[prost(string, tag = "9")]
     pub request_id: ::prost::alloc::string::String,
+    /// The tool's result, a JSON value; set exactly when the decision is an answer. Go on with it as if the tool had run:
+    /// `after_tool_result` follows.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub result: ::prost::bytes::Bytes,
 }
 /// A call after a tool ran, on success and on failure.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -336,6 +344,8 @@ pub enum StepOutcome {
     Observed = 9,
     /// The caller went away during this step.
     CancelledByCaller = 10,
+    /// The plugin gave the tool's result, and the chain ended here.
+    Answered = 11,
 }
 impl StepOutcome {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -355,6 +365,7 @@ impl StepOutcome {
             Self::SkippedBudget => "STEP_OUTCOME_SKIPPED_BUDGET",
             Self::Observed => "STEP_OUTCOME_OBSERVED",
             Self::CancelledByCaller => "STEP_OUTCOME_CANCELLED_BY_CALLER",
+            Self::Answered => "STEP_OUTCOME_ANSWERED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -371,6 +382,7 @@ impl StepOutcome {
             "STEP_OUTCOME_SKIPPED_BUDGET" => Some(Self::SkippedBudget),
             "STEP_OUTCOME_OBSERVED" => Some(Self::Observed),
             "STEP_OUTCOME_CANCELLED_BY_CALLER" => Some(Self::CancelledByCaller),
+            "STEP_OUTCOME_ANSWERED" => Some(Self::Answered),
             _ => None,
         }
     }

@@ -223,7 +223,7 @@ pub struct Cancel {
     /// `[A-Za-z][A-Za-z0-9_.:-]{0,63}`; decides the HTTP status. Empty: the code of the first `block` notice.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
-    /// Shown to the user, at most 1 KiB. Empty: `Operation blocked by plugin`.
+    /// Shown to the user, at most 1 KiB. Empty: a sentence of the gateway's.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
     /// When to retry, in milliseconds.
@@ -232,6 +232,10 @@ pub struct Cancel {
     /// How far the cancel reaches.
     #[prost(enumeration = "super::super::types::v1::CancelScope", tag = "4")]
     pub scope: i32,
+    /// Only at `before_tool_call` and with access MODIFY: the tool's result, any JSON value, instead of running the tool. An
+    /// agent that takes no results gets a block with the code TOOL_ANSWERED and `message`; `code` and `scope` don't count.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub result: ::prost::bytes::Bytes,
 }
 /// A call at `before_llm_request`.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -338,6 +338,9 @@ pub enum Decision {
     Continue = 1,
     /// Do not go on.
     Block = 2,
+    /// Do not run the tool: a plugin gave its result. Only at `before_tool_call`, and only if the request set
+    /// `takes_results`.
+    Answer = 3,
 }
 impl Decision {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -349,6 +352,7 @@ impl Decision {
             Self::Unspecified => "DECISION_UNSPECIFIED",
             Self::Continue => "DECISION_CONTINUE",
             Self::Block => "DECISION_BLOCK",
+            Self::Answer => "DECISION_ANSWER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -357,6 +361,7 @@ impl Decision {
             "DECISION_UNSPECIFIED" => Some(Self::Unspecified),
             "DECISION_CONTINUE" => Some(Self::Continue),
             "DECISION_BLOCK" => Some(Self::Block),
+            "DECISION_ANSWER" => Some(Self::Answer),
             _ => None,
         }
     }

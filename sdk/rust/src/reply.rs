@@ -180,6 +180,17 @@ impl Reply<BeforeLlmRequestPatch> {
 }
 
 impl Reply<BeforeToolCallPatch> {
+    /// Gives the tool's result, any JSON value, instead of running the tool. An agent that takes no results gets a block
+    /// with the code `TOOL_ANSWERED` and this message.
+    pub fn answer<T: Serialize + ?Sized>(
+        result: &T,
+        message: impl Into<String>,
+    ) -> Result<Self, PluginError> {
+        let mut cancel = Cancel::new("", message);
+        cancel.0.result = json::to_bytes(result)?;
+        Ok(cancel.into())
+    }
+
     /// Replaces the tool's name, 1 to 256 bytes.
     #[must_use]
     pub fn tool_name(self, name: impl Into<String>) -> Self {
@@ -241,6 +252,7 @@ impl Cancel {
             message: message.into(),
             retry_after_ms: None,
             scope: CancelScope::Step.into(),
+            result: Bytes::new(),
         })
     }
 
@@ -258,7 +270,7 @@ impl Cancel {
         self
     }
 
-    /// The code.
+    /// The code; empty for an answer.
     pub fn code(&self) -> &str {
         &self.0.code
     }
@@ -266,6 +278,11 @@ impl Cancel {
     /// The message for the user.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The tool's result as JSON text; empty if it isn't an answer.
+    pub fn result_json(&self) -> &[u8] {
+        &self.0.result
     }
 
     pub(crate) fn into_wire(self) -> wire::Cancel {

@@ -102,6 +102,17 @@ impl Act {
         Act::answering(Some(Verdict::Cancel(cancel)))
     }
 
+    /// Adds a tool's result to a cancel.
+    #[must_use]
+    pub fn with_result(self, result: &str) -> Self {
+        self.change(|answer| {
+            let Some(Verdict::Cancel(cancel)) = &mut answer.verdict else {
+                panic!("only a cancel has a result")
+            };
+            cancel.result = result.to_owned().into();
+        })
+    }
+
     /// Answers without a verdict.
     pub fn no_verdict() -> Self {
         Act::answering(None)

@@ -360,6 +360,7 @@ where
             ..gateway::Block::default()
         };
         object.member("cancel", &block);
+        object.json("result", &cancel.result.unwrap_or_default());
     }
     if let Some(after) = &said.payload {
         object.json("changes", &transcode::changes(sent, &**after));

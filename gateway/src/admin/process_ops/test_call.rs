@@ -201,5 +201,6 @@ fn context(
         deadline: None,
         depth: 0,
         trace: false,
+        takes_results: false,
     }
 }

@@ -48,6 +48,7 @@ const fn outcome_message(outcome: StepOutcome) -> wire::StepOutcome {
         StepOutcome::SkippedBudget => wire::StepOutcome::SkippedBudget,
         StepOutcome::Observed => wire::StepOutcome::Observed,
         StepOutcome::CancelledByCaller => wire::StepOutcome::CancelledByCaller,
+        StepOutcome::Answered => wire::StepOutcome::Answered,
     }
 }
 

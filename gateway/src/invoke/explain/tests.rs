@@ -129,6 +129,7 @@ fn context(question: &ExplainQuery) -> CallContext {
         deadline: question.call.timeout_ms.map(|millis| received + Duration::from_millis(millis)),
         depth: 0,
         trace: false,
+        takes_results: false,
     };
     ctx.request.agent_id.clone_from(&question.call.agent);
     ctx.request.agent_path.clone_from(&question.call.agent_path);

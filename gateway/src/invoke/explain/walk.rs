@@ -93,6 +93,7 @@ fn comes(outcome: StepOutcome, event: StepEvent, failure: Option<Failure>) -> St
         StepOutcome::Continued
         | StepOutcome::Modified
         | StepOutcome::Cancelled
+        | StepOutcome::Answered
         | StepOutcome::WouldBlock
         | StepOutcome::CancelledByCaller => ExpectedOutcome::Called,
     };

@@ -53,6 +53,7 @@ fn full() -> gateway::BeforeToolCallResponse {
         plan_digest: "d".into(),
         revision: 9_007_199_254_740_993,
         request_id: "r".into(),
+        result: r#"{"z":1.0}"#.into(),
     }
 }
 
@@ -71,7 +72,7 @@ fn an_answer_has_the_members_of_the_contract_in_its_order() {
             r#""retry_after_ms":18446744073709551615,"scope":"run"},"#,
             r#""notices":[{"plugin":"p","kind":"warn","code":"C","message":"m","details":{"used":1}}],"#,
             r#""steps":[{"plugin":"p","binding":"b","outcome":"failed_open","reason":"timeout","duration_us":12,"changes":{"args":{"z":9007199254740993,"a":null}},"code":"X"}],"#,
-            r#""plan_digest":"d","revision":9007199254740993,"request_id":"r"}"#,
+            r#""plan_digest":"d","revision":9007199254740993,"request_id":"r","result":{"z":1.0}}"#,
         )
     );
 }

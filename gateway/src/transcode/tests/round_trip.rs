@@ -267,7 +267,7 @@ fn context() -> impl Strategy<Value = Written<Option<gateway::RequestContext>>> 
 }
 
 macro_rules! round_trips {
-    ($($name:ident: $request:ident, $answer:ident, $payload:ident;)+) => {
+    ($($name:ident: $request:ident, $answer:ident, $payload:ident $(, $takes_results:ident)?;)+) => {
         proptest! {
             #![proptest_config(ProptestConfig::with_cases(300))]
             $(
@@ -280,12 +280,14 @@ macro_rules! round_trips {
                                 payload: Some(payload.0),
                                 expect_plan_digest: digest.0,
                                 trace,
+                                $($takes_results: trace,)?
                             };
                             let members = vec![
                                 ("context", context.1),
                                 ("payload", Some(payload.1)),
                                 ("expect_plan_digest", digest.1),
                                 ("trace", trace.then(|| "true".to_owned())),
+                                $((stringify!($takes_results), trace.then(|| "true".to_owned())),)?
                             ];
                             (Just(expected), object_of(members))
                         },
@@ -313,7 +315,7 @@ macro_rules! round_trips {
 
 round_trips! {
     llm_requests_survive: BeforeLlmRequestRequest, BeforeLlmRequestResponse, llm_payload;
-    tool_calls_survive: BeforeToolCallRequest, BeforeToolCallResponse, tool_payload;
+    tool_calls_survive: BeforeToolCallRequest, BeforeToolCallResponse, tool_payload, takes_results;
     tool_results_survive: AfterToolResultRequest, AfterToolResultResponse, result_payload;
     responses_survive: BeforeResponseRequest, BeforeResponseResponse, response_payload;
 }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hookgate_proto::{
-    gateway::v1::{Block, ChainReport, PluginNotice, Step},
+    gateway::v1::{BeforeToolCallResponse, Block, ChainReport, PluginNotice, Step},
     types::v1::{CancelScope, Decision},
 };
 use prost::Message;
 use tonic::{Code, Status};
 use tonic_types::{StatusExt, pb::Status as RpcStatus};
 
-use super::wire::{AgentPoint, ParsedAnswer};
+use super::wire::{AgentPoint, BeforeToolCall, ParsedAnswer};
 use crate::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, Point,
 };
@@ -42,6 +43,29 @@ impl<P> Continue<P> {
         let answered = AnswerFacts::default();
         Continue { payload, modified: false, notices: Vec::new(), answered, no_decision: Some(why) }
     }
+}
+
+/// What to do before a tool call.
+#[derive(Debug, Clone)]
+pub enum ToolCallDecision {
+    /// Run the tool, with this payload.
+    Run(Continue<BeforeToolCallPayload>),
+    /// Don't run the tool: a plugin gave its result.
+    Answered(ToolResult),
+}
+
+/// A tool's result by a plugin. Go on with it as if the tool had run: `after_tool_result` follows.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ToolResult {
+    /// A JSON value.
+    pub result: Bytes,
+    /// The payload as the chain left it.
+    pub payload: BeforeToolCallPayload,
+    /// The plugins' notices, in the order of the chain.
+    pub notices: Vec<PluginNotice>,
+    /// Facts about the answer.
+    pub answered: AnswerFacts,
 }
 
 /// Facts about an answer, for logs and for `Agent::with_plan`.
@@ -216,9 +240,36 @@ pub(super) fn read<W: AgentPoint>(
         (Decision::Continue, Some(_)) => {
             Err(NoDecision::bad_answer(W::POINT, "the gateway's answer both continues and blocks"))
         }
+        (Decision::Answer, _) => {
+            Err(NoDecision::bad_answer(W::POINT, "the gateway's answer is a result that was not asked for"))
+        }
         (Decision::Unspecified, _) => {
             Err(NoDecision::bad_answer(W::POINT, "the gateway's answer holds no decision"))
         }
+    }
+}
+
+/// Reads an answer to an agent that takes results.
+pub(super) fn read_tool_call(
+    mut response: BeforeToolCallResponse,
+) -> Result<Result<ToolCallDecision, BlockedCall>, Box<NoDecision>> {
+    if response.decision() != Decision::Answer {
+        if !response.result.is_empty() {
+            let message = "the gateway's answer has a result, and isn't an answer with one";
+            return Err(NoDecision::bad_answer(Point::BeforeToolCall, message));
+        }
+        return Ok(match read::<BeforeToolCall>(response)? {
+            Ok(go_on) => Ok(ToolCallDecision::Run(go_on)),
+            Err(block) => Err(block),
+        });
+    }
+    let result = std::mem::take(&mut response.result);
+    let ParsedAnswer { payload, block, notices, answered, .. } = BeforeToolCall::open(response);
+    match (payload, block) {
+        (Some(payload), None) if !result.is_empty() => {
+            Ok(Ok(ToolCallDecision::Answered(ToolResult { result, payload, notices, answered })))
+        }
+        _ => Err(NoDecision::bad_answer(Point::BeforeToolCall, "the gateway's answer holds no result")),
     }
 }
 

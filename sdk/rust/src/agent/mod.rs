@@ -43,7 +43,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Status, transport::Channel};
 
-use hookgate_proto::gateway::v1::extension_point_service_client::ExtensionPointServiceClient;
+use hookgate_proto::gateway::v1::{
+    self as messages, extension_point_service_client::ExtensionPointServiceClient,
+};
 pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step, StepOutcome, StepReason};
 
 use self::wire::{AfterToolResult, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
@@ -52,7 +54,9 @@ use crate::{
     BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::ForwardedMetadata,
 };
 
-pub use answer::{AgentError, AnswerFacts, BlockedCall, Continue, NoDecision, Payload, Scope};
+pub use answer::{
+    AgentError, AnswerFacts, BlockedCall, Continue, NoDecision, Payload, Scope, ToolCallDecision, ToolResult,
+};
 pub use token::{Claims, Signer, Token, TokenError};
 
 /// The gateway's default budget for an invocation; by default, waiting longer is useless.
@@ -183,6 +187,23 @@ impl Agent {
         self.call::<BeforeToolCall>(payload).await
     }
 
+    /// Like [`Self::before_tool_call`], for an agent that takes a tool's result from a plugin instead of running the tool.
+    ///
+    /// # Errors
+    /// A block, or that no decision could be made.
+    pub async fn before_tool_call_or_result(
+        &self,
+        payload: BeforeToolCallPayload,
+    ) -> Result<ToolCallDecision, AgentError> {
+        let own = self.own::<BeforeToolCall>(&payload);
+        let request = messages::BeforeToolCallRequest {
+            takes_results: true,
+            ..self.request::<BeforeToolCall>(payload)
+        };
+        let answered = self.send::<BeforeToolCall>(request).await;
+        decided::<BeforeToolCall, _>(answered, own, answer::read_tool_call, ToolCallDecision::Run)
+    }
+
     /// Call it after a tool ran, on success and on failure; not for a tool whose call was blocked.
     ///
     /// # Errors
@@ -206,33 +227,32 @@ impl Agent {
     }
 
     async fn call<W: AgentPoint>(&self, payload: W::Payload) -> Result<Continue<W::Payload>, AgentError> {
-        let own = match self.on_no_decision[W::POINT as usize] {
+        let own = self.own::<W>(&payload);
+        let answered = self.send::<W>(self.request::<W>(payload)).await;
+        decided::<W, _>(answered, own, answer::read::<W>, |go_on| go_on)
+    }
+
+    /// The payload to go on with if there is no decision.
+    fn own<W: AgentPoint>(&self, payload: &W::Payload) -> Option<W::Payload> {
+        match self.on_no_decision[W::POINT as usize] {
             OnNoDecision::Stop => None,
             OnNoDecision::GoOn => Some(payload.clone()),
-        };
-        let no_decision = match self.send::<W>(payload).await {
-            Ok(response) => match answer::read::<W>(response) {
-                Ok(decision) => return decision.map_err(|blocked| AgentError::Blocked(Box::new(blocked))),
-                Err(no_decision) => no_decision,
-            },
-            Err(status) => Box::new(NoDecision::from_status(W::POINT, &status)),
-        };
-        match own {
-            Some(payload) => Ok(Continue::without_decision(payload, *no_decision)),
-            None => Err(AgentError::NoDecision(no_decision)),
         }
     }
 
+    fn request<W: AgentPoint>(&self, payload: W::Payload) -> W::Request {
+        W::request(self.context.clone(), payload, self.plan.clone(), self.trace)
+    }
+
     /// Makes one call. A call is never sent twice.
-    async fn send<W: AgentPoint>(&self, payload: W::Payload) -> Result<W::Response, Status> {
+    async fn send<W: AgentPoint>(&self, message: W::Request) -> Result<W::Response, Status> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map_or(self.timeout, |left| left.min(self.timeout));
         let overdue = || Status::deadline_exceeded(format!("no answer from the gateway within {left:?}"));
         if left.is_zero() {
             return Err(overdue());
         }
-        let mut request =
-            Request::new(W::request(self.context.clone(), payload, self.plan.clone(), self.trace));
+        let mut request = Request::new(message);
         request.set_timeout(left);
         request.metadata_mut().insert("authorization", self.token.header());
         self.forwarded.add_to(request.metadata_mut());
@@ -249,6 +269,26 @@ impl Agent {
             }
             Ok(answered) => answered.map(tonic::Response::into_inner),
         }
+    }
+}
+
+/// What follows from the gateway's answer. `own` is the payload to go on with if there is no decision.
+fn decided<W: AgentPoint, T>(
+    answered: Result<W::Response, Status>,
+    own: Option<W::Payload>,
+    read: impl FnOnce(W::Response) -> Result<Result<T, BlockedCall>, Box<NoDecision>>,
+    go_on: impl FnOnce(Continue<W::Payload>) -> T,
+) -> Result<T, AgentError> {
+    let no_decision = match answered {
+        Ok(response) => match read(response) {
+            Ok(decision) => return decision.map_err(|blocked| AgentError::Blocked(Box::new(blocked))),
+            Err(no_decision) => no_decision,
+        },
+        Err(status) => Box::new(NoDecision::from_status(W::POINT, &status)),
+    };
+    match own {
+        Some(payload) => Ok(go_on(Continue::without_decision(payload, *no_decision))),
+        None => Err(AgentError::NoDecision(no_decision)),
     }
 }
 

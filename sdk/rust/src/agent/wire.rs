@@ -47,7 +47,7 @@ pub(super) trait AgentPoint {
 }
 
 macro_rules! agent_point {
-    ($point:ident, $method:ident, $request:ident, $response:ident, $payload:ident) => {
+    ($point:ident, $method:ident, $request:ident, $response:ident, $payload:ident $(, $takes_results:ident)?) => {
         pub(super) struct $point;
 
         impl AgentPoint for $point {
@@ -62,8 +62,14 @@ macro_rules! agent_point {
                 plan: Option<String>,
                 trace: bool,
             ) -> Self::Request {
-                let context = Some(context);
-                wire::$request { context, payload: Some(payload), expect_plan_digest: plan, trace }
+                let (context, payload) = (Some(context), Some(payload));
+                wire::$request {
+                    context,
+                    payload,
+                    expect_plan_digest: plan,
+                    trace,
+                    $($takes_results: false,)?
+                }
             }
 
             async fn send(
@@ -108,7 +114,8 @@ agent_point!(
     before_tool_call,
     BeforeToolCallRequest,
     BeforeToolCallResponse,
-    BeforeToolCallPayload
+    BeforeToolCallPayload,
+    takes_results
 );
 agent_point!(
     AfterToolResult,

@@ -6,3 +6,4 @@ mod groups;
 mod observers;
 mod poison;
 mod start;
+mod tool_answers;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::edge::support::{POINT, payload, request};
 
 /// The table of docs/protocol.md, section 4, written independently of the code.
-const FIXED: [(&str, u16); 11] = [
+const FIXED: [(&str, u16); 12] = [
     ("UNAUTHORIZED", 401),
     ("TOOL_NOT_ALLOWED", 403),
     ("FORBIDDEN", 403),
@@ -24,6 +24,7 @@ const FIXED: [(&str, u16); 11] = [
     ("INVALID_INPUT", 400),
     ("CONTENT_BLOCKED", 422),
     ("TOOL_OUTPUT_INVALID", 422),
+    ("TOOL_ANSWERED", 403),
 ];
 
 struct Edge {

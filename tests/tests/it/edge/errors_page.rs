@@ -15,11 +15,12 @@ const HEAD: &str = "\
 
 <!-- Written by `HOOKGATE_REGENERATE=1 cargo test -p hookgate-tests errors_page`; do not edit. -->
 
-Every answer is one of three things, and they never look like one another:
+Every answer is one of four things, and they never look like one another:
 
 | answer | HTTP | gRPC | what it means |
 |---|---|---|---|
 | continue | 200, `Hookgate-Decision: continue` | OK, `decision` is CONTINUE | go on with the returned payload |
+| answer | 200, `Hookgate-Decision: answer` | OK, `decision` is ANSWER | only if you set `takes_results`: don't run the tool, go on with `result` |
 | block | 4xx, `Hookgate-Decision: block` | OK, `decision` is BLOCK | a plugin said no: don't, and never retry it |
 | error | 4xx or 5xx, no `Hookgate-Decision` | an error status | there is no decision: stop |
 

@@ -31,6 +31,9 @@ const BODY_ERRORS: [Code; 3] = [Code::PayloadTooLarge, Code::ContentType, Code::
 /// Every point's operation, responses and schemas, with `POINT` and `OPERATION` for its names.
 const POINT: &str = include_str!("point.json");
 
+/// What `before_tool_call` has besides.
+const TOOL_ANSWER: &str = include_str!("tool_answer.json");
+
 /// An error answer that must not be cached.
 const ERROR_RESPONSE: &str = include_str!("error_response.json");
 
@@ -182,6 +185,9 @@ fn set_points(document: &mut OrderedJson) {
                 document.at_mut(&["components", kind]).set(component, value.clone());
             }
         }
+        if point == Point::BeforeToolCall {
+            set_tool_answer(document, &path);
+        }
         // Not every point has an example of an error.
         let error = format!("{name}Error");
         if document.at(&["components", "examples"]).get(&error).is_none() {
@@ -190,6 +196,16 @@ fn set_points(document: &mut OrderedJson) {
             content.object_mut().retain(|(example, _)| example != "error");
         }
     }
+}
+
+/// Adds the answers with a tool's result.
+fn set_tool_answer(document: &mut OrderedJson, path: &str) {
+    let parts = OrderedJson::parse(TOOL_ANSWER);
+    *document.at_mut(&["paths", path, "post", "responses", "200"]) = parts.at(&["200"]).clone();
+    let schemas = document.at_mut(&["components", "schemas"]);
+    schemas.set("BeforeToolCallAnswer", parts.at(&["schema"]).clone());
+    let request = schemas.at_mut(&["BeforeToolCallRequest", "properties"]);
+    request.set("takes_results", parts.at(&["takes_results"]).clone());
 }
 
 /// The codes of an operation that is no point's: those of its security scheme, its own, and those of its body.
