@@ -8,7 +8,10 @@ use super::{
 };
 use hookgate::{
     config::did_you_mean,
-    core::error::{Code, grpc_name},
+    core::{
+        block_status::TOOL_ANSWERED,
+        error::{Code, grpc_name},
+    },
 };
 
 #[derive(Serialize)]
@@ -46,6 +49,12 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
             output::data(output, &row, || one(&row), Exit::ok())
         }
         None => {
+            if wanted == TOOL_ANSWERED {
+                return Exit::usage(format!(
+                    "`{wanted}` is the code of a block: a plugin gave the tool's result, and the agent's request had no \
+                     `takes_results`"
+                ));
+            }
             let near = did_you_mean(&wanted, Code::ALL.iter().map(|code| code.as_str()));
             let remedy = near.unwrap_or_else(|| {
                 "`hookgate errors` lists all of them; any other code comes from a plugin that blocked".into()

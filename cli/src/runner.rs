@@ -25,7 +25,7 @@ pub(super) struct StdioArgs {
     /// The runner's file, in YAML.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Address to listen on: `unix:///path` or `http://host:port`.
+    /// Address to listen on: `unix:///path`, or `http://host:port` with `sandbox: false`.
     ///
     /// A stale socket file is replaced; a new one has mode 0660.
     #[arg(long, value_name = "ADDR")]

@@ -93,13 +93,16 @@ impl RunnerPlugin {
         let call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
         let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
-        let tenant = call.context.as_ref().map_or("", |context| context.tenant.as_str());
+        let (tenant, _) = caller(&call);
         if tenant.is_empty() {
             // Its folder would be the one with all tenants' folders.
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
+        let mut abandoned = AbandonedCall { plugin: &plugin.name, call: &call, phase: WAITING };
         let slot = plugin.pool.acquire(tenant, &instance).await;
-        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"))?;
+        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"));
+        abandoned.phase = slot.is_ok().then_some(REPLYING);
+        let slot = slot?;
         // Not before: a call that waits is held once.
         let line = point::line(P::POINT, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
@@ -110,8 +113,34 @@ impl RunnerPlugin {
             reply.keep_program();
             Ok(Response::new(message))
         });
+        abandoned.phase = None;
         answered.inspect_err(|status| plugin.log_fault(&call, &instance, status))
     }
+}
+
+/// What a call did that was given up.
+const WAITING: Option<&str> = Some("it waited for a place (`parallel`, `programs`)");
+const REPLYING: &str = "the program had not replied: does it write each reply at once?";
+
+/// Logs that the gateway gave a call up, when the call is dropped.
+struct AbandonedCall<'a> {
+    plugin: &'a str,
+    call: &'a Call,
+    /// `None` once it has an answer.
+    phase: Option<&'static str>,
+}
+
+impl Drop for AbandonedCall<'_> {
+    fn drop(&mut self) {
+        let Some(phase) = self.phase else { return };
+        let (plugin, (tenant, request_id)) = (self.plugin, caller(self.call));
+        tracing::warn!(plugin, tenant, request_id, "the gateway gave the call up: {phase}");
+    }
+}
+
+/// The tenant and the request id of a call.
+fn caller(call: &Call) -> (&str, &str) {
+    call.context.as_ref().map_or(("", ""), |context| (&context.tenant, &context.request_id))
 }
 
 /// A program's reply, and the program if it takes another call.
@@ -130,7 +159,7 @@ impl ProgramReply {
 
 /// Checks the call that a reply names, if it does.
 fn check_request(replied: Option<String>, call: &Call) -> Result<(), Status> {
-    let asked = call.context.as_ref().map_or("", |context| context.request_id.as_str());
+    let (_, asked) = caller(call);
     match replied {
         Some(replied) if replied != asked => Err(Status::internal(format!(
             "the program's reply has the `request_id` {replied}, and the call has {asked}: a program must write one line \
@@ -235,12 +264,10 @@ impl ProgramHost {
     }
 
     fn log_fault(&self, call: &Call, instance: &Instance, status: &Status) {
-        let context = call.context.as_ref();
         let (plugin, code) = (&*self.name, status.code());
         // It may quote the reply.
         let error = instance.redaction.apply_to_beginning(status.message());
-        let tenant = context.map_or("", |context| context.tenant.as_str());
-        let request_id = context.map_or("", |context| context.request_id.as_str());
+        let (tenant, request_id) = caller(call);
         tracing::warn!(plugin, tenant, request_id, ?code, error, "the program gave no valid reply");
     }
 }
@@ -297,7 +324,11 @@ impl PluginService for RunnerPlugin {
         })?;
         let digests = self.0.entry.sha256.clone();
         let checked = tokio::task::spawn_blocking(move || digest_file::check(&digests)).await;
-        checked.map_err(|error| Status::internal(error.to_string()))?.map_err(Status::unavailable)?;
+        let checked = checked.map_err(|error| Status::internal(error.to_string()))?;
+        checked.map_err(|error| {
+            tracing::warn!(plugin = &*self.0.name, error, "the plugin can't be used");
+            Status::unavailable(error)
+        })?;
         let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
         let instance = Instance::new(config_digest, config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);

@@ -91,7 +91,7 @@ impl Runner {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), RunError> {
         let Runner { plugins, processes, sandbox } = self;
-        if sandbox && !address.starts_with("unix:") {
+        if sandbox && address.starts_with("http") {
             return Err(RunError::Address(address.to_owned()));
         }
         let mut server = Server::bind(address).await?;

@@ -44,6 +44,10 @@ async fn a_call_that_is_given_up_ends_its_program() {
     let call = agent.call(ExtensionPoint::BeforeToolCall, payload);
     assert!(tokio::time::timeout(Duration::from_secs(2), call).await.is_err(), "it hangs");
     until_gone("91002").await;
+    let line = served.runner.wait_for(
+        "the gateway gave the call up: the program had not replied: does it write each reply at once?",
+    );
+    assert_eq!(line.await["tenant"], "acme");
     assert_eq!(shell(&served, "acme", "true").await, 200);
 }
 
