@@ -245,8 +245,10 @@ impl RunnerFile {
             if !names.insert(plugin.name.clone()) {
                 return Err(format!("plugins[{index}].name: another plugin is named `{}` too", plugin.name));
             }
-            let exposes =
-                |path: &PathBuf| data_dir.starts_with(real(path)) || real(path).starts_with(&data_dir);
+            let exposes = |path: &PathBuf| {
+                let path = real(path);
+                data_dir.starts_with(&path) || path.starts_with(&data_dir)
+            };
             let exposed = plugin.readable().find(exposes);
             if let Some(exposed) = exposed.filter(|_| sandbox) {
                 return Err(format!(

@@ -98,11 +98,10 @@ impl RunnerPlugin {
             // Its folder would be the one with all tenants' folders.
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
-        let mut abandoned = AbandonedCall { plugin: &plugin.name, call: &call, phase: WAITING };
+        let mut abandoned = AbandonedCall { plugin: &plugin.name, call: &call, phase: Some(WAITING) };
         let slot = plugin.pool.acquire(tenant, &instance).await;
-        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"));
-        abandoned.phase = slot.is_ok().then_some(REPLYING);
-        let slot = slot?;
+        abandoned.phase = slot.is_some().then_some(REPLYING);
+        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"))?;
         // Not before: a call that waits is held once.
         let line = point::line(P::POINT, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
@@ -119,7 +118,7 @@ impl RunnerPlugin {
 }
 
 /// What a call did that was given up.
-const WAITING: Option<&str> = Some("it waited for a place (`parallel`, `programs`)");
+const WAITING: &str = "it waited for a place (`parallel`, `programs`)";
 const REPLYING: &str = "the program had not replied: does it write each reply at once?";
 
 /// Logs that the gateway gave a call up, when the call is dropped.

@@ -147,9 +147,7 @@ impl Program {
         process.stdin = None;
         let _ = timeout(MAX_END, process.child.wait()).await;
     }
-}
 
-impl Program {
     /// Ends it and everything that it started, also if nobody waits for that. Returns its place.
     pub(crate) fn end(mut self) -> Option<JoinHandle<ProgramPlace>> {
         self.start_end()

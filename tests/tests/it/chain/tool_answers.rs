@@ -7,7 +7,7 @@ use hookgate_proto::{
 };
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Offer, Plugin,
-    Point, Reply, Server,
+    Point, Reply,
     agent::{Agent, AgentError, Token, ToolCallDecision},
 };
 use hookgate_tests::{
@@ -18,7 +18,7 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::edge::support::{payload, request, send};
+use crate::edge::support::{gateway_with, payload, request, send};
 
 const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 /// With a number that a JSON library may round.
@@ -198,15 +198,7 @@ impl Plugin for Cache {
 
 #[tokio::test]
 async fn an_agent_of_our_sdk_gets_the_result_of_a_plugin_of_our_sdk() {
-    let server = Server::bind("http://127.0.0.1:0").await.expect("a port is free").with_plugin::<Cache>();
-    let endpoint = server.address().to_string();
-    let serving = tokio::spawn(server.run(std::future::pending()));
-    let gateway = Gateway::with()
-        .tenant("acme")
-        .set("/plugins", json!([{ "name": "cache", "endpoint": endpoint }]))
-        .binding("cache", 10)
-        .start()
-        .await;
+    let (gateway, serving) = gateway_with::<Cache>().await;
     let token = Token::fixed(&token("acme")).expect("a token is ASCII");
     let agent = Agent::new(&format!("http://{}", gateway.data_addr()), token).expect("it is a URL");
     let of = |tool: &str| BeforeToolCallPayload {

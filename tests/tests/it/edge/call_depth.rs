@@ -7,10 +7,9 @@ use hookgate_sdk::{
     Point, Reply,
     agent::{Agent, AgentError, Token},
 };
-use hookgate_tests::{gateway::Gateway, token::token};
-use serde_json::json;
+use hookgate_tests::token::token;
 
-use crate::edge::support::{POINT, payload};
+use crate::edge::support::{POINT, gateway_with, payload};
 
 /// The gateway's address; known once it listens.
 static GATEWAY: OnceLock<String> = OnceLock::new();
@@ -56,18 +55,7 @@ impl Plugin for Caller {
 
 #[tokio::test]
 async fn a_plugin_that_calls_the_gateway_back_is_refused_as_a_loop() {
-    let server = hookgate_sdk::Server::bind("http://127.0.0.1:0")
-        .await
-        .expect("a port is free")
-        .with_plugin::<Caller>();
-    let endpoint = server.address().to_string();
-    let serving = tokio::spawn(server.run(std::future::pending()));
-    let gateway = Gateway::with()
-        .tenant("acme")
-        .set("/plugins", json!([{ "name": "caller", "endpoint": endpoint }]))
-        .binding("caller", 10)
-        .start()
-        .await;
+    let (gateway, serving) = gateway_with::<Caller>().await;
     GATEWAY.set(format!("http://{}", gateway.data_addr())).expect("it is set once");
 
     let answer = gateway.http(&token("acme")).call(POINT, payload()).await;

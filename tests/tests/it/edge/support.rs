@@ -8,6 +8,7 @@ use hookgate_proto::{
     gateway::v1::BeforeToolCallRequest,
     types::v1::{BeforeToolCallPayload, ExtensionPoint},
 };
+use hookgate_sdk::{Plugin, ServeError, Server};
 use hookgate_tests::{
     agent::{HttpAgent, HttpAnswer, path, reason},
     gateway::Gateway,
@@ -17,6 +18,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
@@ -36,6 +38,15 @@ pub(crate) fn request() -> BeforeToolCallRequest {
         ..BeforeToolCallPayload::default()
     };
     BeforeToolCallRequest { payload: Some(payload), ..BeforeToolCallRequest::default() }
+}
+
+/// A gateway with the plugin `P` for the tenant `acme`, and the task of this process that serves the plugin.
+pub(crate) async fn gateway_with<P: Plugin>() -> (Gateway, JoinHandle<Result<(), ServeError>>) {
+    let server = Server::bind("http://127.0.0.1:0").await.expect("a port is free").with_plugin::<P>();
+    let plugin = json!({ "name": P::NAME, "endpoint": server.address().to_string() });
+    let serving = tokio::spawn(server.run(std::future::pending()));
+    let gateway = Gateway::with().tenant("acme").set("/plugins", json!([plugin])).binding(P::NAME, 10);
+    (gateway.start().await, serving)
 }
 
 /// A request to [`POINT`] with a good body, to be modified and sent.
