@@ -51,7 +51,9 @@ pub mod host {
     }
 }
 
+mod hook;
 mod point;
+pub use hook::{HookName, HookNameError, HookOffer, is_lower_snake_case};
 pub use point::{Access, Capability, Offer, Point, SideEffects};
 
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.

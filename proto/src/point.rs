@@ -125,6 +125,23 @@ impl SideEffects {
             SideEffects::Some => "some",
         }
     }
+
+    /// The value as messages have it.
+    pub const fn to_wire(self) -> wire::SideEffects {
+        match self {
+            SideEffects::None => wire::SideEffects::None,
+            SideEffects::Some => wire::SideEffects::Some,
+        }
+    }
+
+    /// The value in a message; `None` if it is unspecified.
+    pub const fn from_wire(side_effects: wire::SideEffects) -> Option<Self> {
+        match side_effects {
+            wire::SideEffects::Unspecified => None,
+            wire::SideEffects::None => Some(SideEffects::None),
+            wire::SideEffects::Some => Some(SideEffects::Some),
+        }
+    }
 }
 
 /// One point that a plugin answers at; made by [`Point::read`] and [`Point::modify`].
@@ -153,14 +170,10 @@ impl Offer {
             Access::Read => wire::Access::Read,
             Access::Modify => wire::Access::Modify,
         };
-        let side_effects = match self.side_effects {
-            SideEffects::None => wire::SideEffects::None,
-            SideEffects::Some => wire::SideEffects::Some,
-        };
         wire::PointOffer {
             point: self.point.to_wire().into(),
             access: access.into(),
-            side_effects: side_effects.into(),
+            side_effects: self.side_effects.to_wire().into(),
         }
     }
 }

@@ -314,14 +314,10 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], Ref
             plugin::Access::Read => Access::Read,
             plugin::Access::Modify => Access::Modify,
         };
-        let side_effects = match offer.side_effects() {
-            plugin::SideEffects::Unspecified => {
-                return Err(bad_manifest(format!(
-                    "`points` gives no `side_effects` for {point}: set NONE or SOME"
-                )));
-            }
-            plugin::SideEffects::None => SideEffects::None,
-            plugin::SideEffects::Some => SideEffects::Some,
+        let Some(side_effects) = SideEffects::from_wire(offer.side_effects()) else {
+            return Err(bad_manifest(format!(
+                "`points` gives no `side_effects` for {point}: set NONE or SOME"
+            )));
         };
         if offers[point.index()].replace(PointAccess { access, side_effects }).is_some() {
             return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));

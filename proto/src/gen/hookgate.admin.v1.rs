@@ -49,10 +49,10 @@ pub struct Change {
     #[prost(message, optional, tag = "4")]
     pub after: ::core::option::Option<Content>,
 }
-/// The change of a tenant's plan at one point.
+/// The change of a tenant's plan at one point or hook.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanEffect {
-    /// Extension point.
+    /// Extension point; unspecified for a hook.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "1")]
     pub point: i32,
     /// Lower-case hex SHA-256 of the plan after the change; absent if there is no plan.
@@ -73,6 +73,9 @@ pub struct PlanEffect {
     /// The bindings that would fail, as far as known now.
     #[prost(message, repeated, tag = "7")]
     pub failing: ::prost::alloc::vec::Vec<FailingStep>,
+    /// Name of the hook; empty for a point.
+    #[prost(string, tag = "8")]
+    pub hook: ::prost::alloc::string::String,
 }
 /// A binding whose step would fail if it ran now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -102,7 +105,7 @@ pub struct TenantEffect {
     /// Whether its limits or its answer detail change.
     #[prost(bool, tag = "4")]
     pub settings: bool,
-    /// Changed plans, in the order of an agent's loop.
+    /// Changed plans: those of points in the order of an agent's loop, then those of hooks by name.
     #[prost(message, repeated, tag = "5")]
     pub points: ::prost::alloc::vec::Vec<PlanEffect>,
 }
@@ -520,9 +523,12 @@ pub struct GetPlanRequest {
     /// The tenant's id.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// Extension point; unspecified means all points.
+    /// Extension point; unspecified, without `hook`, means all points and hooks.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
     pub point: i32,
+    /// Name of a hook, instead of a point.
+    #[prost(string, optional, tag = "3")]
+    pub hook: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A tenant's plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -537,7 +543,7 @@ pub struct ExplainRequest {
     /// The tenant's id.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// Required.
+    /// Required, unless `hook` is given.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
     pub point: i32,
     /// Name of the tool.
@@ -564,6 +570,9 @@ pub struct ExplainRequest {
     /// `agent_path` of its context.
     #[prost(string, optional, tag = "9")]
     pub agent_path: ::core::option::Option<::prost::alloc::string::String>,
+    /// Name of a hook, instead of a point.
+    #[prost(string, optional, tag = "10")]
+    pub hook: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The explanation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

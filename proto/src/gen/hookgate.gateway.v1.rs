@@ -318,6 +318,54 @@ pub struct BeforeResponseResponse {
     #[prost(string, tag = "9")]
     pub request_id: ::prost::alloc::string::String,
 }
+/// A lifecycle hook.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RunHookRequest {
+    /// Context of the call.
+    #[prost(message, optional, tag = "1")]
+    pub context: ::core::option::Option<RequestContext>,
+    /// Required. Over HTTP the hook is part of the path, and its body is the member `body`.
+    #[prost(message, optional, tag = "2")]
+    pub payload: ::core::option::Option<super::super::types::v1::HookPayload>,
+    /// The `plan_digest` of an earlier answer: if the plan has changed since, the call is refused with PLAN_CHANGED.
+    #[prost(string, optional, tag = "3")]
+    pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// What the plugins contributed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RunHookResponse {
+    /// In the order of the chain; of one plugin, in its own order.
+    #[prost(message, repeated, tag = "1")]
+    pub contributions: ::prost::alloc::vec::Vec<PluginContribution>,
+    /// The plugins' notices, in the order of the chain.
+    #[prost(message, repeated, tag = "2")]
+    pub notices: ::prost::alloc::vec::Vec<PluginNotice>,
+    /// The steps, in the order of the chain; empty with `answer.detail: minimal`.
+    #[prost(message, repeated, tag = "3")]
+    pub steps: ::prost::alloc::vec::Vec<Step>,
+    /// Lower-case hex SHA-256 over the chain that ran.
+    #[prost(string, tag = "4")]
+    pub plan_digest: ::prost::alloc::string::String,
+    /// Revision of the routing table that was active.
+    #[prost(uint64, tag = "5")]
+    pub revision: u64,
+    /// The gateway's id of this invocation (UUIDv7).
+    #[prost(string, tag = "6")]
+    pub request_id: ::prost::alloc::string::String,
+}
+/// A contribution with the plugin that made it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginContribution {
+    /// Absent with `answer.detail: minimal`.
+    #[prost(string, optional, tag = "1")]
+    pub plugin: ::core::option::Option<::prost::alloc::string::String>,
+    /// What it is, `[a-z][a-z0-9_]{0,63}`.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Any JSON value.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value: ::prost::bytes::Bytes,
+}
 /// How one step of the chain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -346,6 +394,8 @@ pub enum StepOutcome {
     CancelledByCaller = 10,
     /// The plugin gave the tool's result, and the chain ended here.
     Answered = 11,
+    /// The plugin contributed at a hook.
+    Contributed = 12,
 }
 impl StepOutcome {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -366,6 +416,7 @@ impl StepOutcome {
             Self::Observed => "STEP_OUTCOME_OBSERVED",
             Self::CancelledByCaller => "STEP_OUTCOME_CANCELLED_BY_CALLER",
             Self::Answered => "STEP_OUTCOME_ANSWERED",
+            Self::Contributed => "STEP_OUTCOME_CONTRIBUTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -383,6 +434,7 @@ impl StepOutcome {
             "STEP_OUTCOME_OBSERVED" => Some(Self::Observed),
             "STEP_OUTCOME_CANCELLED_BY_CALLER" => Some(Self::CancelledByCaller),
             "STEP_OUTCOME_ANSWERED" => Some(Self::Answered),
+            "STEP_OUTCOME_CONTRIBUTED" => Some(Self::Contributed),
             _ => None,
         }
     }
@@ -413,7 +465,7 @@ pub enum StepReason {
     ForbiddenPatch = 9,
     /// The plugin's reply, or the resulting payload, is too large.
     TooLarge = 10,
-    /// The binding names a point that the plugin does not offer.
+    /// The binding names a point or a hook that the plugin does not offer.
     PointNotOffered = 11,
     /// No such plugin.
     UnknownPlugin = 12,
@@ -1049,6 +1101,314 @@ pub mod extension_point_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "hookgate.gateway.v1.ExtensionPointService";
     impl<T> tonic::server::NamedService for ExtensionPointServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod hook_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The lifecycle hooks. A hook tells plugins what happened in the agent's life, and gathers what they contribute. It decides
+    /// nothing: no contribution means that the agent does what it does by default.
+    ///
+    /// Token, context, error statuses and their details are those of ExtensionPointService. Only a plugin whose binding has
+    /// `on_error: fail` can turn a hook into an error.
+    #[derive(Debug, Clone)]
+    pub struct HookServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl HookServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> HookServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> HookServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            HookServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Asks the tenant's plugins at one hook.
+        pub async fn run_hook(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RunHookRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RunHookResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.gateway.v1.HookService/RunHook",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.gateway.v1.HookService", "RunHook"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod hook_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with HookServiceServer.
+    #[async_trait]
+    pub trait HookService: std::marker::Send + std::marker::Sync + 'static {
+        /// Asks the tenant's plugins at one hook.
+        async fn run_hook(
+            &self,
+            request: tonic::Request<super::RunHookRequest>,
+        ) -> std::result::Result<tonic::Response<super::RunHookResponse>, tonic::Status>;
+    }
+    /// The lifecycle hooks. A hook tells plugins what happened in the agent's life, and gathers what they contribute. It decides
+    /// nothing: no contribution means that the agent does what it does by default.
+    ///
+    /// Token, context, error statuses and their details are those of ExtensionPointService. Only a plugin whose binding has
+    /// `on_error: fail` can turn a hook into an error.
+    #[derive(Debug)]
+    pub struct HookServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> HookServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for HookServiceServer<T>
+    where
+        T: HookService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/hookgate.gateway.v1.HookService/RunHook" => {
+                    #[allow(non_camel_case_types)]
+                    struct RunHookSvc<T: HookService>(pub Arc<T>);
+                    impl<
+                        T: HookService,
+                    > tonic::server::UnaryService<super::RunHookRequest>
+                    for RunHookSvc<T> {
+                        type Response = super::RunHookResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RunHookRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as HookService>::run_hook(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RunHookSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for HookServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "hookgate.gateway.v1.HookService";
+    impl<T> tonic::server::NamedService for HookServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

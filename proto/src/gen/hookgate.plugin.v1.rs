@@ -12,6 +12,16 @@ pub struct PointOffer {
     #[prost(enumeration = "SideEffects", tag = "3")]
     pub side_effects: i32,
 }
+/// One lifecycle hook that a plugin answers at.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HookOffer {
+    /// Name of the hook, `[a-z][a-z0-9_]{0,63}` and not that of a point. Required, each hook once.
+    #[prost(string, tag = "1")]
+    pub hook: ::prost::alloc::string::String,
+    /// Required.
+    #[prost(enumeration = "SideEffects", tag = "2")]
+    pub side_effects: i32,
+}
 /// Asks a plugin to describe itself.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {
@@ -38,7 +48,7 @@ pub struct DescribeResponse {
     /// Majors of this protocol that the plugin speaks.
     #[prost(uint32, repeated, tag = "3")]
     pub protocol_versions: ::prost::alloc::vec::Vec<u32>,
-    /// At least one.
+    /// At least one, unless `hooks` has one.
     #[prost(message, repeated, tag = "4")]
     pub points: ::prost::alloc::vec::Vec<PointOffer>,
     /// Capabilities wanted: `storage:read`, `storage:write`, `log`, `emit`; each must be granted.
@@ -51,6 +61,9 @@ pub struct DescribeResponse {
     /// property that `config_schema` names.
     #[prost(bytes = "bytes", tag = "7")]
     pub tenant_config_schema: ::prost::bytes::Bytes,
+    /// At most 64.
+    #[prost(message, repeated, tag = "8")]
+    pub hooks: ::prost::alloc::vec::Vec<HookOffer>,
 }
 /// One configuration for a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -383,6 +396,26 @@ pub mod before_response_response {
         Cancel(super::Cancel),
     }
 }
+/// A call at a lifecycle hook.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OnHookRequest {
+    /// Who calls, and with which configuration.
+    #[prost(message, optional, tag = "1")]
+    pub call: ::core::option::Option<Call>,
+    /// What happened.
+    #[prost(message, optional, tag = "2")]
+    pub payload: ::core::option::Option<super::super::types::v1::HookPayload>,
+}
+/// The plugin's answer at a lifecycle hook. An empty one contributes nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OnHookResponse {
+    /// At most 64; the agent gets them in this order. Ignored from an observer.
+    #[prost(message, repeated, tag = "1")]
+    pub contributions: ::prost::alloc::vec::Vec<super::super::types::v1::Contribution>,
+    /// At most 16, 8 KiB together.
+    #[prost(message, repeated, tag = "2")]
+    pub notices: ::prost::alloc::vec::Vec<super::super::types::v1::Notice>,
+}
 /// A plugin's access to the payload at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -460,7 +493,7 @@ pub mod plugin_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// A plugin: describes itself, takes its configuration, and answers at one or more extension points.
+    /// A plugin: describes itself, takes its configuration, and answers at extension points and lifecycle hooks.
     ///
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
@@ -715,6 +748,28 @@ pub mod plugin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Called at each hook that DescribeResponse names. A hook decides nothing: the answer may only contribute.
+        pub async fn on_hook(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OnHookRequest>,
+        ) -> std::result::Result<tonic::Response<super::OnHookResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.plugin.v1.PluginService/OnHook",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.plugin.v1.PluginService", "OnHook"));
+            self.inner.unary(req, path, codec).await
+        }
         /// This gateway instance has no more calls in flight with one of its configurations and will make none, because
         /// another configuration replaced it. Optional: a plugin that answers UNIMPLEMENTED may keep the configuration.
         pub async fn release(
@@ -830,6 +885,11 @@ pub mod plugin_service_server {
             tonic::Response<super::BeforeResponseResponse>,
             tonic::Status,
         >;
+        /// Called at each hook that DescribeResponse names. A hook decides nothing: the answer may only contribute.
+        async fn on_hook(
+            &self,
+            request: tonic::Request<super::OnHookRequest>,
+        ) -> std::result::Result<tonic::Response<super::OnHookResponse>, tonic::Status>;
         /// This gateway instance has no more calls in flight with one of its configurations and will make none, because
         /// another configuration replaced it. Optional: a plugin that answers UNIMPLEMENTED may keep the configuration.
         async fn release(
@@ -845,7 +905,7 @@ pub mod plugin_service_server {
             tonic::Status,
         >;
     }
-    /// A plugin: describes itself, takes its configuration, and answers at one or more extension points.
+    /// A plugin: describes itself, takes its configuration, and answers at extension points and lifecycle hooks.
     ///
     /// The time left is sent as `grpc-timeout`, the trace context as `traceparent`, the call depth as `hookgate-depth`; a
     /// plugin that calls an agent or a gateway forwards the latter two. A call that the agent gave up is cancelled.
@@ -1187,6 +1247,51 @@ pub mod plugin_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = BeforeResponseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.plugin.v1.PluginService/OnHook" => {
+                    #[allow(non_camel_case_types)]
+                    struct OnHookSvc<T: PluginService>(pub Arc<T>);
+                    impl<
+                        T: PluginService,
+                    > tonic::server::UnaryService<super::OnHookRequest>
+                    for OnHookSvc<T> {
+                        type Response = super::OnHookResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::OnHookRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PluginService>::on_hook(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OnHookSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -197,6 +197,26 @@ pub struct BeforeResponsePatch {
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub extra: ::core::option::Option<::prost::bytes::Bytes>,
 }
+/// What happened in the agent's life, for the plugins of a lifecycle hook.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HookPayload {
+    /// Name of the hook, `[a-z][a-z0-9_]{0,63}`; see docs/protocol.md for the known ones.
+    #[prost(string, tag = "1")]
+    pub hook: ::prost::alloc::string::String,
+    /// JSON object, checked against the schema of a known hook.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub body: ::prost::bytes::Bytes,
+}
+/// What a plugin adds at a hook.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Contribution {
+    /// What it is, `[a-z][a-z0-9_]{0,63}`. At a known hook, one of the hook's kinds.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Any JSON value, checked against the schema of a known kind.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: ::prost::bytes::Bytes,
+}
 /// A plugin's remark that the agent gets with the decision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {
