@@ -324,11 +324,14 @@ pub struct RunHookRequest {
     /// Context of the call.
     #[prost(message, optional, tag = "1")]
     pub context: ::core::option::Option<RequestContext>,
-    /// Required. Over HTTP the hook is part of the path, and its body is the member `body`.
-    #[prost(message, optional, tag = "2")]
-    pub payload: ::core::option::Option<super::super::types::v1::HookPayload>,
+    /// Name of the hook, `[a-z][a-z0-9_]{0,63}` and not that of a point. Required; over HTTP it is part of the path.
+    #[prost(string, tag = "2")]
+    pub hook: ::prost::alloc::string::String,
+    /// Required: a JSON object, checked against the schema of a known hook.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub body: ::prost::bytes::Bytes,
     /// The `plan_digest` of an earlier answer: if the plan has changed since, the call is refused with PLAN_CHANGED.
-    #[prost(string, optional, tag = "3")]
+    #[prost(string, optional, tag = "4")]
     pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// What the plugins contributed.
