@@ -1,24 +1,25 @@
 //! Reads a request to explain a call, and limits the explanation to what a tenant may see.
 
+use hookgate_proto::HookName;
 use http::Uri;
 
 use super::query::{Query, invalid};
 use crate::{
-    core::{error::Error, point::Point},
+    core::{call_site::CallSite, error::Error, point::Point},
     invoke::explain::{AbsenceCause, ExplainQuery, Explanation},
 };
 
 /// The range of the caller's timeout in milliseconds, as on the data port.
 pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// Reads `?point=NAME` and the call's properties, for the tenant `id`.
+/// Reads `?point=NAME` or `?hook=NAME` and the call's properties, for the tenant `id`.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming a member that is unknown, repeated or malformed.
 pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
-    let known = ["point", "tool", "agent", "agent_path", "model", "text", "timeout_ms", "label.KEY"];
+    let known = ["point", "hook", "tool", "agent", "agent_path", "model", "text", "timeout_ms", "label.KEY"];
     let mut members = Query::read(uri, &known)?;
-    let mut question = ExplainQuery::new(id, point(members.take("point"))?);
+    let mut question = ExplainQuery::new(id, site(members.take("point"), members.take("hook"))?);
     let call = &mut question.call;
     call.tool = members.take("tool");
     call.agent = members.take("agent");
@@ -45,8 +46,14 @@ pub(super) fn for_tenant(mut said: Explanation) -> Explanation {
     said
 }
 
-fn point(name: Option<String>) -> Result<Point, Error> {
-    let point = name.as_deref().and_then(Point::from_name);
+fn site(point: Option<String>, hook: Option<String>) -> Result<CallSite, Error> {
+    let site = match (point, hook) {
+        (Some(point), None) => Point::from_name(&point).map(CallSite::Point),
+        (None, Some(hook)) => HookName::try_from(hook).ok().map(CallSite::Hook),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
     let names = || Point::ALL.map(Point::as_str).join(", ");
-    point.ok_or_else(|| invalid(format!("The query must have `point`, one of {}", names())))
+    site.ok_or_else(|| {
+        invalid(format!("The query must have `point`, one of {}, or `hook`, the name of a hook", names()))
+    })
 }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
+use hookgate_proto::HookName;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
@@ -42,6 +43,7 @@ use crate::{
     auth::{AuthRefusal, Operator, Port, is_tenant_id},
     config::Detail,
     core::{
+        call_site::CallSite,
         error::{Code, Error},
         point::Point,
     },
@@ -210,7 +212,7 @@ impl Admin {
         match shown {
             ReadRoute::Status => Ok(json(&self.overview.status())),
             ReadRoute::Events => events::answer(self.follows(head, operator, reader)),
-            ReadRoute::Plan(tenant) => Ok(json(&plan_of(snapshot, reader, tenant, || point(&head.uri))?)),
+            ReadRoute::Plan(tenant) => Ok(json(&plan_of(snapshot, reader, tenant, || site(&head.uri))?)),
             ReadRoute::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;
                 Ok(json(&explained(snapshot, reader, &question)))
@@ -219,23 +221,23 @@ impl Admin {
     }
 
     fn plugin(&self, plugin: &ActivePlugin) -> plugin::ProcessPluginView {
-        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
+        plugin.view(|kind| self.gateway.telemetry.totals(plugin.name(), kind))
     }
 }
 
-/// The plans of `tenant` at `point`, or at all points. `reader` is the tenant that the caller is confined
+/// The plans of `tenant` at `site`, or at all points and hooks. `reader` is the tenant that the caller is confined
 /// to, if any.
 fn plan_of<'a>(
     snapshot: &'a ConfigSnapshot,
     reader: Option<&str>,
     tenant: &'a str,
-    point: impl FnOnce() -> Result<Option<Point>, Error>,
+    site: impl FnOnce() -> Result<Option<CallSite>, Error>,
 ) -> Result<plan::PlanView<'a>, Error> {
     let table = &snapshot.invoker.routes().table;
     match table.tenant(tenant) {
         TenantRoute::Known(plans) => {
             let (bypasses, is_operator) = (&snapshot.config.bypasses, reader.is_none());
-            Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
+            Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, site()?.as_ref()))
         }
         TenantRoute::Disabled => Err(Error::new(Code::NotFound, "The tenant is disabled: it has no plan")),
         TenantRoute::Unknown => Err(nothing()),
@@ -301,13 +303,16 @@ fn nothing() -> Error {
     Error::new(Code::NotFound, "There is nothing here that the token may see")
 }
 
-/// Reads `?point=NAME`; `None` means all points.
-fn point(uri: &Uri) -> Result<Option<Point>, Error> {
+/// Reads `?point=NAME` or `?hook=NAME`; `None` means all points and hooks.
+fn site(uri: &Uri) -> Result<Option<CallSite>, Error> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
-    let point = query.strip_prefix("point=").and_then(Point::from_name);
+    let point = query.strip_prefix("point=").and_then(Point::from_name).map(CallSite::Point);
+    let hook = query.strip_prefix("hook=").and_then(|name| HookName::new(name).ok()).map(CallSite::Hook);
     let names = Point::ALL.map(Point::as_str).join(", ");
-    point.map(Some).ok_or_else(|| {
-        Error::new(Code::PayloadInvalid, format!("The query must be `point=` and one of {names}"))
+    point.or(hook).map(Some).ok_or_else(|| {
+        let detail =
+            format!("The query must be `point=` and one of {names}, or `hook=` and the name of a hook");
+        Error::new(Code::PayloadInvalid, detail)
     })
 }
 

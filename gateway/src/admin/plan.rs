@@ -1,47 +1,66 @@
-//! The active plans of a tenant: which binding runs at which point, and with which rights. Configuration is
+//! The active plans of a tenant: which binding runs at which point or hook, and with which rights. Configuration is
 //! shown by digest only.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
+use hookgate_proto::HookName;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     config::{Bypass, Until},
     core::{
+        call_site::CallSite,
         point::Point,
         step::{Mode, OnError},
     },
     routing::{self, TenantPlans},
 };
 
-/// The plans of `tenant` at `point`, or at all points, and those of `bypasses` that are the tenant's.
+/// The plans of `tenant` at `site`, or at all points and hooks, and those of `bypasses` that are the tenant's.
 pub(super) fn view<'a>(
     tenant: &'a str,
     revision: u64,
     plans: &'a TenantPlans,
     bypasses: &'a [Arc<Bypass>],
     for_operators: bool,
-    point: Option<Point>,
+    site: Option<&CallSite>,
 ) -> PlanView<'a> {
-    let points = Point::ALL.into_iter().filter(|at| point.is_none_or(|wanted| wanted == *at));
-    let plan = |point| {
-        let plan = plans.plan(point);
-        (point, PointPlanView { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() })
+    let is_wanted = |at: &CallSite| site.is_none_or(|wanted| wanted == at);
+    let plan = |at: &CallSite| {
+        let plan = plans.plan_at(at);
+        SitePlanView { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() }
+    };
+    let points = Point::ALL.into_iter().filter(|point| is_wanted(&(*point).into()));
+    let hooks: BTreeSet<_> = match site {
+        Some(site) => site.hook().into_iter().cloned().collect(),
+        None => plans.hooks().cloned().collect(),
     };
     let bypassed = bypasses.iter().filter(|bypass| bypass.tenant == tenant).map(|bypass| BypassView {
         binding: &bypass.binding,
         until: bypass.until,
         reason: for_operators.then_some(&*bypass.reason),
     });
-    PlanView { tenant, revision, points: points.map(plan).collect(), bypassed: bypassed.collect() }
+    PlanView {
+        tenant,
+        revision,
+        points: points.map(|point| (point, plan(&point.into()))).collect(),
+        hooks: hooks.into_iter().map(|hook| (hook.clone(), plan(&hook.into()))).collect(),
+        bypassed: bypassed.collect(),
+    }
 }
 
 #[derive(Serialize)]
 pub(super) struct PlanView<'a> {
     tenant: &'a str,
     revision: u64,
-    points: BTreeMap<Point, PointPlanView<'a>>,
+    points: BTreeMap<Point, SitePlanView<'a>>,
+    /// The hooks with any step; absent if there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    hooks: BTreeMap<HookName, SitePlanView<'a>>,
     /// Bindings that are temporarily left out.
     bypassed: Vec<BypassView<'a>>,
 }
@@ -55,7 +74,7 @@ struct BypassView<'a> {
 }
 
 #[derive(Serialize)]
-struct PointPlanView<'a> {
+struct SitePlanView<'a> {
     plan_digest: &'a str,
     steps: Vec<StepView<'a>>,
 }

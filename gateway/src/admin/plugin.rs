@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use hookgate_proto::HookName;
 use serde::Serialize;
 
 use crate::{
     config::{self, Consent, ManifestDiff},
-    core::{manifest::Manifest, point::Point},
+    core::{call_site::CallSite, manifest::Manifest, point::Point},
     registry::{Entry, TypedObject},
     snapshot::{ConfigSnapshot, EntryRefusal},
     telemetry::Totals,
@@ -70,9 +71,10 @@ impl ActivePlugin {
         self.client.wants().iter().map(wanted).collect()
     }
 
-    /// `totals` returns the totals of the plugin's steps at a point.
-    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> ProcessPluginView {
+    /// `totals` returns the totals of the plugin's steps at sites of a [`CallSite::kind`].
+    pub(super) fn view(&self, totals: impl Fn(usize) -> Totals) -> ProcessPluginView {
         let status = self.client.status();
+        let is_at_hooks = status.manifest.as_ref().is_some_and(|manifest| !manifest.hooks.is_empty());
         ProcessPluginView {
             state: status.state.as_str(),
             reason: status.why.as_str(),
@@ -86,7 +88,8 @@ impl ActivePlugin {
             pending_manifests: self.pending_manifests(),
             rejected: self.rejected.clone(),
             bindings: self.bindings.clone(),
-            points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
+            points: Point::ALL.into_iter().map(|point| (point, count(totals(point.index())))).collect(),
+            hooks: is_at_hooks.then(|| count(totals(CallSite::KINDS - 1))),
         }
     }
 }
@@ -108,6 +111,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         rejected: None,
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
+        hooks: None,
     }
 }
 
@@ -141,6 +145,9 @@ pub(super) struct ProcessPluginView {
     rejected: Option<EntryRefusal>,
     bindings: Vec<String>,
     points: BTreeMap<Point, PointTotalsView>,
+    /// At all hooks together; absent if the manifest offers none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hooks: Option<PointTotalsView>,
 }
 
 #[derive(Serialize)]
@@ -168,6 +175,8 @@ struct ManifestView {
     name: Arc<str>,
     version: String,
     points: Vec<OfferedPointView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<OfferedHookView>,
     capabilities: Vec<String>,
     config_schema: bool,
     tenant_config_schema: bool,
@@ -181,6 +190,12 @@ pub(super) struct PendingConsent {
     /// The consent in the form in which the operator sends it back.
     pub(super) accepted: Consent,
     difference: ManifestDiff,
+}
+
+#[derive(Serialize)]
+struct OfferedHookView {
+    hook: HookName,
+    side_effects: &'static str,
 }
 
 #[derive(Serialize)]
@@ -222,6 +237,14 @@ fn manifest(manifest: &Manifest) -> ManifestView {
         name: Arc::clone(&manifest.name),
         version: manifest.version.to_string(),
         points: Point::ALL.into_iter().filter_map(offered).collect(),
+        hooks: manifest
+            .hooks
+            .iter()
+            .map(|(hook, side_effects)| OfferedHookView {
+                hook: hook.clone(),
+                side_effects: side_effects.as_str(),
+            })
+            .collect(),
         capabilities: manifest.capabilities.clone(),
         config_schema: manifest.config_schema.is_some(),
         tenant_config_schema: manifest.tenant_config_schema.is_some(),

@@ -190,6 +190,21 @@ fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
                 problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));
             }
         }
+        for (at, hook) in binding.hooks.iter().flatten().enumerate() {
+            if !manifest.hooks.contains_key(hook) {
+                let message = format!(
+                    "plugin `{}` doesn't offer the hook `{hook}`: its step there would fail",
+                    binding.plugin
+                );
+                let offered =
+                    manifest.hooks.keys().map(|hook| format!("`{hook}`")).collect::<Vec<_>>().join(", ");
+                let remedy = match &*offered {
+                    "" => "it offers no hooks: name `points` instead, or remove the binding".to_owned(),
+                    offered => format!("it offers {offered}: name some of these"),
+                };
+                problems.push(Problem::new(format!("/bindings/{index}/hooks/{at}"), message).remedy(remedy));
+            }
+        }
     }
     problems
 }

@@ -23,7 +23,7 @@ use crate::{
     telemetry::{Parent, Telemetry},
 };
 
-/// The data port: extension points over HTTP and gRPC, health and reflection.
+/// The data port: extension points and hooks over HTTP and gRPC, health and reflection.
 #[derive(Clone)]
 pub(super) struct DataEdge<S> {
     stack: S,
@@ -36,7 +36,10 @@ pub(super) fn data_edge(
 ) -> DataEdge<impl HttpService> {
     let mut services = tonic::service::RoutesBuilder::default();
     services.add_service(health);
-    add_reflection(&mut services, &["hookgate.gateway.v1.ExtensionPointService"]);
+    add_reflection(
+        &mut services,
+        &["hookgate.gateway.v1.ExtensionPointService", "hookgate.gateway.v1.HookService"],
+    );
     DataEdge { stack: stack::port(gateway, CommonServices::new(services.routes(), drain)) }
 }
 

@@ -10,15 +10,18 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::core::point::{Point, PointAccess};
-use hookgate_proto::Capability;
+use crate::core::point::{Point, PointAccess, SideEffects};
+use hookgate_proto::{Capability, HookName};
 
 /// A manifest as it is consented to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Consent {
-    /// The offered points, at least one.
+    /// The offered points; at least one, unless `hooks` has one.
     pub points: OfferedPoints,
+    /// The side effects at each offered hook.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hooks: BTreeMap<HookName, SideEffects>,
     /// Requested capabilities; all must be in `grants`.
     #[serde(default)]
     pub capabilities: BTreeSet<Capability>,
@@ -61,8 +64,9 @@ impl OfferedPoints {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        *self == OfferedPoints::default()
+    /// The offered points with what the plugin does at each.
+    pub fn offers(&self) -> BTreeMap<Point, PointAccess> {
+        Point::ALL.into_iter().filter_map(|point| Some((point, self.at(point)?))).collect()
     }
 }
 
@@ -78,7 +82,9 @@ impl From<[Option<PointAccess>; 4]> for OfferedPoints {
 /// The differences between two manifests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ManifestDiff {
-    pub points: PointsDiff,
+    pub points: OffersDiff<Point, PointAccess>,
+    #[serde(skip_serializing_if = "OffersDiff::is_empty")]
+    pub hooks: OffersDiff<HookName, SideEffects>,
     pub capabilities: CapabilitiesDiff,
     /// The schemas that changed, were added or were removed.
     pub schemas: Vec<&'static str>,
@@ -87,21 +93,61 @@ pub struct ManifestDiff {
     schemas_in_words: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct PointsDiff {
+/// The differences between what two manifests offer at points, or at hooks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(bound(serialize = "Site: Ord + Serialize, Offer: Serialize"))]
+pub struct OffersDiff<Site, Offer> {
     /// Only in the new manifest.
-    pub added: BTreeMap<Point, PointAccess>,
+    pub added: BTreeMap<Site, Offer>,
     /// Only in the old manifest.
-    pub removed: BTreeMap<Point, PointAccess>,
+    pub removed: BTreeMap<Site, Offer>,
     /// In both, but different.
-    pub changed: BTreeMap<Point, OfferChange>,
+    pub changed: BTreeMap<Site, OfferChange<Offer>>,
 }
 
 /// A change of access or side effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OfferChange {
-    pub from: PointAccess,
-    pub to: PointAccess,
+pub struct OfferChange<Offer> {
+    pub from: Offer,
+    pub to: Offer,
+}
+
+impl<Site, Offer> Default for OffersDiff<Site, Offer> {
+    fn default() -> Self {
+        OffersDiff { added: BTreeMap::new(), removed: BTreeMap::new(), changed: BTreeMap::new() }
+    }
+}
+
+impl<Site: Ord + Clone + fmt::Display, Offer: PartialEq + Clone> OffersDiff<Site, Offer> {
+    fn between(before: &BTreeMap<Site, Offer>, after: &BTreeMap<Site, Offer>) -> Self {
+        let only_in = |these: &BTreeMap<Site, Offer>, others: &BTreeMap<Site, Offer>| {
+            let new = these.iter().filter(|(site, _)| !others.contains_key(site));
+            new.map(|(site, offer)| (site.clone(), offer.clone())).collect()
+        };
+        let changed = before.iter().filter_map(|(site, from)| {
+            let to = after.get(site).filter(|to| *to != from)?;
+            Some((site.clone(), OfferChange { from: from.clone(), to: to.clone() }))
+        });
+        OffersDiff {
+            added: only_in(after, before),
+            removed: only_in(before, after),
+            changed: changed.collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+
+    /// The differences in words; `words` describes an offer.
+    fn in_words(&self, words: impl Fn(&Offer) -> String) -> Vec<String> {
+        let added = self.added.iter().map(|(site, offer)| format!("adds {site} ({})", words(offer)));
+        let removed = self.removed.keys().map(|site| format!("omits {site}"));
+        let changed = self.changed.iter().map(|(site, OfferChange { from, to })| {
+            format!("has {site} as ({}) instead of ({})", words(to), words(from))
+        });
+        added.chain(removed).chain(changed).collect()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -115,17 +161,8 @@ pub struct CapabilitiesDiff {
 impl ManifestDiff {
     /// The differences from `before` to `after`.
     pub fn between(before: &Consent, after: &Consent) -> Self {
-        let mut points = PointsDiff::default();
-        for point in Point::ALL {
-            match (before.points.at(point), after.points.at(point)) {
-                (None, Some(offer)) => drop(points.added.insert(point, offer)),
-                (Some(offer), None) => drop(points.removed.insert(point, offer)),
-                (Some(from), Some(to)) if from != to => {
-                    points.changed.insert(point, OfferChange { from, to });
-                }
-                _ => {}
-            }
-        }
+        let points = OffersDiff::between(&before.points.offers(), &after.points.offers());
+        let hooks = OffersDiff::between(&before.hooks, &after.hooks);
         let capabilities = CapabilitiesDiff {
             added: after.capabilities.difference(&before.capabilities).copied().collect(),
             removed: before.capabilities.difference(&after.capabilities).copied().collect(),
@@ -144,23 +181,15 @@ impl ManifestDiff {
             schemas.push(name);
             schemas_in_words.push(words);
         }
-        ManifestDiff { points, capabilities, schemas, schemas_in_words }
+        ManifestDiff { points, hooks, capabilities, schemas, schemas_in_words }
     }
 }
 
 impl fmt::Display for ManifestDiff {
     /// All differences on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PointsDiff { added, removed, changed } = &self.points;
-        let mut parts = Vec::new();
-        parts.extend(added.iter().map(|(point, offer)| format!("adds {point} ({offer})")));
-        parts.extend(removed.keys().map(|point| format!("omits {point}")));
-        let changed = changed.iter();
-        parts.extend(
-            changed.map(|(point, OfferChange { from, to })| {
-                format!("has {point} as ({to}) instead of ({from})")
-            }),
-        );
+        let mut parts = self.points.in_words(PointAccess::to_string);
+        parts.extend(self.hooks.in_words(|side_effects| format!("side effects: {}", side_effects.as_str())));
         let CapabilitiesDiff { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
         parts.extend(removed.iter().map(|capability| format!("no longer requests {}", capability.as_str())));
@@ -225,5 +254,25 @@ mod tests {
         assert_eq!(ManifestDiff::between(&after, &other).to_string(), "has another config_schema");
         let without = Consent { config_schema: None, ..after.clone() };
         assert_eq!(ManifestDiff::between(&after, &without).to_string(), "no longer has config_schema");
+    }
+    #[test]
+    fn difference_names_the_hooks_that_are_added_removed_and_changed() {
+        let consent = |hooks| consent(json!({ "points": {}, "hooks": hooks }));
+        let before = consent(json!({ "recall": "none", "turn_end": "none" }));
+        let after = consent(json!({ "session_end": "none", "turn_end": "some" }));
+        let difference = ManifestDiff::between(&before, &after);
+        assert_eq!(
+            difference.to_string(),
+            "adds session_end (side effects: none), omits recall, has turn_end as (side effects: some) instead of \
+             (side effects: none)"
+        );
+        assert_eq!(
+            serde_json::to_value(&difference.hooks).expect("JSON"),
+            json!({
+                "added": { "session_end": "none" },
+                "removed": { "recall": "none" },
+                "changed": { "turn_end": { "from": "none", "to": "some" } },
+            })
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
-use hookgate_proto::Capability;
+use hookgate_proto::{Capability, HookName};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -252,10 +252,13 @@ pub struct Binding {
     /// Extension points, at least one. Absent: all points of the plugin's manifest.
     #[schemars(length(min = 1))]
     pub points: Option<Vec<Point>>,
+    /// Lifecycle hooks, 1 to 64, instead of points.
+    #[schemars(length(min = 1, max = 64))]
+    pub hooks: Option<Vec<HookName>>,
     /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Can't be combined
     /// with either.
     pub blocking: Option<bool>,
-    /// What the plugin may do. Absent: enforce.
+    /// What the plugin may do. Absent: enforce at points, advise at hooks, where nothing can be enforced.
     pub mode: Option<Mode>,
     /// What happens if the step fails. Absent: fail for enforce, skip for advise. Not allowed for observe.
     pub on_error: Option<OnError>,
@@ -278,11 +281,13 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// What the plugin may do: `mode` if set, otherwise by `blocking`, otherwise [`Mode::Enforce`].
+    /// What the plugin may do: `mode` if set, otherwise by `blocking`, otherwise [`Mode::Enforce`] at points and
+    /// [`Mode::Advise`] at hooks.
     pub fn mode(&self) -> Mode {
         match (self.mode, self.blocking) {
             (Some(mode), _) => mode,
             (None, Some(false)) => Mode::Advise,
+            (None, None) if self.hooks.is_some() => Mode::Advise,
             (None, Some(true) | None) => Mode::Enforce,
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tonic::Code as Grpc;
 
-use crate::core::{point::Point, step::Reason};
+use crate::core::{call_site::CallSite, step::Reason};
 
 /// Whose failure an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,7 +269,7 @@ pub struct FailedStep {
     /// Its binding.
     pub binding: Arc<str>,
     /// Where the chain ran.
-    pub point: Point,
+    pub site: CallSite,
     /// Why it failed.
     pub reason: Reason,
 }

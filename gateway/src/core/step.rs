@@ -84,6 +84,8 @@ closed_names! {
         CancelledByCaller => "cancelled_by_caller",
         /// The plugin gave the tool's result and the chain ended.
         Answered => "answered",
+        /// The plugin contributed at a hook.
+        Contributed => "contributed",
     }
 }
 
@@ -110,7 +112,7 @@ closed_names! {
         ForbiddenPatch => "forbidden_patch",
         /// The reply, or the payload it leads to, is too large.
         TooLarge => "too_large",
-        /// The binding names a point that the plugin does not offer.
+        /// The binding names a point or a hook that the plugin does not offer.
         PointNotOffered => "point_not_offered",
         /// No such plugin.
         UnknownPlugin => "unknown_plugin",

@@ -12,12 +12,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Detail,
-    core::context::{CallContext, Identity},
+    core::{
+        call_site::CallSite,
+        context::{CallContext, Identity},
+    },
     edge::{
         admission::{Admission, CallPermits, MemoryPermit},
         request_meta::{CallHeaders, RequestMeta},
     },
-    invoke::{ExtensionPoint, RequestParts, StepReport},
+    invoke::{AgentCall, RequestParts, StepReport},
     records::invocation::CallFacts,
     routing::TenantPlans,
     snapshot::{ConfigSnapshot, SnapshotCell},
@@ -43,10 +46,12 @@ impl Gateway {
     }
 }
 
-/// A request to an extension point, of the right method and content type.
+/// A request to an extension point or a hook, of the right method and content type.
 pub(super) struct PointRequest {
     pub(super) gateway: Arc<Gateway>,
     pub(super) headers: HeaderMap,
+    /// The hook that the path names.
+    pub(super) hook: Option<Box<str>>,
     pub(super) body: Body,
 }
 
@@ -56,6 +61,8 @@ pub(super) struct CallScope<'a> {
     /// The configuration of the whole call.
     pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) meta: &'a RequestMeta,
+    /// The hook that the path names.
+    pub(super) hook: Option<&'a str>,
     /// What the record of the call will say.
     pub(super) facts: &'a mut CallFacts,
 }
@@ -117,8 +124,8 @@ pub(super) struct ReceivedCall<'a> {
     pub(super) message: Bytes,
 }
 
-/// A call whose body is a valid message of its point.
-pub(super) struct DecodedCall<'a, P: ExtensionPoint> {
+/// A call whose body is a valid message.
+pub(super) struct DecodedCall<'a, P: AgentCall> {
     pub(super) scope: CallScope<'a>,
     pub(super) said: CallHeaders,
     pub(super) identity: Arc<Identity>,
@@ -127,10 +134,11 @@ pub(super) struct DecodedCall<'a, P: ExtensionPoint> {
 }
 
 /// A call that is ready for its tenant's chain.
-pub(super) struct ChainCall<'a, P: ExtensionPoint> {
+pub(super) struct ChainCall<'a, P: AgentCall> {
     pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) tenant: &'a TenantPlans,
     pub(super) ctx: &'a CallContext,
+    pub(super) site: CallSite,
     pub(super) payload: P::Payload,
     /// The chain that the agent expects.
     pub(super) expected_digest: Option<String>,

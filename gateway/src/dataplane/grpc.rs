@@ -1,6 +1,6 @@
-//! The gRPC side of the data port: the extension points, health and reflection.
+//! The gRPC side of the data port: the extension points, the hooks, health and reflection.
 //!
-//! Messages of the extension points are unframed here and not by tonic's server. So a message that is
+//! Messages of the extension points and hooks are unframed here and not by tonic's server. So a message that is
 //! undecodable, too large or compressed gets an answer with a code of ours, and not just a bare status.
 
 use std::{convert::Infallible, sync::Arc};
@@ -27,55 +27,66 @@ use crate::{
         response::{self, InvocationResult},
     },
     grpc::framing::{FramingError, PREFIX_BYTES, unframe},
-    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    invoke::{AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Hook},
     payload::Validate,
     transcode,
 };
 
-/// All gRPC services of the data port: one per extension point, and those that every port has.
-pub(super) struct GrpcRouter<L, C, R, A> {
+/// All gRPC services of the data port: one per extension point, one for the hooks, and those that every port has.
+pub(super) struct GrpcRouter<L, C, R, A, H> {
     gateway: Arc<Gateway>,
     before_llm_request: L,
     before_tool_call: C,
     after_tool_result: R,
     before_response: A,
+    run_hook: H,
     /// These take no token and pass no chain.
     common: CommonServices,
 }
 
-impl GrpcRouter<(), (), (), ()> {
-    /// Adds the extension points to `common`.
+impl GrpcRouter<(), (), (), (), ()> {
+    /// Adds the extension points and the hooks to `common`.
     pub(super) fn new(
         gateway: &Arc<Gateway>,
         common: CommonServices,
-    ) -> GrpcRouter<impl HttpService, impl HttpService, impl HttpService, impl HttpService> {
+    ) -> GrpcRouter<impl HttpService, impl HttpService, impl HttpService, impl HttpService, impl HttpService>
+    {
         GrpcRouter {
             gateway: Arc::clone(gateway),
             before_llm_request: call::<BeforeLlmRequest, GrpcProtocol>(gateway),
             before_tool_call: call::<BeforeToolCall, GrpcProtocol>(gateway),
             after_tool_result: call::<AfterToolResult, GrpcProtocol>(gateway),
             before_response: call::<BeforeResponse, GrpcProtocol>(gateway),
+            run_hook: call::<Hook, GrpcProtocol>(gateway),
             common,
         }
     }
 }
 
-impl<L: HttpService, C: HttpService, R: HttpService, A: HttpService> GrpcRouter<L, C, R, A> {
+impl<L: HttpService, C: HttpService, R: HttpService, A: HttpService, H: HttpService>
+    GrpcRouter<L, C, R, A, H>
+{
     /// Answers one request.
     pub(super) async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
         let path = request.uri().path();
-        let Some(method) = path.strip_prefix("/hookgate.gateway.v1.ExtensionPointService/") else {
+        let Some(method) = path.strip_prefix("/hookgate.gateway.v1.") else {
             return Ok(match is_common(path) {
                 true => self.common.answer(request).await,
                 false => self.refuse("No such service"),
             });
         };
         match method {
-            "BeforeLlmRequest" => self.before_llm_request.clone().oneshot(request).await,
-            "BeforeToolCall" => self.before_tool_call.clone().oneshot(request).await,
-            "AfterToolResult" => self.after_tool_result.clone().oneshot(request).await,
-            "BeforeResponse" => self.before_response.clone().oneshot(request).await,
-            _ => Ok(self.refuse("No such method")),
+            "ExtensionPointService/BeforeLlmRequest" => {
+                self.before_llm_request.clone().oneshot(request).await
+            }
+            "ExtensionPointService/BeforeToolCall" => self.before_tool_call.clone().oneshot(request).await,
+            "ExtensionPointService/AfterToolResult" => self.after_tool_result.clone().oneshot(request).await,
+            "ExtensionPointService/BeforeResponse" => self.before_response.clone().oneshot(request).await,
+            "HookService/RunHook" => self.run_hook.clone().oneshot(request).await,
+            _ if method.starts_with("ExtensionPointService/") || method.starts_with("HookService/") => {
+                Ok(self.refuse("No such method"))
+            }
+            _ => Ok(self.refuse("No such service")),
         }
     }
 
@@ -91,7 +102,7 @@ pub(super) struct GrpcProtocol;
 
 impl<P> Protocol<P> for GrpcProtocol
 where
-    P: ExtensionPoint,
+    P: AgentCall,
     P::Payload: transcode::Changes,
 {
     const FRAMING_BYTES: usize = PREFIX_BYTES;
@@ -100,7 +111,7 @@ where
         check(head)
     }
 
-    fn decode(body: Bytes, limit: usize) -> Result<P::Request, Error> {
+    fn decode(body: Bytes, limit: usize, _hook: Option<&str>) -> Result<P::Request, Error> {
         let request: P::Request = message(&body, limit)?;
         let violations = request.violations("");
         if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }

@@ -1,11 +1,12 @@
-//! The HTTP side of the data port: a path per extension point, JSON in and out; [`whoami`]; and the OpenAPI
+//! The HTTP side of the data port: a path per extension point and hook, JSON in and out; [`whoami`]; and the OpenAPI
 //! document.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
+    extract::{Request, State},
+    middleware::{Next, from_fn},
     response::Response,
     routing::{any, get, post_service},
 };
@@ -15,26 +16,33 @@ use http::{HeaderMap, HeaderName, header, request::Parts};
 use crate::{
     config::Detail,
     core::error::{Code, Error},
-    dataplane::{call::Gateway, protocol::Protocol, stack::call, whoami},
+    dataplane::{
+        call::Gateway,
+        protocol::{HookInPath, Protocol},
+        stack::call,
+        whoami,
+    },
     edge::{
         header::single,
         request_meta::RequestMeta,
         response::{self, InvocationResult},
     },
-    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    invoke::{AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Hook},
     transcode,
 };
 
 /// The OpenAPI 3.1 description of every HTTP answer of all ports. The tests check every answer against it.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// The routes of the four points and of [`whoami`]. All other paths answer with a problem document.
+/// The routes of the four points, of the hooks and of [`whoami`]. All other paths answer with a problem document.
 pub fn router(gateway: Arc<Gateway>) -> Router {
+    let hooks = post_service(call::<Hook, JsonProtocol>(&gateway)).layer(from_fn(name_hook));
     Router::new()
         .route("/v1/before-llm-request", post_service(call::<BeforeLlmRequest, JsonProtocol>(&gateway)))
         .route("/v1/before-tool-call", post_service(call::<BeforeToolCall, JsonProtocol>(&gateway)))
         .route("/v1/after-tool-result", post_service(call::<AfterToolResult, JsonProtocol>(&gateway)))
         .route("/v1/before-response", post_service(call::<BeforeResponse, JsonProtocol>(&gateway)))
+        .route("/v1/hooks/{hook}", hooks)
         .route(whoami::PATH, any(whoami::answer))
         .route("/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
@@ -47,10 +55,10 @@ pub(super) struct JsonProtocol;
 
 impl<P> Protocol<P> for JsonProtocol
 where
-    P: ExtensionPoint,
+    P: AgentCall,
     P::Payload: transcode::Changes,
     P::Request: transcode::HttpRequestMessage,
-    P::Response: transcode::DecisionAnswer,
+    P::Response: transcode::CallAnswer,
 {
     const FRAMING_BYTES: usize = 0;
 
@@ -58,8 +66,8 @@ where
         check_content(&head.headers)
     }
 
-    fn decode(body: Bytes, _limit: usize) -> Result<P::Request, Error> {
-        transcode::decode(&body).map_err(Error::invalid)
+    fn decode(body: Bytes, _limit: usize, hook: Option<&str>) -> Result<P::Request, Error> {
+        transcode::decode_at(&body, hook).map_err(Error::invalid)
     }
 
     fn respond(result: InvocationResult<P>) -> Response {
@@ -69,6 +77,14 @@ where
     fn refuse(meta: &RequestMeta, error: &Error, detail: Detail) -> Response {
         response::http_refusal(meta, error, detail)
     }
+}
+
+/// Hands the hook that the path names to the call.
+async fn name_hook(mut request: Request, next: Next) -> Response {
+    // Without decoding: no name of a hook has a character that a path must escape.
+    let hook = request.uri().path().rsplit('/').next().unwrap_or_default().into();
+    request.extensions_mut().insert(HookInPath(hook));
+    next.run(request).await
 }
 
 /// Bodies are JSON and not compressed (docs/protocol.md, section 1).
@@ -100,7 +116,7 @@ async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
     let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
-                  /v1/after-tool-result and /v1/before-response; /v1/whoami describes a token";
+                  /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/whoami describes a token";
     refuse(&gateway, &Error::new(Code::NotFound, detail))
 }
 

@@ -20,11 +20,11 @@ use crate::{
     core::error::Error,
     dataplane::call::{Gateway, PointRequest},
     edge::{request_meta::RequestMeta, response::InvocationResult},
-    invoke::ExtensionPoint,
+    invoke::AgentCall,
 };
 
-/// A protocol in which agents call the point `P`.
-pub(super) trait Protocol<P: ExtensionPoint>: 'static {
+/// A protocol in which agents make calls of the kind `P`.
+pub(super) trait Protocol<P: AgentCall>: 'static {
     /// Bytes around a message in its body, which don't count towards the message's size.
     const FRAMING_BYTES: usize;
 
@@ -34,11 +34,11 @@ pub(super) trait Protocol<P: ExtensionPoint>: 'static {
     /// METHOD_NOT_ALLOWED, CONTENT_TYPE, PAYLOAD_INVALID.
     fn check(head: &Parts) -> Result<(), Error>;
 
-    /// Decodes and checks the whole body, whose message has at most `limit` bytes.
+    /// Decodes and checks the whole body, whose message has at most `limit` bytes. `hook` is the hook that the path names.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, PAYLOAD_TOO_LARGE, CONTENT_TYPE.
-    fn decode(body: Bytes, limit: usize) -> Result<P::Request, Error>;
+    fn decode(body: Bytes, limit: usize, hook: Option<&str>) -> Result<P::Request, Error>;
 
     /// The answer to a call.
     fn respond(result: InvocationResult<P>) -> Response<Body>;
@@ -47,7 +47,11 @@ pub(super) trait Protocol<P: ExtensionPoint>: 'static {
     fn refuse(meta: &RequestMeta, error: &Error, detail: Detail) -> Response<Body>;
 }
 
-/// Wraps a service of calls in the protocol `C` for the point `P`.
+/// The hook that a request's path names: an extension of the request, set by its route.
+#[derive(Debug, Clone)]
+pub(super) struct HookInPath(pub(super) Box<str>);
+
+/// Wraps a service of calls of the kind `P` in the protocol `C`.
 pub(super) struct ProtocolLayer<P, C> {
     gateway: Arc<Gateway>,
     protocol: PhantomData<fn() -> (P, C)>,
@@ -67,7 +71,7 @@ impl<S, P, C> Layer<S> for ProtocolLayer<P, C> {
     }
 }
 
-/// Answers requests to one point in one protocol.
+/// Answers requests for one kind of call in one protocol.
 pub(super) struct ProtocolService<S, P, C> {
     inner: S,
     gateway: Arc<Gateway>,
@@ -87,7 +91,7 @@ impl<S: Clone, P, C> Clone for ProtocolService<S, P, C> {
 impl<S, P, C> Service<Request<Body>> for ProtocolService<S, P, C>
 where
     S: Service<PointRequest, Response = InvocationResult<P>, Error = Infallible>,
-    P: ExtensionPoint,
+    P: AgentCall,
     C: Protocol<P>,
 {
     type Response = Response<Body>;
@@ -106,7 +110,8 @@ where
             return ProtocolFuture::Refused { answer: Some(answer) };
         }
         let gateway = Arc::clone(&self.gateway);
-        let inner = self.inner.call(PointRequest { gateway, headers: head.headers, body });
+        let hook = head.extensions.get::<HookInPath>().map(|HookInPath(hook)| hook.clone());
+        let inner = self.inner.call(PointRequest { gateway, headers: head.headers, hook, body });
         ProtocolFuture::Called { inner, protocol: PhantomData }
     }
 }
@@ -123,7 +128,7 @@ pin_project! {
 impl<F, P, C> Future for ProtocolFuture<F, P, C>
 where
     F: Future<Output = Result<InvocationResult<P>, Infallible>>,
-    P: ExtensionPoint,
+    P: AgentCall,
     C: Protocol<P>,
 {
     type Output = Result<Response<Body>, Infallible>;

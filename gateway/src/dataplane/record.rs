@@ -13,11 +13,11 @@ use crate::{
     core::error::Error,
     dataplane::call::{ArrivedCall, CallScope, PointRequest},
     edge::{admission::CallPermits, request_meta::RequestMeta, response::InvocationResult},
-    invoke::{ChainOutcome, ExtensionPoint},
+    invoke::{AgentCall, ChainOutcome},
 };
 
 /// A service that runs calls, with the lifetime of their borrows.
-pub(super) trait CallService<P: ExtensionPoint>:
+pub(super) trait CallService<P: AgentCall>:
     for<'a> Service<ArrivedCall<'a>, Response = ChainOutcome<P>, Error = Error, Future: Send>
     + Clone
     + Send
@@ -26,7 +26,7 @@ pub(super) trait CallService<P: ExtensionPoint>:
 {
 }
 
-impl<P: ExtensionPoint, S> CallService<P> for S where
+impl<P: AgentCall, S> CallService<P> for S where
     S: for<'a> Service<ArrivedCall<'a>, Response = ChainOutcome<P>, Error = Error, Future: Send>
         + Clone
         + Send
@@ -44,7 +44,7 @@ pub(super) fn record<P, S>(
 + Sync
 + 'static
 where
-    P: ExtensionPoint,
+    P: AgentCall,
     S: CallService<P>,
 {
     service_fn(move |request| run_recorded::<P, S>(inner.clone(), request))
@@ -52,18 +52,19 @@ where
 
 async fn run_recorded<P, S>(inner: S, request: PointRequest) -> Result<InvocationResult<P>, Infallible>
 where
-    P: ExtensionPoint,
+    P: AgentCall,
     S: CallService<P>,
 {
-    let PointRequest { gateway, headers, body } = request;
+    let PointRequest { gateway, headers, hook, body } = request;
     let meta = RequestMeta::now();
     let snapshot = gateway.snapshots.current();
     let (mut detail, mut permits) = (snapshot.limits.detail, CallPermits::default());
     // If this is dropped early, it records that the caller went away.
-    let mut invocation = gateway.telemetry.invocation(P::POINT, meta.request_id, meta.received);
+    let mut invocation = gateway.telemetry.invocation(P::point(), meta.request_id, meta.received);
     let result = {
         let facts = &mut invocation.facts;
-        let scope = CallScope { gateway: &gateway, snapshot: &snapshot, meta: &meta, facts };
+        let hook = hook.as_deref();
+        let scope = CallScope { gateway: &gateway, snapshot: &snapshot, meta: &meta, hook, facts };
         let (detail, permits) = (&mut detail, &mut permits);
         inner.oneshot(ArrivedCall { scope, detail, permits, headers: &headers, body }).await
     };

@@ -6,7 +6,7 @@
 //! free. The futures of all layers are one value: nothing is boxed.
 //!
 //! Two things are not layer types. Routing is a function between the two lists, because everything below it
-//! is generic over the point. And `record` is a function over the service below it, for the reason given in
+//! is generic over the kind of call. And `record` is a function over the service below it, for the reason given in
 //! its file.
 
 use std::{convert::Infallible, sync::Arc};
@@ -32,7 +32,7 @@ use crate::{
         },
     },
     edge::{common_services::CommonServices, header::is_grpc},
-    invoke::ExtensionPoint,
+    invoke::AgentCall,
 };
 
 /// Answers every request.
@@ -73,10 +73,8 @@ pub fn port(gateway: &Arc<Gateway>, common: CommonServices) -> impl HttpService 
         }))
 }
 
-/// Answers calls of the point `P` over the protocol `C`.
-pub(super) fn call<P: ExtensionPoint, C: Protocol<P>>(
-    gateway: &Arc<Gateway>,
-) -> impl HttpService + use<P, C> {
+/// Answers calls of the kind `P` over the protocol `C`.
+pub(super) fn call<P: AgentCall, C: Protocol<P>>(gateway: &Arc<Gateway>) -> impl HttpService + use<P, C> {
     ServiceBuilder::new()
         // Outermost: every result, including errors of any layer below, becomes an answer of the protocol
         // here. A request of another form isn't a call and leaves no record.

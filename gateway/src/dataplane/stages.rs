@@ -25,7 +25,7 @@ use crate::{
         body,
         request_meta::{CallHeaders, RequestMeta},
     },
-    invoke::{ChainOutcome, ExtensionPoint},
+    invoke::{AgentCall, ChainOutcome},
     records::invocation::CallFacts,
 };
 
@@ -89,7 +89,7 @@ pub(super) async fn limit_time(call: TenantCall<'_>) -> Result<TimedCall<'_>, Er
 ///
 /// # Errors
 /// PAYLOAD_TOO_LARGE, OVERLOADED, TENANT_LIMITED, PAYLOAD_INVALID for a truncated body, BUDGET_EXHAUSTED.
-pub(super) async fn receive_body<P: ExtensionPoint, C: Protocol<P>>(
+pub(super) async fn receive_body<P: AgentCall, C: Protocol<P>>(
     TimedCall { call, end }: TimedCall<'_>,
 ) -> Result<ReceivedCall<'_>, Error> {
     let TenantCall { scope, memory, body, said, identity, tenant } = call;
@@ -105,30 +105,32 @@ pub(super) async fn receive_body<P: ExtensionPoint, C: Protocol<P>>(
 ///
 /// # Errors
 /// PAYLOAD_INVALID with every violation; over gRPC PAYLOAD_TOO_LARGE and CONTENT_TYPE too.
-pub(super) async fn decode<P: ExtensionPoint, C: Protocol<P>>(
+pub(super) async fn decode<P: AgentCall, C: Protocol<P>>(
     call: ReceivedCall<'_>,
 ) -> Result<DecodedCall<'_, P>, Error> {
     let ReceivedCall { scope, said, identity, tenant, message } = call;
-    let request = P::request_parts(C::decode(message, scope.snapshot.limits.request)?);
+    let request = P::request_parts(C::decode(message, scope.snapshot.limits.request, scope.hook)?);
     Ok(DecodedCall { scope, said, identity, tenant, request })
 }
 
 /// Builds the call's context from the verified token and the request's own statements.
 ///
 /// # Errors
-/// PAYLOAD_INVALID if both the token and the request name a user.
-pub(super) async fn build_context<P: ExtensionPoint>(
-    call: DecodedCall<'_, P>,
-) -> Result<ChainCall<'_, P>, Error> {
+/// PAYLOAD_INVALID if both the token and the request name a user, or the request names no hook.
+pub(super) async fn build_context<P: AgentCall>(call: DecodedCall<'_, P>) -> Result<ChainCall<'_, P>, Error> {
     let DecodedCall { scope, said, identity, tenant, request } = call;
     let (snapshot, facts) = (scope.snapshot, scope.facts);
     let payload = request.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
+    let site = P::site(&payload).map_err(|error| Error::new(Code::PayloadInvalid, error.to_string()))?;
     let subject = P::subject(&payload);
     facts.tool = subject.tool.map(str::to_owned);
     facts.call_id = subject.call_id.map(str::to_owned);
     let revision = snapshot.invoker.routes().table.revision();
-    facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), revision));
-    facts.bypassed = (!tenant.bypassed(P::POINT).is_empty()).then(|| tenant.clone());
+    facts.plan = Some((Arc::clone(&tenant.plan_at(&site).digest), revision));
+    facts.bypassed = (!tenant.bypassed(&site).is_empty()).then(|| tenant.clone());
+    if P::point().is_none() {
+        facts.site = Some(site.clone());
+    }
     let CallFacts { ctx, broken_off, .. } = facts;
     // With less detail the answer omits steps, so none are kept.
     let trace = request.trace && tenant.detail == Detail::Full;
@@ -139,7 +141,7 @@ pub(super) async fn build_context<P: ExtensionPoint>(
         ..context(scope.meta, said, identity, request.context)?
     });
     let expected_digest = request.expect_plan_digest;
-    Ok(ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off })
+    Ok(ChainCall { snapshot, tenant, ctx, site, payload, expected_digest, broken_off })
 }
 
 /// Runs the tenant's chain. Its future is most of a call's and in a box: the layers above move theirs several times
@@ -147,12 +149,12 @@ pub(super) async fn build_context<P: ExtensionPoint>(
 ///
 /// # Errors
 /// PLAN_CHANGED. A chain that can't decide is not an error here.
-pub(super) fn run_chain<P: ExtensionPoint>(
+pub(super) fn run_chain<P: AgentCall>(
     call: ChainCall<'_, P>,
 ) -> BoxFuture<'_, Result<ChainOutcome<P>, Error>> {
     Box::pin(async move {
-        let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
-        snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
+        let ChainCall { snapshot, tenant, ctx, site, payload, expected_digest, broken_off } = call;
+        snapshot.invoker.run::<P>(tenant, ctx, &site, payload, expected_digest.as_deref(), broken_off).await
     })
 }
 

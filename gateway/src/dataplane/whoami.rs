@@ -11,6 +11,7 @@ use axum::{
     extract::{Request, State},
 };
 use bytes::Bytes;
+use hookgate_proto::HookName;
 use http::{HeaderMap, Method, Response};
 use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -19,6 +20,7 @@ use crate::{
     auth::{AuthRefusal, Port, VerifiedToken},
     config::Detail,
     core::{
+        call_site::CallSite,
         context::Identity,
         error::{Code, Error},
         point::Point,
@@ -76,6 +78,9 @@ struct WhoamiView<'a> {
     issuer: &'a str,
     revision: u64,
     points: BTreeMap<Point, WhoamiChain<'a>>,
+    /// The hooks with any step; absent if there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    hooks: BTreeMap<&'a HookName, WhoamiChain<'a>>,
 }
 
 #[derive(Serialize)]
@@ -101,7 +106,7 @@ impl<'a> WhoamiView<'a> {
         revision: u64,
         plans: &'a TenantPlans,
     ) -> Self {
-        let chain = |point| (point, WhoamiChain::new(plans.plan(point), plans.detail));
+        let chain = |site: CallSite| WhoamiChain::new(plans.plan_at(&site), plans.detail);
         WhoamiView {
             tenant: &identity.tenant,
             operator: &identity.operator,
@@ -109,7 +114,8 @@ impl<'a> WhoamiView<'a> {
             expires: rfc3339(verified.expires()),
             issuer: &verified.issuer,
             revision,
-            points: Point::ALL.into_iter().map(chain).collect(),
+            points: Point::ALL.into_iter().map(|point| (point, chain(point.into()))).collect(),
+            hooks: plans.hooks().map(|hook| (hook, chain(hook.clone().into()))).collect(),
         }
     }
 }

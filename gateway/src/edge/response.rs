@@ -27,9 +27,9 @@ use crate::{
         error::{Code, Error},
     },
     edge::{admission::CallPermits, request_meta::RequestMeta},
-    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, PayloadChange, ResponseParts, StepReport},
+    invoke::{AgentCall, Block, ChainDecision, ChainOutcome, PayloadChange, ResponseParts, StepReport},
     net::tracked_body,
-    transcode::{Changes, DecisionAnswer, ProblemDetails, changes, encode, encode_block},
+    transcode::{CallAnswer, Changes, ProblemDetails, changes, encode, encode_block},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,7 +43,7 @@ const MAX_SERVER_TIMING_BYTES: usize = 1 << 10;
 const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
 
 /// A finished call, with everything that its answer needs.
-pub struct InvocationResult<P: ExtensionPoint> {
+pub struct InvocationResult<P: AgentCall> {
     /// The metadata of the request.
     pub arrival: RequestMeta,
     /// The outcome of the chain, or an error if the chain wasn't run.
@@ -57,10 +57,10 @@ pub struct InvocationResult<P: ExtensionPoint> {
 }
 
 /// The HTTP answer to a call.
-pub fn http<P: ExtensionPoint>(finished: InvocationResult<P>) -> Response<Body>
+pub fn http<P: AgentCall>(finished: InvocationResult<P>) -> Response<Body>
 where
     P::Payload: Changes,
-    P::Response: DecisionAnswer,
+    P::Response: CallAnswer,
 {
     let headers = common_headers(&finished);
     let request_id = finished.arrival.request_id.to_string();
@@ -70,7 +70,10 @@ where
         Err(FailedInvocation { error, steps }) => http_error(&error, &steps, detail, &request_id),
         Ok(DecidedInvocation { decision: ChainDecision::Continue, ended }) => {
             let json = encode(&P::response(parts(ended, detail, request_id)));
-            decided("continue", StatusCode::OK, "application/json", json)
+            match P::point() {
+                Some(_) => decided("continue", StatusCode::OK, "application/json", json),
+                None => body(StatusCode::OK, "application/json", json),
+            }
         }
         Ok(DecidedInvocation { decision: ChainDecision::Answer(answer), ended }) => {
             let parts = ResponseParts { result: Some(answer.result), ..parts(ended, detail, request_id) };
@@ -191,7 +194,7 @@ fn http_error(error: &Error, steps: &[StepReport], detail: Detail, request_id: &
 }
 
 /// The gRPC answer to a call.
-pub fn grpc<P: ExtensionPoint>(finished: InvocationResult<P>) -> Response<Body>
+pub fn grpc<P: AgentCall>(finished: InvocationResult<P>) -> Response<Body>
 where
     P::Payload: Changes,
 {
@@ -230,12 +233,12 @@ impl From<Error> for FailedInvocation {
 }
 
 /// A chain that decided.
-struct DecidedInvocation<P: ExtensionPoint> {
+struct DecidedInvocation<P: AgentCall> {
     decision: ChainDecision,
     ended: ChainOutcome<P>,
 }
 
-impl<P: ExtensionPoint> DecidedInvocation<P> {
+impl<P: AgentCall> DecidedInvocation<P> {
     fn split(mut ended: ChainOutcome<P>) -> Result<Self, FailedInvocation> {
         match std::mem::replace(&mut ended.result, Ok(ChainDecision::Continue)) {
             Ok(decision) => Ok(DecidedInvocation { decision, ended }),
@@ -245,7 +248,7 @@ impl<P: ExtensionPoint> DecidedInvocation<P> {
 }
 
 /// The parts of an answer that continues.
-fn parts<P: ExtensionPoint>(
+fn parts<P: AgentCall>(
     ended: ChainOutcome<P>,
     detail: Detail,
     request_id: String,
@@ -260,6 +263,11 @@ where
             step.changes = changes(&*before, &*after);
         }
     }
+    let contributions = ended.contributions.into_iter().map(|contributed| wire::PluginContribution {
+        plugin: full.then(|| contributed.plugin.to_string()),
+        kind: contributed.contribution.kind,
+        value: contributed.contribution.value,
+    });
     let notices = ended.notices.into_iter().filter(|remark| full || !remark.by_gateway);
     let notices = notices.map(|remark| wire::PluginNotice {
         plugin: full.then(|| remark.plugin.to_string()),
@@ -273,6 +281,7 @@ where
         modified: ended.modified,
         block: None,
         result: None,
+        contributions: contributions.collect(),
         notices: notices.collect(),
         steps,
         plan_digest: ended.plan_digest.to_string(),
@@ -346,7 +355,7 @@ fn ascii(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("Hookgate"))
 }
 
-fn common_headers<P: ExtensionPoint>(finished: &InvocationResult<P>) -> [(HeaderName, HeaderValue); 2] {
+fn common_headers<P: AgentCall>(finished: &InvocationResult<P>) -> [(HeaderName, HeaderValue); 2] {
     let steps = finished.result.as_ref().map_or(&[][..], |ended| &ended.steps);
     timing_headers(&finished.arrival, steps, finished.detail)
 }

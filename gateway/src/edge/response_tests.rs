@@ -44,6 +44,7 @@ fn ended(result: Result<ChainDecision, Error>) -> InvocationResult<BeforeToolCal
         result,
         payload: Arc::new(BeforeToolCallPayload::default()),
         modified: false,
+        contributions: Vec::new(),
         notices: Vec::new(),
         steps: vec![report],
         changes: Vec::new(),
@@ -74,7 +75,7 @@ fn error(code: Code) -> Error {
     let step = FailedStep {
         plugin: "guard".into(),
         binding: "floor".into(),
-        point: Point::BeforeToolCall,
+        site: Point::BeforeToolCall.into(),
         reason: Reason::BadReply,
     };
     Error { step: Some(Box::new(step)), ..Error::new(code, "Plugin 'guard' failed: why") }
@@ -204,7 +205,7 @@ proptest! {
         let failed = FailedStep {
             plugin: Arc::clone(&last.plugin),
             binding: Arc::clone(&last.binding),
-            point: Point::BeforeToolCall,
+            site: Point::BeforeToolCall.into(),
             reason: Reason::Timeout,
         };
         let error = Error { step: Some(Box::new(failed)), ..Error::new(Code::PluginTimeout, detail) };

@@ -14,13 +14,14 @@ use tokio::time::Instant;
 
 use crate::{
     core::{
+        call_site::CallSite,
         context::CallContext,
         error::{Code, Error},
         failure::Failure,
         step::Mode,
     },
     invoke::{
-        ChainDecision, ChainOutcome, ExtensionPoint, StepReport, budget::Budget, progress::ChainProgress,
+        AgentCall, ChainDecision, ChainOutcome, StepReport, budget::Budget, progress::ChainProgress,
         reply::ReplyLimits, step_runner::StepRunner,
     },
     routing::{Plan, Step, groups},
@@ -35,9 +36,10 @@ const MAX_GROUP_BYTES: usize = 1 << 20;
 /// chain have their own.
 pub trait Plugins: Send + Sync {
     /// Calls the plugin of `step` and returns its undecoded reply.
-    fn call<P: ExtensionPoint>(
+    fn call<P: AgentCall>(
         &self,
         step: &Step,
+        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
@@ -45,9 +47,10 @@ pub trait Plugins: Send + Sync {
     ) -> impl Future<Output = Result<PluginReply, Failure>> + Send;
 
     /// Enqueues the call for an observing plugin; never waits.
-    fn observe<P: ExtensionPoint>(
+    fn observe<P: AgentCall>(
         &self,
         step: &Step,
+        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
@@ -58,7 +61,7 @@ pub trait Plugins: Send + Sync {
 }
 
 /// One run of a plan.
-pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
+pub struct Chain<'a, P: AgentCall, C: Plugins> {
     plan: &'a Plan,
     runner: StepRunner<'a, P, C>,
     progress: ChainProgress<'a, P>,
@@ -68,10 +71,11 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     broken_off: &'a mut Vec<StepReport>,
 }
 
-impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
+impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     /// A chain that has not started. If it is dropped before its end, its steps go to `broken_off`.
     pub fn new(
         ctx: &'a CallContext,
+        site: &'a CallSite,
         plan: &'a Plan,
         plugins: &'a C,
         limits: &'a ReplyLimits,
@@ -80,8 +84,8 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         broken_off: &'a mut Vec<StepReport>,
     ) -> Self {
         let original = Arc::new(payload);
-        let progress = ChainProgress::new(Arc::clone(&original), plan.steps.len(), ctx.trace);
-        let runner = StepRunner { ctx, plugins, limits, budget, caller: OnceLock::new(), original };
+        let progress = ChainProgress::new(Arc::clone(&original), plan.steps.len(), limits.request, ctx.trace);
+        let runner = StepRunner { ctx, site, plugins, limits, budget, caller: OnceLock::new(), original };
         Chain { plan, runner, progress, end: None, broken_off }
     }
 
@@ -94,12 +98,13 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
                 self.progress.observe(&self.runner, step);
             }
         }
-        self.end = Some(chain_result(&result));
+        self.end = Some(chain_result(&result, self.runner.site));
         let progress = &mut self.progress;
         ChainOutcome {
             result,
             payload: Arc::clone(&progress.payload),
             modified: !Arc::ptr_eq(&progress.payload, &self.runner.original),
+            contributions: std::mem::take(&mut progress.contributions),
             notices: std::mem::take(&mut progress.notices),
             steps: std::mem::take(&mut progress.steps),
             changes: std::mem::take(&mut progress.changes),
@@ -110,8 +115,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     async fn advance(&mut self) -> Result<ChainDecision, Error> {
         for group in groups(&self.plan.steps) {
-            let together = if self.fits_in_memory(group) { group.len() } else { 1 };
-            for steps in group.chunks(together) {
+            for steps in group.chunks(self.steps_at_once(group)) {
                 self.progress.begin_group();
                 let end = match steps {
                     [step] if step.mode == Mode::Observe => {
@@ -121,7 +125,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
                     [step] => {
                         self.progress.asked = Some(Instant::now());
                         let went = self.runner.run(step, &self.progress.payload).await;
-                        self.progress.settle(step, went)
+                        self.progress.settle(step, self.runner.site, went)
                     }
                     steps => self.run_group(steps).await,
                 };
@@ -133,10 +137,15 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         Ok(ChainDecision::Continue)
     }
 
-    /// Whether the steps of `group` may run at the same time, each call with a copy of the payload.
-    fn fits_in_memory(&self, group: &[Step]) -> bool {
-        let calls = || group.iter().filter(|step| step.mode != Mode::Observe).count();
-        group.len() == 1 || calls().saturating_mul(self.progress.payload.encoded_len()) <= MAX_GROUP_BYTES
+    /// How many steps of `group` may run at the same time, each call with a copy of the payload. At a point, all or one.
+    fn steps_at_once(&self, group: &[Step]) -> usize {
+        let most = (MAX_GROUP_BYTES / self.progress.payload.encoded_len().max(1)).max(1);
+        let calls = group.iter().filter(|step| step.mode != Mode::Observe).count();
+        match self.runner.site {
+            CallSite::Point(_) if calls > most => 1,
+            CallSite::Point(_) => group.len(),
+            CallSite::Hook(_) => most,
+        }
     }
 
     /// Runs the steps of `group` at the same time. Each result waits for those of the steps before it. When a
@@ -155,7 +164,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             }
             self.progress.asked = Some(started);
             let end = match runs.next().await {
-                Some(went) => self.progress.settle(step, went),
+                Some(went) => self.progress.settle(step, self.runner.site, went),
                 None => Some(Err(Error::new(Code::Internal, "a step of a group did not run"))),
             };
             if end.is_some() {
@@ -166,7 +175,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     }
 }
 
-impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
+impl<P: AgentCall, C: Plugins> Drop for Chain<'_, P, C> {
     /// Sends the observers their calls. It happens here so that it also happens when the caller goes away.
     fn drop(&mut self) {
         let Chain { plan, runner, progress, broken_off, end } = self;
@@ -182,13 +191,15 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
         });
         for (step, payload) in std::mem::take(&mut progress.observers) {
             let message = runner.message(step, Some(end.clone()));
-            runner.plugins.observe::<P>(step, message, payload, runner.ctx);
+            runner.plugins.observe::<P>(step, runner.site, message, payload, runner.ctx);
         }
     }
 }
 
-fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
+fn chain_result(result: &Result<ChainDecision, Error>, site: &CallSite) -> wire::ChainResult {
     let (decision, plugin, code) = match result {
+        // A hook decides nothing.
+        Ok(_) if site.hook().is_some() => (Decision::Unspecified, None, None),
         Ok(ChainDecision::Continue) => (Decision::Continue, None, None),
         Ok(ChainDecision::Block(block)) => {
             (Decision::Block, Some(block.plugin.to_string()), Some(block.code.clone()))

@@ -15,6 +15,8 @@ pub enum StepEvent {
         /// Whether it changed the payload.
         patched: bool,
     },
+    /// The plugin contributed at a hook.
+    Contributed,
     /// The plugin cancelled.
     Cancelled,
     /// The plugin gave the tool's result, and the agent takes results.
@@ -30,7 +32,7 @@ pub enum StepEvent {
 /// What the chain does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChainAction {
-    /// Applies the reply's payload and notices, and goes on.
+    /// Applies the reply's payload, contributions and notices, and goes on.
     Apply,
     /// Keeps the payload from before the step, and goes on.
     Keep,
@@ -72,6 +74,9 @@ pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposit
         (Mode::Enforce | Mode::Advise, StepEvent::Continued { patched: true }) => {
             plain(StepOutcome::Modified, ChainAction::Apply)
         }
+        (Mode::Enforce | Mode::Advise, StepEvent::Contributed) => {
+            plain(StepOutcome::Contributed, ChainAction::Apply)
+        }
         (Mode::Enforce, StepEvent::Cancelled) => plain(StepOutcome::Cancelled, ChainAction::Block),
         (Mode::Enforce, StepEvent::Answered) => plain(StepOutcome::Answered, ChainAction::Answer),
         (Mode::Advise, StepEvent::Cancelled | StepEvent::Answered) => {
@@ -89,7 +94,7 @@ pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposit
             plain(StepOutcome::Failed, ChainAction::Stop)
         }
 
-        (Mode::Observe, StepEvent::HandedOver | StepEvent::Continued { .. }) => {
+        (Mode::Observe, StepEvent::HandedOver | StepEvent::Continued { .. } | StepEvent::Contributed) => {
             plain(StepOutcome::Observed, ChainAction::Keep)
         }
         (Mode::Observe, StepEvent::Cancelled | StepEvent::Answered) => {
@@ -122,6 +127,7 @@ mod tests {
             StepEvent::BudgetShort,
             StepEvent::Continued { patched: false },
             StepEvent::Continued { patched: true },
+            StepEvent::Contributed,
             StepEvent::Cancelled,
             StepEvent::Answered,
             StepEvent::HandedOver,
@@ -180,8 +186,13 @@ mod tests {
                 decide(mode, on_error, event).next,
                 ChainAction::Apply | ChainAction::Block | ChainAction::Answer
             );
-            let replied =
-                matches!(event, StepEvent::Continued { .. } | StepEvent::Cancelled | StepEvent::Answered);
+            let replied = matches!(
+                event,
+                StepEvent::Continued { .. }
+                    | StepEvent::Contributed
+                    | StepEvent::Cancelled
+                    | StepEvent::Answered
+            );
             assert_eq!(applies, replied && mode != Mode::Observe, "{mode:?} {on_error:?} {event:?}");
         }
     }

@@ -1,29 +1,38 @@
-//! The four extension points as types. Everything behind the edge is generic over [`ExtensionPoint`]; all
-//! differences between the points are in this file.
+//! The four extension points and the lifecycle hooks as types. Everything behind the edge is generic over
+//! [`AgentCall`]; all differences between the points are in this file.
 
 use std::sync::Arc;
 
 use hookgate_proto::{
+    HookName, HookNameError,
     gateway::v1 as gateway,
     plugin::v1 as plugin,
     types::v1::{
         AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Notice,
+        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Contribution,
+        HookPayload, Notice,
     },
 };
 use prost::Message;
 
-use crate::{core::point::Point, payload::Validate};
+use crate::{
+    core::{call_site::CallSite, point::Point},
+    payload::Validate,
+};
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// One of the four points, with the messages that belong to it.
-pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
+/// One of the four points.
+pub trait ExtensionPoint: AgentCall {
     /// The point as a value.
     const POINT: Point;
-    /// What the agent is about to send, run or show.
+}
+
+/// A point or the hooks, with the messages that belong to them.
+pub trait AgentCall: sealed::Sealed + Send + Sync + 'static {
+    /// What the agent is about to send, run or show; or what happened.
     type Payload: Message + Validate + Default + Clone + PartialEq + 'static;
     /// The changes that a plugin may make to the payload.
     type Patch: Message + Validate + Default;
@@ -33,6 +42,15 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     type Request: Message + Validate + Default;
     /// The answer to the agent.
     type Response: Message + Default;
+
+    /// The point; `None` for the hooks, whose names are in their payloads.
+    fn point() -> Option<Point>;
+
+    /// Where plugins are called with `payload`.
+    ///
+    /// # Errors
+    /// The payload doesn't name a hook.
+    fn site(payload: &Self::Payload) -> Result<CallSite, HookNameError>;
 
     fn request_parts(request: Self::Request) -> RequestParts<Self::Payload>;
 
@@ -71,6 +89,8 @@ pub struct ReplyParts<Patch> {
     /// The changes to the payload.
     pub modify: Option<Patch>,
     pub notices: Vec<Notice>,
+    /// Always empty at points.
+    pub contributions: Vec<Contribution>,
 }
 
 pub enum Verdict {
@@ -88,6 +108,8 @@ pub struct ResponseParts<Payload> {
     pub block: Option<gateway::Block>,
     /// Present if a plugin gave the tool's result.
     pub result: Option<bytes::Bytes>,
+    /// In the order of the chain; always empty at points.
+    pub contributions: Vec<gateway::PluginContribution>,
     /// In the order of the chain.
     pub notices: Vec<gateway::PluginNotice>,
     /// In the order of the chain.
@@ -151,11 +173,22 @@ macro_rules! extension_point {
 
         impl ExtensionPoint for $name {
             const POINT: Point = Point::$name;
+        }
+
+        impl AgentCall for $name {
             type Payload = $payload;
             type Patch = $patch;
             type Reply = plugin::$response;
             type Request = gateway::$request;
             type Response = gateway::$response;
+
+            fn point() -> Option<Point> {
+                Some(Point::$name)
+            }
+
+            fn site(_: &$payload) -> Result<CallSite, HookNameError> {
+                Ok(CallSite::Point(Point::$name))
+            }
 
             fn request_parts(request: Self::Request) -> RequestParts<$payload> {
                 RequestParts {
@@ -168,7 +201,12 @@ macro_rules! extension_point {
             }
 
             fn reply_parts(reply: Self::Reply) -> ReplyParts<$patch> {
-                ReplyParts { verdict: reply.verdict.map(Verdict::from), modify: reply.modify, notices: reply.notices }
+                ReplyParts {
+                    verdict: reply.verdict.map(Verdict::from),
+                    modify: reply.modify,
+                    notices: reply.notices,
+                    contributions: Vec::new(),
+                }
             }
 
             fn response(parts: ResponseParts<$payload>) -> Self::Response {
@@ -286,5 +324,66 @@ extension_point! {
         content => |value| payload.content = value,
         reasoning => |value| payload.reasoning = Some(value),
         extra => |json| payload.extra = json,
+    }
+}
+
+/// Something happened in the agent's life. Plugins may contribute, and decide nothing.
+pub struct Hook;
+
+impl sealed::Sealed for Hook {}
+
+impl AgentCall for Hook {
+    type Payload = HookPayload;
+    type Patch = ();
+    type Reply = plugin::OnHookResponse;
+    type Request = gateway::RunHookRequest;
+    type Response = gateway::RunHookResponse;
+
+    fn point() -> Option<Point> {
+        None
+    }
+
+    fn site(payload: &HookPayload) -> Result<CallSite, HookNameError> {
+        HookName::new(&payload.hook).map(CallSite::Hook)
+    }
+
+    fn request_parts(request: Self::Request) -> RequestParts<HookPayload> {
+        RequestParts {
+            context: request.context.unwrap_or_default(),
+            payload: Some(HookPayload { hook: request.hook, body: request.body }),
+            expect_plan_digest: request.expect_plan_digest,
+            trace: false,
+            takes_results: false,
+        }
+    }
+
+    fn reply_parts(reply: Self::Reply) -> ReplyParts<()> {
+        ReplyParts {
+            verdict: Some(Verdict::Continue),
+            modify: None,
+            notices: reply.notices,
+            contributions: reply.contributions,
+        }
+    }
+
+    fn response(parts: ResponseParts<HookPayload>) -> Self::Response {
+        gateway::RunHookResponse {
+            contributions: parts.contributions,
+            notices: parts.notices,
+            steps: parts.steps,
+            plan_digest: parts.plan_digest,
+            revision: parts.revision,
+            request_id: parts.request_id,
+        }
+    }
+
+    fn fields((): &()) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn fold(_: &mut HookPayload, (): ()) {}
+
+    fn subject(_: &HookPayload) -> PayloadSubject<'_> {
+        PayloadSubject::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Runs a tenant's chain of plugins over one payload.
 //!
-//! The four extension points are types ([`ExtensionPoint`]), and everything is generic over them. [`chain`]
+//! The four extension points and the hooks are types ([`AgentCall`]), and everything is generic over them. [`chain`]
 //! runs the steps, [`reply`] reads plugins' replies, [`decide`] decides what follows from a step, and
 //! [`budget`] computes times. This module knows nothing of HTTP, tokens or metrics.
 
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::{
+        call_site::CallSite,
         context::CallContext,
         error::{Code, Error},
         failure::Failure,
@@ -24,11 +25,14 @@ pub mod budget;
 pub mod chain;
 #[cfg(test)]
 mod chain_tests;
+mod contribution;
 pub mod decide;
 pub mod explain;
 mod extension;
 #[cfg(test)]
 mod group_tests;
+#[cfg(test)]
+mod hook_tests;
 mod observe;
 mod outcome;
 mod precheck;
@@ -43,11 +47,13 @@ mod step_runner;
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};
 pub use extension::{
-    AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, PayloadSubject,
-    ReplyParts, RequestParts, ResponseParts, Verdict,
+    AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, Hook,
+    PayloadSubject, ReplyParts, RequestParts, ResponseParts, Verdict,
 };
 pub use observe::{Observation, ObserverSink};
-pub use outcome::{Block, ChainDecision, ChainOutcome, PayloadChange, Remark, StepReport, ToolAnswer};
+pub use outcome::{
+    Block, ChainDecision, ChainOutcome, PayloadChange, PluginContribution, Remark, StepReport, ToolAnswer,
+};
 pub use reply::ReplyLimits;
 
 /// A routing table, and the plugins that its steps name by index.
@@ -84,56 +90,59 @@ impl Invoker {
         Budget::new(self.budget, received, deadline)
     }
 
-    /// Runs the tenant's chain at `P` over `payload`. If the future is dropped, the steps so far go to
+    /// Runs the tenant's chain at `site` over `payload`. If the future is dropped, the steps so far go to
     /// `broken_off`, and the current one is reported as `cancelled_by_caller`.
     ///
     /// # Errors
     /// PLAN_CHANGED if the caller expects another plan, STEPS_REQUIRED if the tenant requires a step and the
     /// plan has none. If the chain can't decide, that is not an error
     /// here: the error is in [`ChainOutcome`], beside the reports of the steps.
-    pub async fn run<P: ExtensionPoint>(
+    pub async fn run<P: AgentCall>(
         &self,
         tenant: &TenantPlans,
         ctx: &CallContext,
+        site: &CallSite,
         payload: P::Payload,
         expected_digest: Option<&str>,
         broken_off: &mut Vec<StepReport>,
     ) -> Result<ChainOutcome<P>, Error> {
-        let plan = tenant.plan(P::POINT);
+        let plan = tenant.plan_at(site);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(Code::PlanChanged, "The plan no longer matches `expect_plan_digest`"));
         }
-        if tenant.lacks_steps(P::POINT) {
-            let message = format!("The tenant requires a step at {}, and its plan has none", P::POINT);
+        if tenant.lacks_steps(site) {
+            let message = format!("The tenant requires a step at {site}, and its plan has none");
             return Err(Error::new(Code::StepsRequired, message));
         }
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
-        let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
+        let chain = Chain::<P, _>::new(ctx, site, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
     }
 }
 
 impl Plugins for Routes {
-    async fn call<P: ExtensionPoint>(
+    async fn call<P: AgentCall>(
         &self,
         step: &Step,
+        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
         limit: Duration,
     ) -> Result<PluginReply, Failure> {
         let meta = meta(ctx, limit >= step.timeout);
-        self.clients[step.plugin].call(P::POINT, call, payload, meta, limit).await
+        self.clients[step.plugin].call(site.clone(), call, payload, meta, limit).await
     }
 
-    fn observe<P: ExtensionPoint>(
+    fn observe<P: AgentCall>(
         &self,
         step: &Step,
+        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
     ) {
-        observe::enqueue::<P>(self, step, call, payload, meta(ctx, true));
+        observe::enqueue::<P>(self, step, site, call, payload, meta(ctx, true));
     }
 
     fn is_abandoned(&self) -> bool {

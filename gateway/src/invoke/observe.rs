@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::{
     core::{
+        call_site::CallSite,
         failure::Failure,
-        point::Point,
         step::{Reason, StepOutcome},
     },
     invoke::{
-        ExtensionPoint, Routes,
+        AgentCall, Routes,
         decide::{StepEvent, decide},
         precheck,
         reply::{self, ReplyLimits},
@@ -30,7 +30,7 @@ pub trait ObserverSink: Send + Sync {
 /// The result of one observer's call.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    pub point: Point,
+    pub site: &'a CallSite,
     pub plugin: &'a Arc<str>,
     pub binding: &'a Arc<str>,
     /// The caller's tenant.
@@ -48,9 +48,10 @@ pub struct Observation<'a> {
 }
 
 /// Enqueues a call for the plugin of `step`.
-pub(super) fn enqueue<P: ExtensionPoint>(
+pub(super) fn enqueue<P: AgentCall>(
     routes: &Routes,
     step: &Step,
+    site: &CallSite,
     call: wire::Call,
     payload: Arc<P::Payload>,
     meta: CallMeta,
@@ -62,11 +63,12 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
     let tenant = Arc::clone(&meta.tenant);
     let handed_over = Instant::now();
+    let called_at = site.clone();
     let done = move |answer: Result<PluginReply, Failure>| {
         let (event, detail) = heard::<P>(answer, &limits);
         let reason = if let StepEvent::Failed(reason) = event { Some(reason) } else { None };
         sink.observed(Observation {
-            point: P::POINT,
+            site: &called_at,
             plugin: &plugin,
             binding: &binding,
             tenant: &tenant,
@@ -81,14 +83,11 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     if let Err(failure) = precheck::grant(step) {
         return done(Err(failure));
     }
-    routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
+    routes.clients[step.plugin].observe(site.clone(), call, &*payload, meta, step.timeout, Box::new(done));
 }
 
 /// The event for an observer's reply, and its detail.
-fn heard<P: ExtensionPoint>(
-    answer: Result<PluginReply, Failure>,
-    limits: &ReplyLimits,
-) -> (StepEvent, String) {
+fn heard<P: AgentCall>(answer: Result<PluginReply, Failure>, limits: &ReplyLimits) -> (StepEvent, String) {
     let heard = answer.map(|PluginReply { bytes, served, .. }| {
         let heard = reply::heard::<P>(bytes, limits);
         served.judge(heard.as_ref().err().map(|flaw| flaw.reason));

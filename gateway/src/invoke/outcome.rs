@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hookgate_proto::types::v1::{CancelScope, Notice};
+use hookgate_proto::types::v1::{CancelScope, Contribution, Notice};
 
-use super::{ExtensionPoint, reply::PluginCancel};
+use super::{AgentCall, reply::PluginCancel};
 use crate::{
     core::{
         error::Error,
@@ -15,13 +15,15 @@ use crate::{
 };
 
 /// The outcome of a chain.
-pub struct ChainOutcome<P: ExtensionPoint> {
+pub struct ChainOutcome<P: AgentCall> {
     /// The decision, or why there is none.
     pub result: Result<ChainDecision, Error>,
     /// The payload as the chain left it.
     pub payload: Arc<P::Payload>,
     /// Whether a plugin changed it.
     pub modified: bool,
+    /// In the order of the steps; always empty at points.
+    pub contributions: Vec<PluginContribution>,
     /// In the order of the steps.
     pub notices: Vec<Remark>,
     /// In the order of the steps.
@@ -35,7 +37,7 @@ pub struct ChainOutcome<P: ExtensionPoint> {
 }
 
 /// The payload before and after a step that patched it.
-pub struct PayloadChange<P: ExtensionPoint> {
+pub struct PayloadChange<P: AgentCall> {
     /// The step's index in [`ChainOutcome::steps`].
     pub step: usize,
     pub before: Arc<P::Payload>,
@@ -85,6 +87,13 @@ impl Block {
             scope: cancel.scope,
         }
     }
+}
+
+/// A contribution and the plugin that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginContribution {
+    pub plugin: Arc<str>,
+    pub contribution: Contribution,
 }
 
 /// A notice and the plugin that it is about.

@@ -8,12 +8,14 @@ use tokio::time::Instant;
 
 use crate::{
     core::{
+        call_site::CallSite,
         error::{Code, Error, FailedStep},
         failure::Failure,
         step::{Mode, Reason, StepOutcome},
     },
     invoke::{
-        Block, ChainDecision, ExtensionPoint, PayloadChange, Plugins, Remark, StepReport, ToolAnswer,
+        AgentCall, Block, ChainDecision, PayloadChange, PluginContribution, Plugins, Remark, StepReport,
+        ToolAnswer, contribution,
         decide::{ChainAction, Disposition, StepEvent, decide},
         precheck::observe_event,
         reply::VerifiedReply,
@@ -22,8 +24,9 @@ use crate::{
     routing::{Plan, Step},
 };
 
-pub(super) struct ChainProgress<'a, P: ExtensionPoint> {
+pub(super) struct ChainProgress<'a, P: AgentCall> {
     pub(super) payload: Arc<P::Payload>,
+    pub(super) contributions: Vec<PluginContribution>,
     pub(super) notices: Vec<Remark>,
     /// The reports of the first steps of the plan.
     pub(super) steps: Vec<StepReport>,
@@ -35,14 +38,18 @@ pub(super) struct ChainProgress<'a, P: ExtensionPoint> {
     pub(super) asked: Option<Instant>,
     /// The longest duration in the current group so far.
     longest: Duration,
+    /// How many bytes more all contributions together may have.
+    contribution_room: usize,
     trace: bool,
 }
 
-impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
-    /// The progress before the first of `steps` steps.
-    pub(super) fn new(payload: Arc<P::Payload>, steps: usize, trace: bool) -> Self {
+impl<'a, P: AgentCall> ChainProgress<'a, P> {
+    /// The progress before the first of `steps` steps. All contributions together have at most `contribution_room` bytes.
+    pub(super) fn new(payload: Arc<P::Payload>, steps: usize, contribution_room: usize, trace: bool) -> Self {
         ChainProgress {
             payload,
+            contribution_room,
+            contributions: Vec::new(),
             notices: Vec::new(),
             steps: Vec::with_capacity(steps),
             changes: Vec::new(),
@@ -68,8 +75,14 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
     }
 
     /// Applies what follows from the result of `step`. Returns how the chain ends if it ends here.
-    pub(super) fn settle(&mut self, step: &Step, went: StepRun<P>) -> Option<Result<ChainDecision, Error>> {
+    pub(super) fn settle(
+        &mut self,
+        step: &Step,
+        site: &CallSite,
+        went: StepRun<P>,
+    ) -> Option<Result<ChainDecision, Error>> {
         self.asked = None;
+        let went = self.within_room(went);
         let ruling = self.report(step, &went);
         let cancel = went.said.as_ref().and_then(|said| said.cancel.clone());
         match ruling.next {
@@ -98,7 +111,26 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
                     None => Err(Error::new(Code::Internal, "an answer without a result")),
                 })
             }
-            ChainAction::Stop => Some(Err(no_decision::<P>(step, went.failure))),
+            ChainAction::Stop => Some(Err(no_decision(step, site, went.failure))),
+        }
+    }
+
+    /// Fails a step whose contributions make the answer too large.
+    fn within_room(&mut self, went: StepRun<P>) -> StepRun<P> {
+        let Some(said) = went.said.as_ref().filter(|said| !said.contributions.is_empty()) else {
+            return went;
+        };
+        let size = contribution::encoded_len(&said.contributions);
+        match self.contribution_room.checked_sub(size) {
+            Some(room) => {
+                self.contribution_room = room;
+                went
+            }
+            None => {
+                let detail = format!("its contributions, {size} bytes, make the answer too large");
+                let failure = Failure::new(Reason::TooLarge, detail);
+                StepRun { duration: went.duration, queue: went.queue, ..StepRun::failed(failure) }
+            }
         }
     }
 
@@ -124,6 +156,7 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
             StepEvent::BudgetShort => Some(Reason::Budget),
             StepEvent::ConditionFalse
             | StepEvent::Continued { .. }
+            | StepEvent::Contributed
             | StepEvent::Cancelled
             | StepEvent::Answered
             | StepEvent::HandedOver
@@ -151,7 +184,7 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
         ruling
     }
 
-    /// Takes over a verified reply's payload and notices. The step must have been reported before.
+    /// Takes over a verified reply's payload, contributions and notices. The step must have been reported before.
     fn absorb(&mut self, step: &Step, said: Option<VerifiedReply<P>>) {
         let Some(said) = said else { return };
         if let Some(after) = said.payload {
@@ -161,6 +194,11 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
             }
         }
         let plugin = &step.plugin_name;
+        self.contributions.extend(
+            said.contributions
+                .into_iter()
+                .map(|contribution| PluginContribution { plugin: Arc::clone(plugin), contribution }),
+        );
         self.notices.extend(said.notices.into_iter().map(|notice| Remark {
             plugin: Arc::clone(plugin),
             notice,
@@ -170,14 +208,14 @@ impl<'a, P: ExtensionPoint> ChainProgress<'a, P> {
 }
 
 /// The error of a chain whose step failed and must not be skipped.
-fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Error {
+fn no_decision(step: &Step, site: &CallSite, failure: Option<Failure>) -> Error {
     let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never called"));
     let code = Code::for_step(failure.reason, failure.status);
     let detail = format!("Plugin '{}' failed: {}", step.plugin_name, failure.detail);
     let failed = FailedStep {
         plugin: Arc::clone(&step.plugin_name),
         binding: Arc::clone(&step.binding),
-        point: P::POINT,
+        site: site.clone(),
         reason: failure.reason,
     };
     Error { step: Some(Box::new(failed)), ..Error::new(code, detail) }

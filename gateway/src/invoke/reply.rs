@@ -9,14 +9,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hookgate_proto::{
     plugin::v1::Cancel,
-    types::v1::{CancelScope, Notice, NoticeKind},
+    types::v1::{CancelScope, Contribution, Notice, NoticeKind},
 };
 use prost::Message;
 
-use super::{ExtensionPoint, ReplyParts, Verdict};
+use super::{AgentCall, ReplyParts, Verdict, contribution};
 use crate::{
     config,
-    core::{block_status::TOOL_ANSWERED, error::Code, manifest::Access, point::Point, step::Reason},
+    core::{
+        block_status::TOOL_ANSWERED, call_site::CallSite, error::Code, manifest::Access, point::Point,
+        step::Reason,
+    },
     json,
     payload::Validate,
 };
@@ -66,7 +69,7 @@ pub struct Grant<'a> {
 }
 
 /// A reply after verification.
-pub struct VerifiedReply<P: ExtensionPoint> {
+pub struct VerifiedReply<P: AgentCall> {
     /// `None` means continue.
     pub cancel: Option<PluginCancel>,
     /// The patched payload; `None` if there is no patch.
@@ -74,6 +77,8 @@ pub struct VerifiedReply<P: ExtensionPoint> {
     /// The names of the fields in the patch.
     pub changed: Vec<&'static str>,
     pub notices: Vec<Notice>,
+    /// Always empty at points.
+    pub contributions: Vec<Contribution>,
     /// The number of faults that were removed from the reply.
     pub sanitised: u32,
 }
@@ -103,14 +108,15 @@ pub struct ReplyError {
 }
 
 impl ReplyError {
-    fn new(reason: Reason, detail: impl Into<String>) -> Self {
+    pub(super) fn new(reason: Reason, detail: impl Into<String>) -> Self {
         ReplyError { reason, detail: detail.into() }
     }
 }
 
-/// Reads the reply in `bytes` to a call with `payload`.
-pub fn read<P: ExtensionPoint>(
+/// Reads the reply in `bytes` to a call at `site` with `payload`.
+pub fn read<P: AgentCall>(
     bytes: Bytes,
+    site: &CallSite,
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
     limits: &ReplyLimits,
@@ -125,8 +131,18 @@ pub fn read<P: ExtensionPoint>(
         Some(Verdict::Continue) => {
             let (payload, changed) = folded?.unzip();
             check_notices(&parts.notices, limits)?;
-            let changed = changed.unwrap_or_default();
-            Ok(VerifiedReply { cancel: None, payload, changed, notices: parts.notices, sanitised: 0 })
+            if !parts.contributions.is_empty() {
+                contribution::check(site.as_str(), &parts.contributions, limits)?;
+            }
+            let (changed, contributions) = (changed.unwrap_or_default(), parts.contributions);
+            Ok(VerifiedReply {
+                cancel: None,
+                payload,
+                changed,
+                notices: parts.notices,
+                contributions,
+                sanitised: 0,
+            })
         }
         Some(Verdict::Cancel(cancel)) => {
             let mut sanitised = u32::from(folded.is_err());
@@ -139,6 +155,7 @@ pub fn read<P: ExtensionPoint>(
                 payload: patched,
                 changed: changed.unwrap_or_default(),
                 notices,
+                contributions: Vec::new(),
                 sanitised,
             })
         }
@@ -147,23 +164,20 @@ pub fn read<P: ExtensionPoint>(
 
 /// Reads an observer's reply and returns its cancel, if any. Observers' patches are ignored, so they aren't
 /// verified.
-pub fn heard<P: ExtensionPoint>(
-    bytes: Bytes,
-    limits: &ReplyLimits,
-) -> Result<Option<PluginCancel>, ReplyError> {
+pub fn heard<P: AgentCall>(bytes: Bytes, limits: &ReplyLimits) -> Result<Option<PluginCancel>, ReplyError> {
     let parts = parts::<P>(bytes)?;
     match parts.verdict {
         None => Err(no_verdict()),
         Some(Verdict::Continue) => check_notices(&parts.notices, limits).map(|()| None),
         // An observer's result is not used.
         Some(Verdict::Cancel(cancel)) => {
-            let most = most_result_at(P::POINT, limits.request);
+            let most = most_result_at(P::point(), limits.request);
             Ok(Some(cancelled(cancel, &parts.notices, most, &mut 0)))
         }
     }
 }
 
-fn parts<P: ExtensionPoint>(bytes: Bytes) -> Result<ReplyParts<P::Patch>, ReplyError> {
+fn parts<P: AgentCall>(bytes: Bytes) -> Result<ReplyParts<P::Patch>, ReplyError> {
     let undecodable =
         |error| ReplyError::new(Reason::BadReply, format!("its reply cannot be decoded: {error}"));
     P::Reply::decode(bytes).map(P::reply_parts).map_err(undecodable)
@@ -174,10 +188,10 @@ fn no_verdict() -> ReplyError {
 }
 
 /// A patched payload, and the names of the fields in the patch.
-type FoldedPayload<P> = (Arc<<P as ExtensionPoint>::Payload>, Vec<&'static str>);
+type FoldedPayload<P> = (Arc<<P as AgentCall>::Payload>, Vec<&'static str>);
 
 /// The payload with `patch` applied; `None` if the patch is empty.
-fn folded<P: ExtensionPoint>(
+fn folded<P: AgentCall>(
     patch: P::Patch,
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
@@ -317,18 +331,14 @@ fn cancelled(
 
 /// The longest tool's result that may be given beside `payload`, in bytes. An answer is no larger with it than a patch may
 /// make it. A plugin that may not change the payload may not give a result either: both are content for the model.
-fn most_result<P: ExtensionPoint>(
-    payload: &P::Payload,
-    grant: Grant<'_>,
-    limits: &ReplyLimits,
-) -> Option<usize> {
+fn most_result<P: AgentCall>(payload: &P::Payload, grant: Grant<'_>, limits: &ReplyLimits) -> Option<usize> {
     let most = (limits.request + MAX_GROWTH_BYTES).saturating_sub(payload.encoded_len());
-    most_result_at(P::POINT, most.min(limits.request)).filter(|_| grant.access == Access::Modify)
+    most_result_at(P::point(), most.min(limits.request)).filter(|_| grant.access == Access::Modify)
 }
 
 /// `most`, where a tool's result may be given.
-fn most_result_at(point: Point, most: usize) -> Option<usize> {
-    (point == Point::BeforeToolCall).then_some(most)
+fn most_result_at(point: Option<Point>, most: usize) -> Option<usize> {
+    (point == Some(Point::BeforeToolCall)).then_some(most)
 }
 
 /// Whether `code` is `[A-Za-z][A-Za-z0-9_.:-]{0,63}`.

@@ -11,8 +11,9 @@ use proptest::{collection::vec, option, prelude::*};
 use prost::Message;
 
 use super::{
-    BeforeToolCall, ExtensionPoint,
+    AgentCall, BeforeToolCall,
     reply::{Grant, ReplyError, ReplyLimits, VerifiedReply, read},
+    scripted::SITE,
 };
 use crate::core::{error::Code, manifest::Access, step::Reason};
 
@@ -32,7 +33,7 @@ fn reads(
     reply: &BeforeToolCallResponse,
     grant: Grant<'_>,
 ) -> Result<VerifiedReply<BeforeToolCall>, ReplyError> {
-    read::<BeforeToolCall>(reply.encode_to_vec().into(), &payload(), grant, &LIMITS)
+    read::<BeforeToolCall>(reply.encode_to_vec().into(), &SITE, &payload(), grant, &LIMITS)
 }
 
 fn going_on() -> BeforeToolCallResponse {
@@ -66,7 +67,7 @@ fn a_reply_without_a_verdict_is_never_a_pass() {
     let reply = BeforeToolCallResponse { modify: args(b"{}"), ..Default::default() };
     assert_eq!(reason(reads(&reply, MODIFY)), Some(Reason::BadReply));
     assert_eq!(
-        reason(read::<BeforeToolCall>(Bytes::new(), &payload(), MODIFY, &LIMITS)),
+        reason(read::<BeforeToolCall>(Bytes::new(), &SITE, &payload(), MODIFY, &LIMITS)),
         Some(Reason::BadReply)
     );
 }
@@ -242,7 +243,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_reading_a_reply_panic(bytes in vec(any::<u8>(), 0..200)) {
-        let said = read::<BeforeToolCall>(bytes.into(), &payload(), MODIFY, &LIMITS);
+        let said = read::<BeforeToolCall>(bytes.into(), &SITE, &payload(), MODIFY, &LIMITS);
         if let Ok(VerifiedReply { payload: Some(folded), .. }) = said {
             prop_assert!(crate::payload::Validate::violations(&*folded, "").is_empty());
         }

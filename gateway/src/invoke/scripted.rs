@@ -20,15 +20,19 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     core::{
+        call_site::CallSite,
         context::{CallContext, Identity},
         failure::Failure,
         manifest::{Access, PointAccess, SideEffects},
+        point::Point,
         step::{Mode, OnError, Reason, StepOutcome},
     },
     routing::{Conditions, Plan, Step, StepTemplate, form_groups},
     upstream::{PluginReply, ServingEndpoint},
 };
 
+/// Where the chains run.
+pub(super) static SITE: CallSite = CallSite::Point(Point::BeforeToolCall);
 pub(super) const FAIL: OnError = OnError::Fail;
 pub(super) const SKIP: OnError = OnError::Skip;
 pub(super) const LIMITS: ReplyLimits =
@@ -54,7 +58,7 @@ pub(super) struct ScriptedPlugins {
     pub(super) given_up: bool,
 }
 
-pub(super) fn tool_call<P: ExtensionPoint>(payload: &P::Payload) -> BeforeToolCallPayload {
+pub(super) fn tool_call<P: AgentCall>(payload: &P::Payload) -> BeforeToolCallPayload {
     BeforeToolCallPayload::decode(payload.encode_to_vec().as_slice()).expect("the tests use one point")
 }
 
@@ -75,9 +79,10 @@ impl Drop for BusyPlugin<'_> {
 }
 
 impl Plugins for ScriptedPlugins {
-    async fn call<P: ExtensionPoint>(
+    async fn call<P: AgentCall>(
         &self,
         step: &Step,
+        _site: &CallSite,
         _call: wire::Call,
         payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -105,9 +110,10 @@ impl Plugins for ScriptedPlugins {
         }
     }
 
-    fn observe<P: ExtensionPoint>(
+    fn observe<P: AgentCall>(
         &self,
         step: &Step,
+        _site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -190,8 +196,16 @@ impl Setup {
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
         let mut broken_off = Vec::new();
         let (plugins, limits) = (&self.plugins, &LIMITS);
-        let chain =
-            Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, limits, budget, payload(), &mut broken_off);
+        let chain = Chain::<BeforeToolCall, _>::new(
+            &ctx,
+            &SITE,
+            &plan,
+            plugins,
+            limits,
+            budget,
+            payload(),
+            &mut broken_off,
+        );
         let ended = chain.run(1).await;
         (ended, self.plugins)
     }

@@ -11,9 +11,9 @@ use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
 
 use crate::{
-    core::{context::CallContext, failure::Failure, step::Reason},
+    core::{call_site::CallSite, context::CallContext, failure::Failure, step::Reason},
     invoke::{
-        ExtensionPoint, Plugins,
+        AgentCall, Plugins,
         budget::Budget,
         decide::StepEvent,
         precheck::{Before, before},
@@ -24,8 +24,9 @@ use crate::{
 };
 
 /// The parts of a chain that all its steps share.
-pub(super) struct StepRunner<'a, P: ExtensionPoint, C: Plugins> {
+pub(super) struct StepRunner<'a, P: AgentCall, C: Plugins> {
     pub(super) ctx: &'a CallContext,
+    pub(super) site: &'a CallSite,
     pub(super) plugins: &'a C,
     pub(super) limits: &'a ReplyLimits,
     pub(super) budget: Budget,
@@ -36,7 +37,7 @@ pub(super) struct StepRunner<'a, P: ExtensionPoint, C: Plugins> {
 }
 
 /// The result of running one step.
-pub(super) struct StepRun<P: ExtensionPoint> {
+pub(super) struct StepRun<P: AgentCall> {
     pub(super) event: StepEvent,
     pub(super) said: Option<VerifiedReply<P>>,
     pub(super) failure: Option<Failure>,
@@ -44,12 +45,12 @@ pub(super) struct StepRun<P: ExtensionPoint> {
     pub(super) queue: Duration,
 }
 
-impl<P: ExtensionPoint> StepRun<P> {
+impl<P: AgentCall> StepRun<P> {
     pub(super) fn from_event(event: StepEvent) -> Self {
         StepRun { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
     }
 
-    fn failed(failure: Failure) -> Self {
+    pub(super) fn failed(failure: Failure) -> Self {
         StepRun {
             event: StepEvent::Failed(failure.reason),
             failure: Some(failure),
@@ -61,13 +62,14 @@ impl<P: ExtensionPoint> StepRun<P> {
         let event = match &said.cancel {
             Some(cancel) if takes_results && cancel.result.is_some() => StepEvent::Answered,
             Some(_) => StepEvent::Cancelled,
+            None if !said.contributions.is_empty() => StepEvent::Contributed,
             None => StepEvent::Continued { patched: said.payload.is_some() },
         };
         StepRun { said: Some(said), ..Self::from_event(event) }
     }
 }
 
-impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
+impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
     /// Runs an enforcing or advising step over `payload`.
     pub(super) async fn run(&self, step: &Step, payload: &Arc<P::Payload>) -> StepRun<P> {
         let met = self.is_met(step, payload);
@@ -77,10 +79,11 @@ impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
         };
         let started = Instant::now();
         let message = self.message(step, None);
-        let answer = self.plugins.call::<P>(step, message, Arc::clone(payload), self.ctx, limit).await;
+        let answer =
+            self.plugins.call::<P>(step, self.site, message, Arc::clone(payload), self.ctx, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
         let read = answer.and_then(|PluginReply { bytes, served, .. }| {
-            let read = reply::read::<P>(bytes, payload, grant, self.limits);
+            let read = reply::read::<P>(bytes, self.site, payload, grant, self.limits);
             served.judge(read.as_ref().err().map(|flaw| flaw.reason));
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
@@ -100,7 +103,7 @@ impl<P: ExtensionPoint, C: Plugins> StepRunner<'_, P, C> {
     pub(super) fn is_met(&self, step: &Step, payload: &P::Payload) -> bool {
         let (original, current) = (P::subject(&self.original), P::subject(payload));
         step.conditions.is_met(&MatchSubject {
-            point: P::POINT,
+            site: self.site,
             tool: original.tool.zip(current.tool).map(<[&str; 2]>::from),
             text: original.text.zip(current.text).map(<[&str; 2]>::from),
             model: current.model.or(self.ctx.request.model.as_deref()),

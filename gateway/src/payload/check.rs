@@ -1,11 +1,14 @@
 //! Collects violations up to a limit, and holds the rules that several messages share.
 
-use hookgate_proto::types::v1::Media;
+use hookgate_proto::{HookName, types::v1::Media};
 
 use super::{MAX_TOOL_NAME, Validate};
 use crate::{
-    core::error::Violation,
-    json::{self, JsonError, ValueKind, pointer::JsonLocation},
+    core::{error::Violation, known_hooks::KnownHook, schema_violation},
+    json::{
+        self, JsonError, ValueKind,
+        pointer::{JsonLocation, cut},
+    },
 };
 
 /// Most violations reported for one request.
@@ -104,6 +107,37 @@ impl<'a> Validator<'a> {
     /// Checks a JSON value of any type; empty means absent.
     pub(super) fn json(&mut self, member: &str, value: &[u8]) {
         self.kind(member, value);
+    }
+
+    /// Checks the members `hook` and `body`.
+    pub(super) fn hook(&mut self, hook: &str, body: &[u8]) {
+        if let Err(error) = HookName::new(hook) {
+            self.report("hook", format!("`{}`: {error}", cut(hook)));
+        }
+        if body.is_empty() {
+            return self.report("body", "`body` is required: a JSON object");
+        }
+        let is_object = match self.kind("body", body) {
+            None => return,
+            Some(kind) => kind == ValueKind::Object,
+        };
+        if !is_object {
+            self.object("body", body);
+        } else if let Some(known) = KnownHook::named(hook) {
+            self.schema("body", body, &known.body);
+        }
+    }
+
+    /// Checks valid JSON against a schema. Messages don't repeat values.
+    fn schema(&mut self, member: &str, value: &[u8], schema: &jsonschema::Validator) {
+        let Ok(value) = serde_json::from_slice::<serde_json::Value>(value) else {
+            return self.report(member, format!("`{member}` has a number that can't be represented"));
+        };
+        let root = JsonLocation::Key(&self.place, member).pointer();
+        for error in schema.iter_errors(&value).take(MAX_VIOLATIONS) {
+            let pointer = format!("{root}{}", error.instance_path().as_str());
+            self.findings.add(&JsonLocation::Root(&pointer), schema_violation::rule(&error));
+        }
     }
 
     /// Checks a JSON array; empty means absent.

@@ -120,6 +120,26 @@ impl Validate for types::Media {
     }
 }
 
+/// Nothing can be patched at a hook.
+impl Validate for () {
+    fn check(&self, _: &mut Validator<'_>) {}
+}
+
+impl Validate for types::HookPayload {
+    fn check(&self, check: &mut Validator<'_>) {
+        check.hook(&self.hook, &self.body);
+    }
+}
+
+impl Validate for hookgate_proto::gateway::v1::RunHookRequest {
+    fn check(&self, check: &mut Validator<'_>) {
+        if let Some(context) = &self.context {
+            check.inside("context", |check| context::check(context, check));
+        }
+        check.hook(&self.hook, &self.body);
+    }
+}
+
 macro_rules! checked_requests {
     ($($request:ident),+) => {$(
         impl Validate for hookgate_proto::gateway::v1::$request {

@@ -12,19 +12,21 @@ use uuid::Uuid;
 use crate::{
     auth,
     core::{
+        call_site::CallSite,
         context::{CallContext, Identity},
         error::{Code, Error, grpc_name},
+        known_hooks::KnownHook,
         point::Point,
         step::{Mode, Reason, StepOutcome},
     },
-    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, Remark, StepReport, ToolAnswer},
+    invoke::{AgentCall, Block, ChainDecision, ChainOutcome, Remark, StepReport, ToolAnswer},
     records::log_line,
     routing::TenantPlans,
     telemetry::{
         Inner, Telemetry,
         names::{
-            BINDING, CODE, DECISION, ERROR_TYPE, MODE, OPERATOR, OTHER, OUTCOME, PLUGIN, POINT, REASON,
-            REQUEST_ID, TENANT,
+            AT_HOOK, BINDING, CODE, CONVENTION_OTHER, DECISION, ERROR_TYPE, HOOK, MODE, OPERATOR, OTHER,
+            OUTCOME, PLUGIN, POINT, REASON, REQUEST_ID, TENANT,
         },
         trace,
     },
@@ -34,6 +36,8 @@ use crate::{
 /// caller goes away.
 #[derive(Debug, Default)]
 pub struct CallFacts {
+    /// Where plugins are called; `None` for a hook whose name was not read yet.
+    pub site: Option<CallSite>,
     /// The caller's own id, if its header was readable.
     pub correlation_id: Option<String>,
     /// Why the caller was rejected.
@@ -119,7 +123,6 @@ impl<'a> InvocationEnd<'a> {
 #[must_use = "dropped, it records that the caller went away"]
 pub struct Invocation {
     inner: Arc<Inner>,
-    point: Point,
     request_id: Uuid,
     received: Instant,
     /// The context of the request's span.
@@ -130,23 +133,22 @@ pub struct Invocation {
 }
 
 impl Telemetry {
-    /// Begins a call at `point` whose headers arrived at `received`.
-    pub fn invocation(&self, point: Point, request_id: Uuid, received: Instant) -> Invocation {
+    /// Begins a call at `point`, or at a hook, whose headers arrived at `received`.
+    pub fn invocation(&self, point: Option<Point>, request_id: Uuid, received: Instant) -> Invocation {
         Invocation {
             inner: Arc::clone(&self.0),
-            point,
             request_id,
             received,
             context: Context::current(),
             is_ended: false,
-            facts: CallFacts::default(),
+            facts: CallFacts { site: point.map(CallSite::Point), ..CallFacts::default() },
         }
     }
 }
 
 impl Invocation {
     /// Records the end of the call. `status` returns the HTTP status of a block.
-    pub fn ended<P: ExtensionPoint>(
+    pub fn ended<P: AgentCall>(
         mut self,
         result: &Result<ChainOutcome<P>, Error>,
         status: impl FnOnce(&Block) -> u16,
@@ -177,11 +179,8 @@ impl Invocation {
 
     fn record(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
         let tenant = self.facts.identity.as_ref().map(|identity| &identity.tenant);
-        let measured = InvocationMetrics {
-            inner: &self.inner,
-            point: self.point,
-            tenant: self.inner.tenant_label(tenant),
-        };
+        let (site, tenant) = (self.facts.site.as_ref(), self.inner.tenant_label(tenant));
+        let measured = InvocationMetrics::new(&self.inner, site, !end.steps.is_empty(), tenant);
         measured.invocation(end, chain_ran);
         if let Some(plans) = &self.facts.bypassed {
             measured.bypassed(plans);
@@ -193,7 +192,7 @@ impl Invocation {
         self.describe(end);
         let _current = self.context.clone().attach();
         log_line::write(&log_line::CallRecord {
-            point: self.point,
+            site,
             request_id: self.request_id,
             trace_id: trace::id(&self.context),
             facts: &self.facts,
@@ -208,7 +207,11 @@ impl Invocation {
         if !span.is_recording() {
             return;
         }
-        span.set_attribute(KeyValue::new(POINT, self.point.as_str()));
+        match &self.facts.site {
+            Some(CallSite::Point(point)) => span.set_attribute(KeyValue::new(POINT, point.as_str())),
+            Some(CallSite::Hook(hook)) => span.set_attribute(KeyValue::new(HOOK, hook.to_string())),
+            None => {}
+        }
         span.set_attribute(KeyValue::new(REQUEST_ID, self.request_id.to_string()));
         span.set_attribute(KeyValue::new(DECISION, end.decision.as_str()));
         if let Some(identity) = &self.facts.identity {
@@ -238,16 +241,40 @@ impl Drop for Invocation {
 
 /// The metrics of one invocation.
 pub(crate) struct InvocationMetrics<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) point: Point,
+    inner: &'a Inner,
+    site: Option<&'a CallSite>,
+    /// The point's name, or [`AT_HOOK`].
+    point: KeyValue,
+    /// The hook's name.
+    hook: Option<KeyValue>,
     /// The tenant's attribute, if the tenant has its own series.
-    pub(crate) tenant: Option<KeyValue>,
+    tenant: Option<KeyValue>,
 }
 
-impl InvocationMetrics<'_> {
+impl<'a> InvocationMetrics<'a> {
+    /// `has_steps`: the plan has steps, so that an operator chose the name of the hook. A name that only an agent chose is
+    /// no attribute, because each one would be a series.
+    pub(crate) fn new(
+        inner: &'a Inner,
+        site: Option<&'a CallSite>,
+        has_steps: bool,
+        tenant: Option<KeyValue>,
+    ) -> Self {
+        let point = site.and_then(CallSite::point).map_or(AT_HOOK, Point::as_str);
+        let hook = site.and_then(CallSite::hook).map(|hook| {
+            let is_bounded = has_steps || KnownHook::named(hook.as_str()).is_some();
+            if is_bounded {
+                KeyValue::new(HOOK, hook.to_string())
+            } else {
+                KeyValue::new(HOOK, CONVENTION_OTHER)
+            }
+        });
+        InvocationMetrics { inner, site, point: KeyValue::new(POINT, point), hook, tenant }
+    }
+
     fn invocation(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
         let instruments = &self.inner.instruments;
-        let point = KeyValue::new(POINT, self.point.as_str());
+        let point = self.point.clone();
         let decision = KeyValue::new(DECISION, end.decision.as_str());
         let error = match end.decision {
             Decision::Error => end.error.map(|error| KeyValue::new(ERROR_TYPE, error.code.as_str())),
@@ -278,9 +305,10 @@ impl InvocationMetrics<'_> {
     }
 
     fn bypassed(&self, plans: &TenantPlans) {
-        for binding in plans.bypassed(self.point) {
+        let bypassed = self.site.map_or(&[][..], |site| plans.bypassed(site));
+        for binding in bypassed {
             let binding = KeyValue::new(BINDING, Arc::clone(binding));
-            let attributes = self.attributes([KeyValue::new(POINT, self.point.as_str()), binding]);
+            let attributes = self.attributes([self.point.clone(), binding]);
             self.inner.instruments.bypassed.add(1, &attributes);
         }
     }
@@ -288,8 +316,7 @@ impl InvocationMetrics<'_> {
     fn step(&self, step: &StepReport) {
         let instruments = &self.inner.instruments;
         self.outcome(&step.plugin, step.mode, step.outcome, step.reason, step.duration);
-        let (plugin, point) =
-            (KeyValue::new(PLUGIN, Arc::clone(&step.plugin)), KeyValue::new(POINT, self.point.as_str()));
+        let (plugin, point) = (KeyValue::new(PLUGIN, Arc::clone(&step.plugin)), self.point.clone());
         if step.failed_open {
             let reason = KeyValue::new(REASON, step.reason.map_or(OTHER, Reason::as_str));
             let attributes = self.attributes([plugin.clone(), point.clone(), reason]);
@@ -313,10 +340,12 @@ impl InvocationMetrics<'_> {
         reason: Option<Reason>,
         took: Duration,
     ) {
-        self.inner.known.load().tallies.add(plugin, self.point, outcome, took);
+        if let Some(site) = self.site {
+            self.inner.known.load().tallies.add(plugin, site, outcome, took);
+        }
         let instruments = &self.inner.instruments;
         let plugin = KeyValue::new(PLUGIN, Arc::clone(plugin));
-        let point = KeyValue::new(POINT, self.point.as_str());
+        let point = self.point.clone();
         if outcome == StepOutcome::WouldBlock {
             let mode = KeyValue::new(MODE, mode.as_str());
             instruments.would_block.add(1, &self.attributes([plugin.clone(), point.clone(), mode]));
@@ -327,6 +356,6 @@ impl InvocationMetrics<'_> {
     }
 
     fn attributes(&self, known: impl IntoIterator<Item = KeyValue>) -> Vec<KeyValue> {
-        known.into_iter().chain(self.tenant.clone()).collect()
+        known.into_iter().chain(self.hook.clone()).chain(self.tenant.clone()).collect()
     }
 }

@@ -2,13 +2,13 @@
 //! `decision.*`): who, where, what happened, and in which steps. It contains no payload and no token, and
 //! plugins' texts are truncated.
 
-use hookgate_proto::types::v1::NoticeKind;
+use hookgate_proto::{HookName, types::v1::NoticeKind};
 use serde::Serialize;
 use tracing::Level;
 use uuid::Uuid;
 
 use crate::{
-    core::{point::Point, step::StepOutcome},
+    core::{call_site::CallSite, point::Point, step::StepOutcome},
     invoke::{Remark, StepReport},
     records::invocation::{CallFacts, Decision, InvocationEnd},
     telemetry::value::cut,
@@ -27,7 +27,8 @@ const MAX_LIST_BYTES: usize = 16 << 10;
 
 /// A call that ended, with everything that its line may contain.
 pub(crate) struct CallRecord<'a> {
-    pub(crate) point: Point,
+    /// `None` for a hook whose name was not read.
+    pub(crate) site: Option<&'a CallSite>,
     pub(crate) request_id: Uuid,
     pub(crate) trace_id: Option<String>,
     pub(crate) facts: &'a CallFacts,
@@ -116,6 +117,7 @@ impl CallRecord<'_> {
         let is_plain = |step: &StepReport| match step.outcome {
             StepOutcome::Continued
             | StepOutcome::Modified
+            | StepOutcome::Contributed
             | StepOutcome::SkippedCondition
             | StepOutcome::Observed => step.sanitised == 0,
             StepOutcome::Cancelled
@@ -150,26 +152,42 @@ impl CallRecord<'_> {
         }
     }
 
+    /// The point's name.
+    fn point(&self) -> Option<&'static str> {
+        self.site.and_then(CallSite::point).map(Point::as_str)
+    }
+
+    /// The hook's name.
+    fn hook(&self) -> Option<&str> {
+        self.site.and_then(CallSite::hook).map(HookName::as_str)
+    }
+
     fn event(&self) -> &'static str {
-        match (self.facts.refused, self.end.decision) {
-            (Some(_), _) => "auth.refused",
-            (None, Decision::Continue) => "decision.continue",
-            (None, Decision::Block) => "decision.block",
-            (None, Decision::Answer) => "decision.answer",
-            (None, Decision::Error) => "decision.error",
-            (None, Decision::Cancelled) => "decision.cancelled",
+        match (self.facts.refused, self.end.decision, self.point()) {
+            (Some(_), _, _) => "auth.refused",
+            (None, Decision::Continue, Some(_)) => "decision.continue",
+            (None, Decision::Block, _) => "decision.block",
+            (None, Decision::Answer, _) => "decision.answer",
+            (None, Decision::Error, Some(_)) => "decision.error",
+            (None, Decision::Cancelled, Some(_)) => "decision.cancelled",
+            (None, Decision::Continue, None) => "hook.answer",
+            (None, Decision::Error, None) => "hook.error",
+            (None, Decision::Cancelled, None) => "hook.cancelled",
         }
     }
 
     fn message(&self) -> &'static str {
-        match (self.facts.refused, self.end.decision) {
-            (Some(_), _) => "a caller was refused",
-            (None, Decision::Continue) if self.is_slow => "a call continued, slowly",
-            (None, Decision::Continue) => "a call continued, with remarks",
-            (None, Decision::Block) => "a call was blocked",
-            (None, Decision::Answer) => "a plugin gave a tool's result",
-            (None, Decision::Error) => "no decision could be made",
-            (None, Decision::Cancelled) => "a caller disconnected",
+        match (self.facts.refused, self.end.decision, self.point()) {
+            (Some(_), _, _) => "a caller was refused",
+            (None, Decision::Continue, Some(_)) if self.is_slow => "a call continued, slowly",
+            (None, Decision::Continue, Some(_)) => "a call continued, with remarks",
+            (None, Decision::Block, _) => "a call was blocked",
+            (None, Decision::Answer, _) => "a plugin gave a tool's result",
+            (None, Decision::Error, Some(_)) => "no decision could be made",
+            (None, Decision::Cancelled, _) => "a caller disconnected",
+            (None, Decision::Continue, None) if self.is_slow => "a hook was answered, slowly",
+            (None, Decision::Continue, None) => "a hook was answered, with remarks",
+            (None, Decision::Error, None) => "a hook could not be answered",
         }
     }
 }
@@ -195,7 +213,7 @@ fn would_block(call: &CallRecord<'_>) {
             event = "decision.would_block",
             request_id = %call.request_id,
             tenant,
-            point = call.point.as_str(),
+            point = call.point(),
             plugin = &*step.plugin,
             binding = &*step.binding,
             mode = step.mode.as_str(),
@@ -228,7 +246,8 @@ pub(crate) fn write(call: &CallRecord<'_>) {
         run = said.and_then(|said| said.run_id.as_deref()),
         agent = said.and_then(|said| said.agent_id.as_deref()),
         user = said.and_then(|said| said.user_id.as_deref()),
-        point = call.point.as_str(),
+        point = call.point(),
+        hook = call.hook(),
         tool = facts.tool.as_deref(),
         call_id = facts.call_id.as_deref().map(|id| cut(id, MAX_ID_BYTES)),
         decision = end.decision.as_str(),

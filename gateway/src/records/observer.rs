@@ -1,7 +1,12 @@
 //! Counts and logs observers' results, which are known only after the answer.
 
+use hookgate_proto::HookName;
+
 use crate::{
-    core::step::{Mode, Reason, StepOutcome},
+    core::{
+        point::Point,
+        step::{Mode, Reason, StepOutcome},
+    },
     invoke::{Observation, ObserverSink},
 };
 use crate::{
@@ -11,21 +16,22 @@ use crate::{
 
 impl ObserverSink for Telemetry {
     fn observed(&self, observed: Observation<'_>) {
-        let Observation { point, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
+        let Observation { site, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
         let tenant_label = self.0.tenant_label(Some(tenant));
-        let measured = InvocationMetrics { inner: &self.0, point, tenant: tenant_label };
+        let measured = InvocationMetrics::new(&self.0, Some(site), true, tenant_label);
         measured.outcome(plugin, Mode::Observe, outcome, reason, took);
-        let (point, detail) = (point.as_str(), cut(observed.detail, MAX_SENTENCE_BYTES));
+        let (point, hook) = (site.point().map(Point::as_str), site.hook().map(HookName::as_str));
+        let detail = cut(observed.detail, MAX_SENTENCE_BYTES);
         match (outcome, reason) {
             (StepOutcome::WouldBlock, _) => {
-                tracing::info!(event = "decision.would_block", request_id, %tenant, point, %plugin, %binding, mode = Mode::Observe.as_str(), code = detail, "an observer would block");
+                tracing::info!(event = "decision.would_block", request_id, %tenant, point, hook, %plugin, %binding, mode = Mode::Observe.as_str(), code = detail, "an observer would block");
             }
             (StepOutcome::Failed, Some(Reason::Timeout)) => {
-                tracing::warn!(event = "step.timeout", request_id, %tenant, point, %plugin, %binding, detail, "an observer did not answer in time");
+                tracing::warn!(event = "step.timeout", request_id, %tenant, point, hook, %plugin, %binding, detail, "an observer did not answer in time");
             }
             (StepOutcome::Failed, reason) => {
                 let reason = reason.map(Reason::as_str);
-                tracing::warn!(event = "step.failed", request_id, %tenant, point, %plugin, %binding, reason, detail, "an observer failed");
+                tracing::warn!(event = "step.failed", request_id, %tenant, point, hook, %plugin, %binding, reason, detail, "an observer failed");
             }
             _ => {}
         }

@@ -349,7 +349,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
         let both = was == TenantAdmission::Served && is == TenantAdmission::Served;
         let settings = both && settings(&before.table, &id) != settings(&after.table, &id);
         let changes = was != is || settings || !points.is_empty();
-        changes.then_some(Effect { tenant, before: was, after: is, settings, points })
+        changes.then_some(Effect { tenant, before: was, after: is, settings, points, hooks: BTreeMap::new() })
     };
     let named: Vec<_> = all.filter_map(one).collect();
     Effects { tenants: named.len(), sample: named }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hookgate_proto::HookName;
 use serde::Serialize;
 
 use crate::{
     config::{Config, Detail, Rate},
-    core::{failure::Failure, point::Point},
+    core::{call_site::CallSite, failure::Failure, point::Point},
     routing::{RouteTable, Step, TenantPlans, TenantRoute},
 };
 
@@ -46,6 +47,9 @@ pub struct Effect {
     pub settings: bool,
     /// The points at which its plan changes.
     pub points: BTreeMap<Point, PlanEffect>,
+    /// The hooks at which its plan changes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hooks: BTreeMap<HookName, PlanEffect>,
 }
 
 /// Whether a tenant's calls are admitted.
@@ -122,28 +126,30 @@ fn effect(
         (TenantRoute::Known(was), TenantRoute::Known(is)) => settings(was) != settings(is),
         _ => false,
     };
-    let points: BTreeMap<_, _> = Point::ALL
-        .into_iter()
-        .filter_map(|point| {
-            let ((was, _), (is, digest)) = (steps(was, point), steps(is, point));
-            let same = are_same(was, is);
-            if same && same_troubles {
-                return None;
-            }
-            let [then, now] = [(was, before), (is, after)].map(|(steps, of)| failing(steps, of.troubles));
-            let names =
-                |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
-            let effect = || plan_effect(was, is, digest, now.clone());
-            (!same || names(&then) != names(&now)).then(|| (point, effect()))
-        })
-        .collect();
+    let at = |site: &CallSite| {
+        let ((was, _), (is, digest)) = (steps(was, site), steps(is, site));
+        let same = are_same(was, is);
+        if same && same_troubles {
+            return None;
+        }
+        let [then, now] = [(was, before), (is, after)].map(|(steps, of)| failing(steps, of.troubles));
+        let names =
+            |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
+        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, digest, now))
+    };
+    let points = Point::ALL.into_iter().filter_map(|point| Some((point, at(&point.into())?)));
+    let points: BTreeMap<_, _> = points.collect();
+    let names: BTreeSet<_> = [was, is].into_iter().flat_map(hooks).collect();
+    let hooks = names.into_iter().filter_map(|hook| Some((hook.clone(), at(&hook.clone().into())?)));
+    let hooks: BTreeMap<_, _> = hooks.collect();
     let (was, is) = (tenant_admission(was), tenant_admission(is));
-    (was != is || settings || !points.is_empty()).then_some(Effect {
+    (was != is || settings || !points.is_empty() || !hooks.is_empty()).then_some(Effect {
         tenant: tenant.to_owned(),
         before: was,
         after: is,
         settings,
         points,
+        hooks,
     })
 }
 
@@ -159,10 +165,19 @@ fn settings(plans: &TenantPlans) -> (Detail, usize, Option<Rate>) {
     (plans.detail, plans.in_flight, plans.rate)
 }
 
-fn steps(route: TenantRoute<'_>, point: Point) -> (&[Step], Option<&str>) {
+/// The hooks with a plan.
+fn hooks(route: TenantRoute<'_>) -> impl Iterator<Item = &HookName> {
+    let plans = match route {
+        TenantRoute::Known(plans) => Some(plans),
+        TenantRoute::Disabled | TenantRoute::Unknown => None,
+    };
+    plans.into_iter().flat_map(TenantPlans::hooks)
+}
+
+fn steps<'t>(route: TenantRoute<'t>, site: &CallSite) -> (&'t [Step], Option<&'t str>) {
     match route {
         TenantRoute::Known(plans) => {
-            let plan = plans.plan(point);
+            let plan = plans.plan_at(site);
             (&plan.steps, Some(&plan.digest))
         }
         TenantRoute::Disabled | TenantRoute::Unknown => (&[], None),

@@ -17,6 +17,7 @@ fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest
         name: "a".into(),
         version: version.parse().expect("a version"),
         offers,
+        hooks: BTreeMap::new(),
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: Some(Arc::new(jsonschema::validator_for(&schema).expect("a schema"))),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::{
-    config::{Binding, Bypass, Config, OfferedPoints, Plugin, Tenant},
-    core::{manifest::Manifest, point::Point},
+    config::{Binding, Bypass, Config, Consent, Plugin, Tenant},
+    core::{call_site::CallSite, manifest::Manifest},
 };
 
 /// Why a binding isn't in a plan.
@@ -19,7 +19,7 @@ pub enum AbsenceReason {
     NotSelected,
     /// The tenant's `disable` names it, and it is overridable.
     Disabled,
-    /// Its `points` don't list this point.
+    /// Its `points` don't list this point, or its `hooks` this hook.
     PointNotListed,
     /// It has no `points`, and neither the accepted manifest nor the consent in the plugin's entry offers
     /// this point.
@@ -28,14 +28,14 @@ pub enum AbsenceReason {
     Bypassed,
 }
 
-/// What is known of the points that a plugin offers.
+/// What is known of the points and hooks that a plugin offers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PluginOffers<'p> {
     /// The accepted manifest.
     Manifest(&'p Manifest),
-    /// No manifest was accepted yet. Only one with these points can be, because the plugin's entry consents
-    /// to no others.
-    Consent(&'p OfferedPoints),
+    /// No manifest was accepted yet. Only one with these points and hooks can be, because the plugin's entry
+    /// consents to no others.
+    Consent(&'p Consent),
     /// Nothing.
     Unknown,
 }
@@ -45,7 +45,7 @@ impl<'p> PluginOffers<'p> {
     pub(super) fn applies(plugin: &'p Plugin, manifest: Option<&'p Manifest>) -> Self {
         match (manifest, &plugin.accepted) {
             (Some(manifest), _) => PluginOffers::Manifest(manifest),
-            (None, Some(consent)) => PluginOffers::Consent(&consent.points),
+            (None, Some(consent)) => PluginOffers::Consent(consent),
             (None, None) => PluginOffers::Unknown,
         }
     }
@@ -57,12 +57,13 @@ impl<'p> PluginOffers<'p> {
         }
     }
 
-    /// Whether the plugin is known not to offer `point`.
-    pub(super) fn lack(self, point: Point) -> bool {
-        match self {
-            PluginOffers::Manifest(manifest) => manifest.offers(point).is_none(),
-            PluginOffers::Consent(points) => points.at(point).is_none(),
-            PluginOffers::Unknown => false,
+    /// Whether the plugin is known not to be called at `site`.
+    pub(super) fn lack(self, site: &CallSite) -> bool {
+        match (self, site) {
+            (PluginOffers::Manifest(manifest), site) => manifest.offers_at(site).is_none(),
+            (PluginOffers::Consent(consent), CallSite::Point(point)) => consent.points.at(*point).is_none(),
+            (PluginOffers::Consent(consent), CallSite::Hook(hook)) => !consent.hooks.contains_key(hook),
+            (PluginOffers::Unknown, _) => false,
         }
     }
 }
@@ -90,14 +91,17 @@ pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Resu
     Ok(())
 }
 
-/// Whether `binding` applies at `point`, by its `points` or else by what the plugin offers. While that is
-/// unknown, it applies at all four: a binding that can't be resolved is never skipped.
-pub(super) fn at(binding: &Binding, point: Point, offers: PluginOffers<'_>) -> Result<(), AbsenceReason> {
-    match &binding.points {
-        Some(points) if !points.contains(&point) => Err(AbsenceReason::PointNotListed),
-        None if offers.lack(point) => Err(AbsenceReason::PointNotOffered),
-        _ => Ok(()),
-    }
+/// Whether `binding` applies at `site`: at hooks by its `hooks`, at points by its `points` or else by what the plugin
+/// offers. While that is unknown, it applies at all four: a binding that can't be resolved is never skipped.
+pub(super) fn at(binding: &Binding, site: &CallSite, offers: PluginOffers<'_>) -> Result<(), AbsenceReason> {
+    let is_listed = match (site, &binding.hooks, &binding.points) {
+        (CallSite::Hook(hook), Some(hooks), _) => hooks.contains(hook),
+        (CallSite::Hook(_), None, _) | (CallSite::Point(_), Some(_), _) => false,
+        (CallSite::Point(point), None, Some(points)) => points.contains(point),
+        (CallSite::Point(_), None, None) if offers.lack(site) => return Err(AbsenceReason::PointNotOffered),
+        (CallSite::Point(_), None, None) => true,
+    };
+    if is_listed { Ok(()) } else { Err(AbsenceReason::PointNotListed) }
 }
 
 /// Whether the binding `name` is not bypassed for the tenant `id`.
@@ -116,13 +120,13 @@ pub fn stands(binding: &Binding, plugin: &Plugin, tenant: Option<&Tenant>) -> Re
 }
 
 /// The bindings of `config` that are the tenant `id`'s own or global, but are missing from its plan at
-/// `point`, each with the first reason. `manifest` returns a plugin's manifest by its index in the
+/// `site`, each with the first reason. `manifest` returns a plugin's manifest by its index in the
 /// configuration.
 pub fn absent<'c, 'm>(
     config: &'c Config,
     manifest: impl Fn(usize) -> Option<&'m Manifest>,
     id: &str,
-    point: Point,
+    site: &CallSite,
 ) -> Vec<(&'c Binding, AbsenceReason)> {
     let tenant = config.tenants.list.iter().find(|tenant| tenant.id == id).map(|tenant| &**tenant);
     let why = |binding: &Binding| {
@@ -130,7 +134,7 @@ pub fn absent<'c, 'm>(
         enabled(binding, &config.plugins[plugin])
             .and_then(|()| of(binding, &binding.effective_name(), tenant))
             .and_then(|()| {
-                at(binding, point, PluginOffers::applies(&config.plugins[plugin], manifest(plugin)))
+                at(binding, site, PluginOffers::applies(&config.plugins[plugin], manifest(plugin)))
             })
             .and_then(|()| in_place(config, &binding.effective_name(), id))
             .err()

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     config::{self, Config, Problem},
-    core::point::Point,
+    core::call_site::CallSite,
     routing::{
         applicability::{self, PluginOffers},
         conditions::{ConditionPool, Conditions},
@@ -27,9 +27,9 @@ pub(super) struct CompiledBinding {
 }
 
 impl CompiledBinding {
-    /// Whether the binding applies at `point`.
-    pub(super) fn stands_at(&self, point: Point, offers: PluginOffers<'_>) -> bool {
-        applicability::at(&self.written, point, offers).is_ok()
+    /// Whether the binding applies at `site`.
+    pub(super) fn stands_at(&self, site: &CallSite, offers: PluginOffers<'_>) -> bool {
+        applicability::at(&self.written, site, offers).is_ok()
     }
 }
 

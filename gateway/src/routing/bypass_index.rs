@@ -1,16 +1,42 @@
 //! Bypassed bindings by tenant. Bypasses only remove steps from plans; they don't affect whether a table is
 //! valid.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use hookgate_proto::HookName;
 
 use crate::{
     config::Config,
-    core::point::Point,
+    core::{call_site::CallSite, point::Point},
     routing::{applicability::PluginOffers, binding::CompiledBinding},
 };
 
-/// Names of a tenant's bypassed bindings, by [`Point::index`] of the points where they would apply.
-pub(super) type BypassedByPoint = [Vec<Arc<str>>; 4];
+/// Names of a tenant's bypassed bindings.
+#[derive(Debug, Default)]
+pub(super) struct BypassedBindings {
+    /// By [`Point::index`] of the points where they would apply.
+    points: [Vec<Arc<str>>; 4],
+    /// By the hooks where they would apply.
+    hooks: BTreeMap<HookName, Vec<Arc<str>>>,
+}
+
+impl BypassedBindings {
+    /// The hooks where any would apply.
+    pub(super) fn hooks(&self) -> impl Iterator<Item = &HookName> {
+        self.hooks.keys()
+    }
+
+    /// Those that would apply at `site`.
+    pub(super) fn at(&self, site: &CallSite) -> &[Arc<str>] {
+        match site {
+            CallSite::Point(point) => &self.points[point.index()],
+            CallSite::Hook(hook) => self.hooks.get(hook).map_or(&[], Vec::as_slice),
+        }
+    }
+}
 
 /// Names of bypassed bindings by tenant.
 pub(super) struct BypassIndex<'c>(HashMap<&'c str, Vec<&'c str>>);
@@ -39,12 +65,18 @@ impl<'c> BypassIndex<'c> {
 /// if they lack nothing.
 pub(super) fn missing<'b>(
     bypassed: impl Iterator<Item = (&'b CompiledBinding, PluginOffers<'b>)>,
-) -> Option<Arc<BypassedByPoint>> {
-    let mut missing = BypassedByPoint::default();
+) -> Option<Arc<BypassedBindings>> {
+    let mut missing = BypassedBindings::default();
     for (binding, offers) in bypassed {
-        for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)) {
-            missing[point.index()].push(Arc::clone(&binding.name));
+        for point in Point::ALL {
+            if binding.stands_at(&point.into(), offers) {
+                missing.points[point.index()].push(Arc::clone(&binding.name));
+            }
+        }
+        for hook in binding.written.hooks.iter().flatten() {
+            missing.hooks.entry(hook.clone()).or_default().push(Arc::clone(&binding.name));
         }
     }
-    missing.iter().any(|names| !names.is_empty()).then(|| Arc::new(missing))
+    let is_none = missing.hooks.is_empty() && missing.points.iter().all(Vec::is_empty);
+    (!is_none).then(|| Arc::new(missing))
 }

@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 
 use crate::{
     config::{JsonObject, Match, Problem, TextMatch},
-    core::point::Point,
+    core::{call_site::CallSite, point::Point},
     json::pointer::child,
 };
 
 /// The values of a call that conditions test.
 #[derive(Debug, Clone, Copy)]
 pub struct MatchSubject<'a> {
-    pub point: Point,
+    pub site: &'a CallSite,
     /// The tool's name as the agent sent it and its current value, at points that name a tool.
     pub tool: Option<[&'a str; 2]>,
     /// `text` or `content` as the agent sent it and its current value, at the other points.
@@ -152,7 +152,9 @@ impl Conditions {
         &'s self,
         subject: MatchSubject<'s>,
     ) -> impl Iterator<Item = (Condition<'s>, ConditionOutcome)> {
-        let at_tool = subject.point.names_a_tool();
+        let point = subject.site.point();
+        let (at_tool, has_text) =
+            (point.is_some_and(Point::names_a_tool), point.is_some_and(|point| !point.names_a_tool()));
         self.0.iter().flat_map(move |compiled| {
             let agents = compiled.agents.iter().map(move |set| (Condition::Agents, one(set, subject.agent)));
             let paths = compiled.agent_paths.iter();
@@ -170,7 +172,7 @@ impl Conditions {
             let text = compiled.text.iter().map(move |set| {
                 (
                     Condition::Text,
-                    if at_tool { ConditionOutcome::NotApplied } else { either(set, subject.text) },
+                    if has_text { either(set, subject.text) } else { ConditionOutcome::NotApplied },
                 )
             });
             // Text comes last: it is the only condition whose cost grows with the payload.

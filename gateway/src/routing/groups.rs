@@ -19,6 +19,15 @@ pub(crate) fn form_groups(steps: &mut [Step]) {
     }
 }
 
+/// Makes one group of all `steps`, which are those of a hook. None of them changes what another sees, or ends the hook
+/// while another has effects that should not be.
+pub(crate) fn form_one_group(steps: &mut [Step]) {
+    let len = u16::try_from(steps.len()).unwrap_or(u16::MAX);
+    if let Some(first) = steps.first_mut() {
+        first.group_len = len;
+    }
+}
+
 /// The groups of `steps`, in order. A step that runs alone is a group of one.
 pub fn groups(mut steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     std::iter::from_fn(move || {

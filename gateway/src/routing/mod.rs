@@ -23,8 +23,8 @@ mod tests;
 pub use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 pub use crate::routing::applicability::{AbsenceReason, absent, stands};
 pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
-#[cfg(test)]
-pub(crate) use groups::form_groups;
 pub use groups::groups;
+#[cfg(test)]
+pub(crate) use groups::{form_groups, form_one_group};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use table::{RouteTable, TenantPlans, TenantRoute};

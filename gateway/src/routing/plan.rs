@@ -1,22 +1,34 @@
 //! The ordered, compiled steps of one chain, and the digest that distinguishes chains.
 
 use crate::core::failure::Failure;
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
+use hookgate_proto::HookName;
 use serde_json::json;
 
 use crate::{
     core::{
+        call_site::CallSite,
         digest::{canonical, digest_of},
         manifest::PointAccess,
         point::Point,
         step::{Mode, OnError, Reason},
     },
-    routing::{Conditions, applicability::PluginOffers, binding::CompiledBinding, groups::form_groups},
+    routing::{
+        Conditions,
+        applicability::PluginOffers,
+        binding::CompiledBinding,
+        groups::{form_groups, form_one_group},
+    },
 };
 
-/// The steps of one tenant at one point, in the order in which they run.
+/// The steps of one tenant at one point or hook, in the order in which they run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// By ascending priority, observers included. If empty, the payload passes unchanged.
@@ -28,6 +40,7 @@ pub struct Plan {
     /// - `version`: from the accepted manifest, null before there is one
     /// - `priority`: as written
     /// - `points`: the points at which the binding applies, in the order of an agent's loop
+    /// - `hooks`: the hooks at which it applies, in the order of their names; absent without any
     /// - `mode`, `on_error`: with their defaults filled in; `skip` for an observer
     /// - `timeout_ms`: the step's timeout
     /// - `config`: digest of the plugin-level config with its references unresolved
@@ -48,14 +61,15 @@ impl Plan {
 pub struct Step {
     /// What the step has in common with the binding's steps at other points.
     pub template: Arc<StepTemplate>,
-    /// What the accepted manifest offers at this point. If `None`, no manifest is accepted yet and the call
+    /// What the accepted manifest offers at this point or hook. If `None`, no manifest is accepted yet and the call
     /// fails as `not_ready`, unless `not_offered` is set.
     pub offer: Option<PointAccess>,
-    /// The binding names this point, but the accepted manifest doesn't offer it, or the consent in the
+    /// The binding names this point or hook, but the accepted manifest doesn't offer it, or the consent in the
     /// plugin's entry excludes it: the step fails as `point_not_offered`.
     pub not_offered: bool,
     /// How much of the budget a step that may be skipped must leave: the timeouts of the later enforce and
-    /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped.
+    /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped. Zero at hooks, where all steps
+    /// run at the same time.
     pub reserve: Duration,
     /// How many steps, from this one on, form a group whose plugins are called at the same time. It is 1 for a
     /// step that runs alone, and within a group.
@@ -66,7 +80,10 @@ impl Step {
     /// Why the step fails, whatever state its plugin is in. Returns `None` if it doesn't.
     pub fn flaw(&self) -> Option<Failure> {
         if self.not_offered {
-            let detail = "its binding names this point, but the plugin does not offer it";
+            let detail = match self.written.is_at_hooks {
+                false => "its binding names this point, but the plugin does not offer it",
+                true => "its binding names this hook, but the plugin does not offer it",
+            };
             return Some(Failure::new(Reason::PointNotOffered, detail));
         }
         self.config_refused.as_ref().map(|refused| Failure::new(Reason::NotReady, refused.to_string()))
@@ -118,6 +135,8 @@ pub struct BindingDetails {
     pub priority: i64,
     /// Whether the binding is global, so that a tenant can't weaken it.
     pub is_floor: bool,
+    /// Whether the binding names hooks, not points.
+    pub is_at_hooks: bool,
     /// The accepted manifest's version. `None` before there is one.
     pub version: Option<Arc<str>>,
     /// Digest of the plugin-level config with its references unresolved.
@@ -137,8 +156,8 @@ impl ChainElement {
     pub(super) fn new(fixed: StepTemplate, binding: &CompiledBinding, offers: PluginOffers<'_>) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
-            Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)).collect();
-        let facts = json!({
+            Point::ALL.into_iter().filter(|point| binding.stands_at(&(*point).into(), offers)).collect();
+        let mut facts = json!({
             "binding": &*fixed.binding,
             "plugin": &*fixed.plugin_name,
             "version": written.version,
@@ -151,42 +170,90 @@ impl ChainElement {
             "tenant_config": &*fixed.tenant_config_digest,
             "match": fixed.conditions.source(),
         });
+        if let Some(hooks) = &binding.written.hooks {
+            facts["hooks"] = json!(hooks.iter().collect::<BTreeSet<_>>());
+        }
         ChainElement { fixed: Arc::new(fixed), facts: canonical(&facts) }
     }
 }
 
-/// The plans of a chain, by [`Point::index`]. Each element comes with its binding and its plugin's offers.
-pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainElement>)]) -> [Plan; 4] {
-    let mut digests: Vec<(Vec<&Arc<ChainElement>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
-    Point::ALL.map(|point| {
-        let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(point, *offers));
-        let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
-        for (_, offers, element) in stands {
-            let offer = offers.manifest().and_then(|manifest| manifest.offers(point));
-            let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(point));
-            steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO, group_len: 1 });
-            elements.push(element);
+/// The plans of one chain.
+#[derive(Debug)]
+pub(super) struct Plans {
+    /// By [`Point::index`].
+    pub(super) points: [Plan; 4],
+    /// The hooks with any binding.
+    pub(super) hooks: BTreeMap<HookName, Plan>,
+}
+
+impl Plans {
+    /// The plan at `site`. It is empty at a hook without a binding.
+    pub(super) fn at(&self, site: &CallSite) -> &Plan {
+        static EMPTY: LazyLock<Plan> =
+            LazyLock::new(|| Plan { steps: Vec::new(), digest: digest_elements(&[]) });
+        match site {
+            CallSite::Point(point) => &self.points[point.index()],
+            CallSite::Hook(hook) => self.hooks.get(hook).unwrap_or(&EMPTY),
         }
-        let mut reserve = Duration::ZERO;
-        for step in steps.iter_mut().rev() {
-            step.reserve = reserve;
-            if step.on_error == OnError::Fail {
-                reserve = reserve.saturating_add(step.timeout);
-            }
+    }
+
+    /// The plans of `chain`. Each element comes with its binding and its plugin's offers.
+    pub(super) fn of(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainElement>)]) -> Self {
+        let mut digests = Vec::with_capacity(Point::ALL.len());
+        let points = Point::ALL.map(|point| plan(chain, &point.into(), &mut digests));
+        let names: BTreeSet<_> =
+            chain.iter().flat_map(|(binding, ..)| binding.written.hooks.iter().flatten()).collect();
+        let hook = |name: &HookName| (name.clone(), plan(chain, &name.clone().into(), &mut digests));
+        Plans { points, hooks: names.into_iter().map(hook).collect() }
+    }
+}
+
+/// The elements of a plan, and their digest.
+type DigestedElements<'c> = (Vec<&'c Arc<ChainElement>>, Arc<str>);
+
+/// The plan of `chain` at `site`. `digests` has those of the plans at other sites.
+fn plan<'c>(
+    chain: &'c [(&CompiledBinding, PluginOffers<'_>, Arc<ChainElement>)],
+    site: &CallSite,
+    digests: &mut Vec<DigestedElements<'c>>,
+) -> Plan {
+    let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(site, *offers));
+    let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
+    for (_, offers, element) in stands {
+        let offer = offers.manifest().and_then(|manifest| manifest.offers_at(site));
+        let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(site));
+        steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO, group_len: 1 });
+        elements.push(element);
+    }
+    match site {
+        CallSite::Point(_) => {
+            set_reserves(&mut steps);
+            form_groups(&mut steps);
         }
-        form_groups(&mut steps);
-        steps.shrink_to_fit();
-        // The same elements at another point have the same digest.
-        let same = |(others, _): &&(Vec<&Arc<ChainElement>>, Arc<str>)| {
-            others.len() == elements.len() && others.iter().zip(&elements).all(|(a, b)| Arc::ptr_eq(a, b))
-        };
-        let digest = match digests.iter().find(same) {
-            Some((_, digest)) => digest.clone(),
-            None => digest_elements(&elements),
-        };
-        digests.push((elements, digest.clone()));
-        Plan { steps, digest }
-    })
+        CallSite::Hook(_) => form_one_group(&mut steps),
+    }
+    steps.shrink_to_fit();
+    // The same elements at another site have the same digest.
+    let same = |(others, _): &&DigestedElements<'_>| {
+        others.len() == elements.len() && others.iter().zip(&elements).all(|(a, b)| Arc::ptr_eq(a, b))
+    };
+    let digest = match digests.iter().find(same) {
+        Some((_, digest)) => digest.clone(),
+        None => digest_elements(&elements),
+    };
+    digests.push((elements, digest.clone()));
+    Plan { steps, digest }
+}
+
+/// Sets [`Step::reserve`] of each step.
+fn set_reserves(steps: &mut [Step]) {
+    let mut reserve = Duration::ZERO;
+    for step in steps.iter_mut().rev() {
+        step.reserve = reserve;
+        if step.on_error == OnError::Fail {
+            reserve = reserve.saturating_add(step.timeout);
+        }
+    }
 }
 
 /// The digest of the array of the elements' facts.

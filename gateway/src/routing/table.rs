@@ -2,14 +2,17 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use hookgate_proto::HookName;
+
 use crate::{
     config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
-    core::{manifest::Manifest, point::Point},
+    core::{call_site::CallSite, manifest::Manifest, point::Point},
     routing::{
         Plan,
         binding::{self, CompiledBinding},
-        bypass_index::{BypassIndex, BypassedByPoint},
+        bypass_index::{BypassIndex, BypassedBindings},
         conditions::ConditionPool,
+        plan::Plans,
         rebuild::NameHashes,
         table_inputs::TableInputs,
         tenant::{self, BindingChains},
@@ -59,9 +62,9 @@ pub enum TenantRoute<'t> {
 /// One tenant's plans and settings. Tenants with equal chains share the plans.
 #[derive(Debug, Clone)]
 pub struct TenantPlans {
-    pub(super) plans: Arc<[Plan; 4]>,
+    pub(super) plans: Arc<Plans>,
     /// `None` if no binding is bypassed.
-    pub(super) missing: Option<Arc<BypassedByPoint>>,
+    pub(super) missing: Option<Arc<BypassedBindings>>,
     /// By [`Point::index`], whether the tenant requires a step there, and the plan has none.
     pub(super) lacks_steps: [bool; 4],
     /// How much detail this tenant's answers have.
@@ -75,18 +78,34 @@ pub struct TenantPlans {
 impl TenantPlans {
     /// The plan at `point`.
     pub fn plan(&self, point: Point) -> &Plan {
-        &self.plans[point.index()]
+        &self.plans.points[point.index()]
     }
 
-    /// Whether calls at `point` are refused because the tenant requires a step there, and the plan has none.
-    /// A step that observes doesn't count: it is no part of the decision.
-    pub fn lacks_steps(&self, point: Point) -> bool {
-        self.lacks_steps[point.index()]
+    /// The plan at `site`. It is empty at a hook without a binding.
+    pub fn plan_at(&self, site: &CallSite) -> &Plan {
+        self.plans.at(site)
     }
 
-    /// Names of the bindings that would be in the plan at `point` if they weren't bypassed.
-    pub fn bypassed(&self, point: Point) -> &[Arc<str>] {
-        self.missing.as_ref().map_or(&[], |missing| &missing[point.index()])
+    /// The hooks with any binding.
+    pub fn hooks(&self) -> impl Iterator<Item = &HookName> {
+        self.plans.hooks.keys()
+    }
+
+    /// The same, and those whose bindings are all bypassed.
+    pub fn sites_of_hooks(&self) -> impl Iterator<Item = CallSite> {
+        let bypassed = self.missing.iter().flat_map(|missing| missing.hooks());
+        self.hooks().chain(bypassed).cloned().map(CallSite::Hook)
+    }
+
+    /// Whether calls at `site` are refused because the tenant requires a step there, and the plan has none.
+    /// A step that observes doesn't count: it is no part of the decision. Hooks require none.
+    pub fn lacks_steps(&self, site: &CallSite) -> bool {
+        site.point().is_some_and(|point| self.lacks_steps[point.index()])
+    }
+
+    /// Names of the bindings that would be in the plan at `site` if they weren't bypassed.
+    pub fn bypassed(&self, site: &CallSite) -> &[Arc<str>] {
+        self.missing.as_ref().map_or(&[], |missing| missing.at(site))
     }
 }
 

@@ -151,6 +151,7 @@ impl TableInputs {
         let written = BindingDetails {
             priority: binding.written.priority,
             is_floor: binding.written.is_floor(),
+            is_at_hooks: binding.written.hooks.is_some(),
             version: version.clone(),
             config_digest: config_digest.clone(),
         };

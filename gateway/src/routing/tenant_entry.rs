@@ -14,8 +14,8 @@ use crate::{
     routing::{
         TenantPlans,
         binding::CompiledBinding,
-        bypass_index::{self, BypassedByPoint},
-        plan::{Plan, StepTemplate, plans},
+        bypass_index::{self, BypassedBindings},
+        plan::{Plans, StepTemplate},
         table_inputs::{PreparedBinding, TableInputs},
         tenant,
     },
@@ -64,7 +64,7 @@ struct RefusedConfig {
 pub(super) struct PlanBuilder<'g> {
     ground: &'g TableInputs,
     /// Plans that several tenants may share.
-    shared: HashMap<u64, (ChainKey, Arc<[Plan; 4]>)>,
+    shared: HashMap<u64, (ChainKey, Arc<Plans>)>,
 }
 
 impl<'g> PlanBuilder<'g> {
@@ -120,7 +120,8 @@ impl<'g> PlanBuilder<'g> {
                 || entry.is_some_and(|tenant| tenant.require_steps.contains(&point))
         };
         listed.plans = Some(TenantPlans {
-            lacks_steps: Point::ALL.map(|point| is_required(point) && !plans[point.index()].can_decide()),
+            lacks_steps: Point::ALL
+                .map(|point| is_required(point) && !plans.points[point.index()].can_decide()),
             plans,
             missing,
             detail: entry.and_then(|tenant| tenant.answer.detail).unwrap_or(defaults.detail),
@@ -136,7 +137,7 @@ impl<'g> PlanBuilder<'g> {
         chain: &[&PreparedBinding],
         bypassed: &[&str],
         listed: &mut ListedTenant,
-    ) -> (Arc<[Plan; 4]>, Option<Arc<BypassedByPoint>>) {
+    ) -> (Arc<Plans>, Option<Arc<BypassedBindings>>) {
         let mut elements = Vec::with_capacity(chain.len());
         for prepared in chain {
             let binding = &prepared.binding;
@@ -157,7 +158,7 @@ impl<'g> PlanBuilder<'g> {
             bypass_index::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
         };
         if elements.iter().any(|(binding, ..)| !binding.written.is_floor()) {
-            return (Arc::new(plans(&elements)), missing);
+            return (Arc::new(Plans::of(&elements)), missing);
         }
         let key = elements
             .iter()
@@ -166,7 +167,7 @@ impl<'g> PlanBuilder<'g> {
         let (key, plans) = match self.shared.get(&key.hash) {
             Some((same, plans)) if same.elements == key.elements => (same.clone(), Arc::clone(plans)),
             _ => {
-                let plans = Arc::new(plans(&elements));
+                let plans = Arc::new(Plans::of(&elements));
                 self.shared.insert(key.hash, (key.clone(), Arc::clone(&plans)));
                 (key, plans)
             }

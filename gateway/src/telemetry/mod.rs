@@ -21,10 +21,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use prometheus::TextEncoder;
 use uuid::Uuid;
 
-use crate::{
-    config::Config,
-    core::{block_status::FIXED_BLOCK_STATUSES, point::Point},
-};
+use crate::{config::Config, core::block_status::FIXED_BLOCK_STATUSES};
 
 mod control_spans;
 mod document;
@@ -185,9 +182,9 @@ impl Telemetry {
         instruments::observe(&self.0.meter, metric, read);
     }
 
-    /// Totals of the steps of `plugin` at `point` since the start.
-    pub fn totals(&self, plugin: &str, point: Point) -> Totals {
-        self.0.known.load().tallies.totals(plugin, point)
+    /// Totals of the steps of `plugin` at sites of this [`CallSite::kind`] since the start.
+    pub fn totals(&self, plugin: &str, kind: usize) -> Totals {
+        self.0.known.load().tallies.totals(plugin, kind)
     }
 
     /// Flushes and shuts down. Returns after `limit` at the latest.

@@ -25,6 +25,8 @@ pub const BINDING: &str = "hookgate.binding.name";
 pub const CERTIFICATE: &str = "hookgate.certificate";
 pub const CODE: &str = "hookgate.code";
 pub const DECISION: &str = "hookgate.decision";
+/// The name of a lifecycle hook, beside [`POINT`] with the value [`AT_HOOK`].
+pub const HOOK: &str = "hookgate.hook";
 pub const ISSUER: &str = "hookgate.issuer";
 pub const MODE: &str = "hookgate.mode";
 pub const OUTCOME: &str = "hookgate.outcome";
@@ -44,6 +46,9 @@ pub const RELOAD_TRIGGER: &str = "hookgate.reload.trigger";
 pub const REQUEST_ID: &str = "hookgate.request.id";
 pub const REVISION: &str = "hookgate.revision";
 pub const TEST: &str = "hookgate.test";
+
+/// Value of [`POINT`] at lifecycle hooks.
+pub const AT_HOOK: &str = "hook";
 
 /// Value of an attribute with a closed set, for everything outside the set.
 pub const OTHER: &str = "other";
@@ -110,6 +115,7 @@ pub const SPANS: &[SpanName] = &[
             OPERATOR,
             REQUEST_ID,
             POINT,
+            HOOK,
             DECISION,
             CODE,
         ],
@@ -119,7 +125,7 @@ pub const SPANS: &[SpanName] = &[
         name: "gRPC method, such as `hookgate.gateway.v1.ExtensionPointService/BeforeToolCall`",
         parent: "the agent's span",
         attributes: &[
-            RPC_SYSTEM, RPC_METHOD, RPC_STATUS, TENANT, OPERATOR, REQUEST_ID, POINT, DECISION, CODE,
+            RPC_SYSTEM, RPC_METHOD, RPC_STATUS, TENANT, OPERATOR, REQUEST_ID, POINT, HOOK, DECISION, CODE,
         ],
         meaning: "A call over gRPC on the data port.",
     },
@@ -132,8 +138,18 @@ pub const SPANS: &[SpanName] = &[
     SpanName {
         name: "gRPC method, such as `hookgate.plugin.v1.PluginService/BeforeToolCall`",
         parent: "the request's span",
-        attributes: &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, SERVER_ADDRESS, SERVER_PORT, PLUGIN, POINT, TEST],
-        meaning: "A call to a plugin at an extension point.",
+        attributes: &[
+            RPC_SYSTEM,
+            RPC_METHOD,
+            RPC_STATUS,
+            SERVER_ADDRESS,
+            SERVER_PORT,
+            PLUGIN,
+            POINT,
+            HOOK,
+            TEST,
+        ],
+        meaning: "A call to a plugin at an extension point or a hook.",
     },
     SpanName {
         name: "`config reload`",
@@ -232,32 +248,34 @@ pub const RPC_CLIENT: Metric = histogram(
     &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, ERROR_TYPE, SERVER_ADDRESS, SERVER_PORT, PLUGIN],
 )
 .says(
-    "Calls to plugins at extension points, observers included: finding or making a connection, sending, the reply. \
+    "Calls to plugins at extension points and hooks, observers included: finding or making a connection, sending, the reply. \
      Excludes the handshake's calls and the wait for a permit.",
     "series with `error.type`: a plugin fails",
 );
 pub const INVOCATION: Metric =
-    histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, DECISION, ERROR_TYPE]).by_tenant().says(
+    histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, HOOK, DECISION, ERROR_TYPE]).by_tenant().says(
         "Invocations, including refused ones, from the headers to the decision. `hookgate.decision` is `continue`, \
          `block`, `answer`, `error` or `cancelled`; `error.type` is the error code.",
         "the share of `error`; the 99th percentile compared with your agents' timeouts",
     );
-pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT]).by_tenant().says(
+pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT, HOOK]).by_tenant().says(
     "The gateway's own time: the duration of an invocation less the time in which plugins were called, including \
      receiving the request. Only for invocations whose chain ran and whose caller stayed connected.",
     "the 99th percentile over 5 ms: the machine is too small, or callers send slowly",
 );
 pub const PLUGIN_CALL: Metric =
-    histogram("hookgate.plugin.call.duration", PLUGIN_BOUNDS, &[PLUGIN, POINT, OUTCOME]).by_tenant().says(
-        "Steps that called their plugin, less the wait for a permit.",
-        "the 99th percentile near the step's timeout",
-    );
+    histogram("hookgate.plugin.call.duration", PLUGIN_BOUNDS, &[PLUGIN, POINT, HOOK, OUTCOME])
+        .by_tenant()
+        .says(
+            "Steps that called their plugin, less the wait for a permit.",
+            "the 99th percentile near the step's timeout",
+        );
 pub const PLUGIN_QUEUE: Metric = histogram("hookgate.plugin.queue.duration", PLUGIN_BOUNDS, &[PLUGIN]).says(
     "The wait for a permit among a plugin's calls in flight (`limits.in_flight`).",
     "anything but the lowest bucket: the plugin is too slow or has too few permits",
 );
 pub const STEPS: Metric =
-    counter("hookgate.steps", "{step}", &[PLUGIN, POINT, OUTCOME, REASON]).by_tenant().says(
+    counter("hookgate.steps", "{step}", &[PLUGIN, POINT, HOOK, OUTCOME, REASON]).by_tenant().says(
         "Steps by outcome. An observer counts once, when it has answered or was abandoned.",
         "outcome `failed`",
     );
@@ -266,11 +284,11 @@ pub const BLOCKS: Metric = counter("hookgate.blocks", "{block}", &[PLUGIN, POINT
     "a sudden change: a rule or an agent is new",
 );
 pub const FAILED_OPEN: Metric =
-    counter("hookgate.failed_open", "{step}", &[PLUGIN, POINT, REASON]).by_tenant().says(
+    counter("hookgate.failed_open", "{step}", &[PLUGIN, POINT, HOOK, REASON]).by_tenant().says(
         "Steps that were skipped because they failed or had too little time: a rule was not applied.",
         "any, if the rule matters",
     );
-pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING])
+pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, HOOK, BINDING])
     .by_tenant()
     .says("Calls whose plan lacked a bypassed binding: a rule was not applied.", "any unexpected one");
 pub const BYPASSES: Metric = gauge("hookgate.bypasses", "{bypass}", &[]).says(
@@ -357,7 +375,7 @@ pub const TABLE_STALE: Metric = gauge("hookgate.table.stale", "{table}", &[]).sa
     "1 for more than a minute",
 );
 pub const BUDGET_EXHAUSTED: Metric =
-    counter("hookgate.budget_exhausted", "{invocation}", &[POINT]).by_tenant().says(
+    counter("hookgate.budget_exhausted", "{invocation}", &[POINT, HOOK]).by_tenant().says(
         "Invocations whose budget ran out before the end of the chain: a step failed or was skipped because of it, \
          or the body came too late.",
         "any: timeouts and budget do not fit the chain",

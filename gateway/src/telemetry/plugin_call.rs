@@ -1,4 +1,4 @@
-//! One call to a plugin at an extension point: its client span, headers and duration.
+//! One call to a plugin at an extension point or a hook: its client span, headers and duration.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use tokio::time::Instant;
 use super::{
     Inner, Telemetry,
     names::{
-        ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT, TEST,
+        ERROR_TYPE, HOOK, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT,
+        TEST,
     },
     trace::{self, Parent},
 };
-use crate::core::{error::grpc_name, point::Point, step::Reason};
+use crate::core::{call_site::CallSite, error::grpc_name, point::Point, step::Reason};
 
 /// Telemetry of the calls to one plugin.
 pub struct PluginCalls {
     inner: Arc<Inner>,
-    /// Attributes of every call, by point.
-    attributes: [Vec<KeyValue>; 4],
+    /// Attributes of every call, by [`CallSite::kind`].
+    attributes: [Vec<KeyValue>; CallSite::KINDS],
 }
 
 /// Attributes of a call's endpoint. They are as configured, so that metrics have one value for each
@@ -39,10 +40,11 @@ impl ServerAttributes {
 impl Telemetry {
     /// Telemetry of calls to the plugin `name`.
     pub fn plugin_calls(&self, name: &Arc<str>) -> PluginCalls {
-        let attributes = Point::ALL.map(|point| {
+        let [llm_request, tool_call, tool_result, response] = Point::ALL.map(method);
+        let attributes = [llm_request, tool_call, tool_result, response, ON_HOOK].map(|method| {
             let common = [
                 KeyValue::new(RPC_SYSTEM, "grpc"),
-                KeyValue::new(RPC_METHOD, method(point)),
+                KeyValue::new(RPC_METHOD, method),
                 KeyValue::new(PLUGIN, Arc::clone(name)),
             ];
             common.to_vec()
@@ -53,13 +55,17 @@ impl Telemetry {
 
 impl PluginCalls {
     /// Starts a call that has its permit and is about to be sent.
-    pub fn start(&self, point: Point, parent: &Parent) -> PluginCall<'_> {
-        let attributes = &self.attributes[point.index()];
+    pub fn start(&self, site: &CallSite, parent: &Parent) -> PluginCall<'_> {
+        let attributes = &self.attributes[site.kind()];
         let context = match &self.inner.tracer {
             None => parent.context().clone(),
             Some(tracer) => {
-                let attributes = attributes.iter().cloned().chain([KeyValue::new(POINT, point.as_str())]);
-                let span = tracer.span_builder(method(point)).with_kind(SpanKind::Client);
+                let (method, site) = match site {
+                    CallSite::Point(point) => (method(*point), KeyValue::new(POINT, point.as_str())),
+                    CallSite::Hook(hook) => (ON_HOOK, KeyValue::new(HOOK, hook.to_string())),
+                };
+                let attributes = attributes.iter().cloned().chain([site]);
+                let span = tracer.span_builder(method).with_kind(SpanKind::Client);
                 let span = span.with_attributes(attributes);
                 let parent = parent.context();
                 parent.with_span(span.start_with_context(tracer, parent))
@@ -136,6 +142,9 @@ impl Drop for PluginCall<'_> {
         }
     }
 }
+
+/// The full name of the method for hooks.
+const ON_HOOK: &str = "hookgate.plugin.v1.PluginService/OnHook";
 
 /// The full method name, as the semantic conventions define it.
 const fn method(point: Point) -> &'static str {

@@ -30,11 +30,12 @@ const KNOWN_ROUTES: [&str; 6] = [
 ];
 
 /// Full gRPC method names of the extension points and of the services for plugins.
-const KNOWN_METHODS: [&str; 15] = [
+const KNOWN_METHODS: [&str; 16] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
     "hookgate.gateway.v1.ExtensionPointService/BeforeResponse",
+    "hookgate.gateway.v1.HookService/RunHook",
     "hookgate.host.v1.StorageService/Get",
     "hookgate.host.v1.StorageService/GetMany",
     "hookgate.host.v1.StorageService/List",
@@ -58,7 +59,10 @@ enum CallKind {
 impl CallKind {
     fn by_http<B>(request: &Request<B>, scheme: &'static str) -> Self {
         let path = request.uri().path();
-        let route = KNOWN_ROUTES.into_iter().find(|route| *route == path);
+        let is_hook =
+            path.strip_prefix("/v1/hooks/").is_some_and(|hook| !hook.is_empty() && !hook.contains('/'));
+        let known = KNOWN_ROUTES.into_iter().find(|route| *route == path);
+        let route = if is_hook { Some("/v1/hooks/{hook}") } else { known };
         CallKind::Http { scheme, method: method(request.method()), route }
     }
 

@@ -1,4 +1,4 @@
-//! Totals of each plugin at each point since the start, as the admin port shows them. Neither counting nor
+//! Totals of each plugin at each point, and at all hooks together, since the start, as the admin port shows them. Neither counting nor
 //! reading takes a lock.
 
 use std::{
@@ -12,12 +12,12 @@ use std::{
 
 use crate::{
     config::{Config, Plugin},
-    core::{point::Point, step::StepOutcome},
+    core::{call_site::CallSite, step::StepOutcome},
 };
 
-/// A tally for each configured plugin and point.
+/// The tallies of each configured plugin, by [`CallSite::kind`].
 #[derive(Default)]
-pub(crate) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
+pub(crate) struct Tallies(HashMap<Arc<str>, Arc<[Tally; CallSite::KINDS]>>);
 
 #[derive(Default)]
 pub(super) struct Tally {
@@ -27,11 +27,11 @@ pub(super) struct Tally {
     micros: AtomicU64,
 }
 
-/// Totals of one plugin at one point since the start. Each number is exact, but they are read one after the
+/// Totals of one plugin at one point, or at all hooks, since the start. Each number is exact, but they are read one after the
 /// other: a step that ends meanwhile may be in one and not yet in another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Steps whose plugin passed, changed or blocked the payload.
+    /// Steps whose plugin answered.
     pub successes: u64,
     /// Steps that failed, whatever the consequence.
     pub failures: u64,
@@ -50,13 +50,14 @@ impl Tallies {
 
     /// Counts a finished step. Steps whose plugin was not called, or whose caller didn't wait, are not
     /// counted: they say nothing about the plugin.
-    pub(crate) fn add(&self, plugin: &str, point: Point, outcome: StepOutcome, took: Duration) {
-        let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else { return };
+    pub(crate) fn add(&self, plugin: &str, site: &CallSite, outcome: StepOutcome, took: Duration) {
+        let Some(tally) = self.0.get(plugin).map(|kinds| &kinds[site.kind()]) else { return };
         let count = match outcome {
             StepOutcome::Continued
             | StepOutcome::Modified
             | StepOutcome::Cancelled
             | StepOutcome::Answered
+            | StepOutcome::Contributed
             | StepOutcome::WouldBlock
             | StepOutcome::Observed => &tally.successes,
             StepOutcome::Failed | StepOutcome::FailedOpen => &tally.failures,
@@ -68,9 +69,9 @@ impl Tallies {
         tally.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// All zero for a plugin that isn't configured.
-    pub(super) fn totals(&self, plugin: &str, point: Point) -> Totals {
-        let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else {
+    /// The totals of this [`CallSite::kind`]; all zero for a plugin that isn't configured.
+    pub(super) fn totals(&self, plugin: &str, kind: usize) -> Totals {
+        let Some(tally) = self.0.get(plugin).map(|kinds| &kinds[kind]) else {
             return Totals::default();
         };
         Totals {
@@ -84,17 +85,20 @@ impl Tallies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::point::Point;
 
     #[test]
     fn every_outcome_is_a_success_a_failure_or_nothing() {
         let tallies = Tallies([("p".into(), Arc::default())].into());
+        let (tool_call, hook) =
+            (Point::BeforeToolCall.into(), CallSite::Hook("recall".to_owned().try_into().expect("valid")));
         for outcome in StepOutcome::ALL {
-            tallies.add("p", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
-            tallies.add("unknown", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
+            tallies.add("p", &tool_call, *outcome, Duration::from_millis(2));
+            tallies.add("unknown", &hook, *outcome, Duration::from_millis(2));
         }
-        let expected = Totals { successes: 6, failures: 2, latency: Duration::from_millis(16) };
-        assert_eq!(tallies.totals("p", Point::BeforeToolCall), expected);
-        assert_eq!(tallies.totals("p", Point::BeforeResponse), Totals::default());
-        assert_eq!(tallies.totals("unknown", Point::BeforeToolCall), Totals::default());
+        let expected = Totals { successes: 7, failures: 2, latency: Duration::from_millis(18) };
+        assert_eq!(tallies.totals("p", tool_call.kind()), expected);
+        assert_eq!(tallies.totals("p", hook.kind()), Totals::default());
+        assert_eq!(tallies.totals("unknown", hook.kind()), Totals::default());
     }
 }

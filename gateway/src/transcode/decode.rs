@@ -14,12 +14,20 @@ use crate::{
 const ENVELOPE_DEPTH: usize = 2;
 
 /// A request message with an HTTP form.
-pub trait HttpRequestMessage: JsonMessage + Validate {}
+pub trait HttpRequestMessage: JsonMessage + Validate {
+    /// Takes the hook that the path names.
+    fn set_hook(&mut self, _hook: &str) {}
+}
 
 impl HttpRequestMessage for gateway::BeforeLlmRequestRequest {}
 impl HttpRequestMessage for gateway::BeforeToolCallRequest {}
 impl HttpRequestMessage for gateway::AfterToolResultRequest {}
 impl HttpRequestMessage for gateway::BeforeResponseRequest {}
+impl HttpRequestMessage for gateway::RunHookRequest {
+    fn set_hook(&mut self, hook: &str) {
+        hook.clone_into(&mut self.hook);
+    }
+}
 
 /// Reads `{"context": {...}?, "payload": {...}, "expect_plan_digest": "..."?}` and checks it like a message
 /// from gRPC. The JSON values of the message share the body's memory.
@@ -30,10 +38,21 @@ impl HttpRequestMessage for gateway::BeforeResponseRequest {}
 /// At least one violation, and at most [`crate::payload::MAX_VIOLATIONS`]. A body that is not JSON or too
 /// deep is not checked further; all other violations are reported together.
 pub fn decode<R: HttpRequestMessage>(body: &Bytes) -> Result<R, Vec<Violation>> {
+    decode_at(body, None)
+}
+
+/// As [`decode`], for a request whose path names a `hook`; it has `body` instead of `payload`.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_at<R: HttpRequestMessage>(body: &Bytes, hook: Option<&str>) -> Result<R, Vec<Violation>> {
     let mut findings = Findings::default();
     check_json(body, ENVELOPE_DEPTH, "The body", &mut findings)?;
     match read_object::<R>(root(body), &mut findings) {
-        Some(request) => {
+        Some(mut request) => {
+            if let Some(hook) = hook {
+                request.set_hook(hook);
+            }
             request.check(&mut Validator::for_scanned("", &mut findings));
             if findings.is_empty() { Ok(request) } else { Err(findings.into_violations()) }
         }

@@ -6,15 +6,15 @@ use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
 use super::writer::{Changes, ObjectWriter, WriteJson};
 use crate::core::error::{FailedStep, Violation};
 
-/// An answer that carries a decision.
-pub trait DecisionAnswer {
+/// An answer to a call.
+pub trait CallAnswer {
     /// Writes the answer's members, in the order of the contract, to an object that may have others.
     fn members(&self, object: &mut ObjectWriter<'_>);
 }
 
 macro_rules! answers {
     ($($answer:ident $(+ $result:ident)?),+) => {$(
-        impl DecisionAnswer for gateway::$answer {
+        impl CallAnswer for gateway::$answer {
             fn members(&self, object: &mut ObjectWriter<'_>) {
                 object.optional("decision", name_of(self.decision().as_str_name(), "DECISION_").as_ref());
                 object.optional("payload", self.payload.as_ref());
@@ -38,8 +38,30 @@ answers!(
     BeforeResponseResponse
 );
 
+/// Written by hand because a hook has no decision.
+impl CallAnswer for gateway::RunHookResponse {
+    fn members(&self, object: &mut ObjectWriter<'_>) {
+        object.member("contributions", self.contributions.as_slice());
+        object.member("notices", self.notices.as_slice());
+        object.member("steps", self.steps.as_slice());
+        object.member("plan_digest", &self.plan_digest);
+        object.member("revision", &self.revision);
+        object.member("request_id", &self.request_id);
+    }
+}
+
+impl WriteJson for gateway::PluginContribution {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.optional("plugin", self.plugin.as_ref());
+            object.member("kind", &self.kind);
+            object.json("value", &self.value);
+        });
+    }
+}
+
 /// The body of an answer. Its JSON values must have been scanned, because they are copied unchanged.
-pub fn encode<A: DecisionAnswer>(answer: &A) -> Bytes {
+pub fn encode<A: CallAnswer>(answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| answer.members(object));
     out.into()
@@ -47,7 +69,7 @@ pub fn encode<A: DecisionAnswer>(answer: &A) -> Bytes {
 
 /// The body of a block: the members of a problem together with those of the answer. `request_id` is written
 /// once.
-pub fn encode_block<A: DecisionAnswer>(problem: &ProblemDetails<'_>, answer: &A) -> Bytes {
+pub fn encode_block<A: CallAnswer>(problem: &ProblemDetails<'_>, answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| {
         problem.head(object);
@@ -94,7 +116,8 @@ impl ProblemDetails<'_> {
             if let Some(step) = self.step {
                 object.member("plugin", &*step.plugin);
                 object.member("binding", &*step.binding);
-                object.member("point", step.point.as_str());
+                let member = if step.site.hook().is_some() { "hook" } else { "point" };
+                object.member(member, step.site.as_str());
                 object.member("reason", step.reason.as_str());
                 object.member("steps", self.steps);
             }

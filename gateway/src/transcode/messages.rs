@@ -60,6 +60,24 @@ members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_dig
 members!(read gateway::AfterToolResultRequest { context, payload, expect_plan_digest, trace });
 members!(read gateway::BeforeResponseRequest { context, payload, expect_plan_digest, trace });
 
+members!(read write types::HookPayload { hook, body });
+
+/// Written by hand because the hook is in the path.
+impl JsonMessage for gateway::RunHookRequest {
+    const MEMBERS: &'static [&'static str] = &["context", "body", "expect_plan_digest"];
+
+    fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
+        match name {
+            "context" | "body" | "expect_plan_digest" if value.is_null() => {}
+            "context" => self.context.read(value, findings),
+            "body" => self.body.read(value, findings),
+            "expect_plan_digest" => self.expect_plan_digest.read(value, findings),
+            _ => return false,
+        }
+        true
+    }
+}
+
 members!(read gateway::RequestContext {
     session_id, run_id, parent_run_id, depth, agent_id, agent_path, project_id, user_id, provider, model, labels,
 });

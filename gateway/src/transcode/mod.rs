@@ -16,7 +16,7 @@ mod tests;
 mod value;
 mod writer;
 
-pub use decode::{HttpRequestMessage, decode};
-pub use encode::{DecisionAnswer, ProblemDetails, changes, encode, encode_block};
+pub use decode::{HttpRequestMessage, decode, decode_at};
+pub use encode::{CallAnswer, ProblemDetails, changes, encode, encode_block};
 pub use plugin::{DecodedReply, ReplyMessage, decode_reply};
 pub use writer::{Changes, ObjectWriter, WriteJson};

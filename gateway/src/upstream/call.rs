@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use crate::{
-    core::{failure::Failure, point::Point, step::Reason},
+    core::{call_site::CallSite, failure::Failure, step::Reason},
     telemetry::{Parent, PluginCall},
     upstream::{
         bulkhead::{BulkheadPermit, Full},
@@ -47,7 +47,7 @@ use crate::{
 const CONFIG_LOST_MESSAGE: &str = "the plugin does not know its configuration, though it was initialised";
 
 impl PluginClient {
-    /// Makes one call at `point`: waits for a permit, gets a connection, sends the call, and returns the
+    /// Makes one call at `site`: waits for a permit, gets a connection, sends the call, and returns the
     /// reply undecoded. Fills in `call.config_digest`. `limit` covers everything. Dropping the future cancels
     /// the plugin's call.
     ///
@@ -56,13 +56,14 @@ impl PluginClient {
     /// `rpc_error`, `bad_reply` or `too_large`.
     pub async fn call<M: prost::Message + 'static>(
         &self,
-        point: Point,
+        site: impl Into<CallSite>,
         call: plugin::Call,
         payload: Arc<M>,
         meta: CallMeta,
         limit: Duration,
     ) -> Result<PluginReply, Failure> {
-        let request = PluginRequest { point, call, payload, meta, parent: Parent::current(), limit };
+        let request =
+            PluginRequest { site: site.into(), call, payload, meta, parent: Parent::current(), limit };
         let deadline = Instant::now() + request.limit;
         let permit = self.enter_bulkhead(&request).await?;
         let (bytes, served) = self.measure(request, deadline).await?;
@@ -96,7 +97,7 @@ impl PluginClient {
         request: PluginRequest,
         deadline: Instant,
     ) -> Result<(Bytes, ServingEndpoint), Failure> {
-        let mut call = self.calls.start(request.point, &request.parent);
+        let mut call = self.calls.start(&request.site, &request.parent);
         let mut headers = HeaderMap::new();
         headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
         if request.meta.trial {
@@ -141,7 +142,7 @@ impl PluginClient {
             return Ok(route);
         }
         loop {
-            match self.pool.route(request.point, &request.meta, attempts.avoid.as_ref(), *deadline).await {
+            match self.pool.route(&request.site, &request.meta, attempts.avoid.as_ref(), *deadline).await {
                 Ok(route) => return Ok(route),
                 Err(RouteError { failure, tried: Some(tried) })
                     if failure.reason == Reason::Unreachable
@@ -180,7 +181,7 @@ impl PluginClient {
             return Err(Failure::new(Reason::TooLarge, detail));
         }
         let whole = request.meta.whole && !attempts.handed_over && is_nearly(*deadline, request.limit);
-        let rpc = Rpc::At(request.point);
+        let rpc = Rpc::at(&request.site);
         let occupied = live.occupied();
         let reply = live.connection.unary(rpc, frame, headers, *deadline, self.max_reply).await;
         drop(occupied);

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config,
-    core::{failure::Failure, point::Point},
+    core::{call_site::CallSite, failure::Failure},
     telemetry::{Parent, PluginCalls, Telemetry},
     tls,
     upstream::{
@@ -248,7 +248,7 @@ impl PluginClient {
     /// kept the message alive would use more memory than the queue counts.
     pub fn observe(
         &self,
-        point: Point,
+        site: impl Into<CallSite>,
         call: plugin::Call,
         payload: &impl prost::Message,
         meta: CallMeta,
@@ -257,8 +257,10 @@ impl PluginClient {
     ) {
         let parent = Parent::current();
         let payload = Arc::new(EncodedPayload::new(payload));
-        self.observers
-            .push(PluginRequest { point, call, payload, meta, parent, limit }, DeliveryCallback::new(done));
+        self.observers.push(
+            PluginRequest { site: site.into(), call, payload, meta, parent, limit },
+            DeliveryCallback::new(done),
+        );
     }
 
     /// How many entries the observers' queue has dropped.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::{
-    core::point::Point,
+    core::{call_site::CallSite, point::Point},
     grpc::timeout::{self, GRPC_TIMEOUT},
     net::worker::WorkerId,
     upstream::{
@@ -47,9 +47,18 @@ pub enum Rpc {
     Shutdown,
     Health,
     At(Point),
+    OnHook,
 }
 
 impl Rpc {
+    /// The method that calls a plugin at `site`.
+    pub(super) fn at(site: &CallSite) -> Self {
+        match site {
+            CallSite::Point(point) => Rpc::At(*point),
+            CallSite::Hook(_) => Rpc::OnHook,
+        }
+    }
+
     pub(super) const fn path(self) -> &'static str {
         match self {
             Rpc::Describe => "/hookgate.plugin.v1.PluginService/Describe",
@@ -61,6 +70,7 @@ impl Rpc {
             Rpc::At(Point::BeforeToolCall) => "/hookgate.plugin.v1.PluginService/BeforeToolCall",
             Rpc::At(Point::AfterToolResult) => "/hookgate.plugin.v1.PluginService/AfterToolResult",
             Rpc::At(Point::BeforeResponse) => "/hookgate.plugin.v1.PluginService/BeforeResponse",
+            Rpc::OnHook => "/hookgate.plugin.v1.PluginService/OnHook",
         }
     }
 }

@@ -281,6 +281,7 @@ mod tests {
             name: "guard".into(),
             version: semver::Version::new(1, 0, 0),
             offers: [None; 4],
+            hooks: std::collections::BTreeMap::new(),
             capabilities: Vec::new(),
             config_schema: None,
             tenant_config_schema: None,

@@ -1,9 +1,16 @@
 //! Describe, and the checks that decide whether a manifest is accepted (docs/protocol.md, section 2, in that
 //! order). Each refusal says what to change.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use hookgate_proto::plugin::v1::{self as plugin, DescribeRequest, DescribeResponse};
+use hookgate_proto::{
+    HookName,
+    plugin::v1::{self as plugin, DescribeRequest, DescribeResponse},
+};
 use prost::Message as _;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -32,6 +39,8 @@ use crate::{
 
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
+/// Most hooks in a manifest.
+const MAX_HOOKS: usize = 64;
 /// Largest manifest: two schemas and room for the rest.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
 /// Longest version, in bytes: the version appears in the log, the status and each plan.
@@ -165,11 +174,21 @@ pub(super) fn judge(
     let asks = shared.reach.needs_consent(registered);
     let version = identity(registered, &described)?;
     let offers = offers(&described.points)?;
+    let hooks = hooks(&described.hooks)?;
+    if hooks.is_empty() && described.points.is_empty() {
+        return Err(RefusalDetail::new(
+            Refusal::NoExtensionPoint,
+            "the plugin offers no extension point and no hook: name at least one in `points` or `hooks` of the answer \
+             to Describe",
+        )
+        .into());
+    }
     let capabilities = capabilities(registered, asks, &described.capabilities, before, &shared.host)?;
     let config_schema = schema("config_schema", &described.config_schema)?;
     let tenant_config_schema = schema("tenant_config_schema", &described.tenant_config_schema)?;
     let shape = Consent {
         points: offers.into(),
+        hooks: hooks.clone(),
         capabilities,
         config_schema: config_schema.as_ref().map(digest),
         tenant_config_schema: tenant_config_schema.as_ref().map(digest),
@@ -194,7 +213,8 @@ pub(super) fn judge(
         }
     };
     let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
-    let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
+    let manifest =
+        Manifest { name, version, offers, hooks, capabilities, config_schema, tenant_config_schema };
     let manifest = Arc::new(manifest);
     // Last, so that no operator is asked to approve a plugin that can't be used.
     if asks {
@@ -294,12 +314,6 @@ fn identity(
 }
 
 fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], RefusalDetail> {
-    if points.is_empty() {
-        return Err(RefusalDetail::new(
-            Refusal::NoExtensionPoint,
-            "the plugin offers no extension point: name at least one in `points` of the answer to Describe",
-        ));
-    }
     let mut offers = [None; 4];
     for offer in points {
         let Some(point) = Point::from_wire(offer.point()) else {
@@ -321,6 +335,31 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], Ref
         };
         if offers[point.index()].replace(PointAccess { access, side_effects }).is_some() {
             return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
+        }
+    }
+    Ok(offers)
+}
+
+/// The hooks with the side effects at each.
+fn hooks(hooks: &[plugin::HookOffer]) -> Result<BTreeMap<HookName, SideEffects>, RefusalDetail> {
+    if hooks.len() > MAX_HOOKS {
+        let named = hooks.len();
+        return Err(bad_manifest(format!("`hooks` names {named} hooks: name at most {MAX_HOOKS}")));
+    }
+    let mut offers = BTreeMap::new();
+    for offer in hooks {
+        let hook = HookName::new(&offer.hook).map_err(|error| {
+            let named = codec::display_text(&offer.hook);
+            bad_manifest(format!("`hooks` names `{named}`: {error}"))
+        })?;
+        let Some(side_effects) = SideEffects::from_wire(offer.side_effects()) else {
+            return Err(bad_manifest(format!(
+                "`hooks` gives no `side_effects` for {hook}: set NONE or SOME"
+            )));
+        };
+        if offers.insert(hook, side_effects).is_some() {
+            let hook = &offer.hook;
+            return Err(bad_manifest(format!("`hooks` names {hook} twice: name each hook once")));
         }
     }
     Ok(offers)

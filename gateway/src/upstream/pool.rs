@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::{failure::Failure, point::Point, step::Reason},
+    core::{call_site::CallSite, failure::Failure, step::Reason},
     telemetry::ServerAttributes,
     upstream::{
         breakers::CallClass,
@@ -247,18 +247,18 @@ impl Pool {
         PoolMember { endpoint, origin: MemberOrigin::Name(index, address) }
     }
 
-    /// A connected and initialised route for a call at `point`. Uses `avoid` only if no other
+    /// A connected and initialised route for a call at `site`. Uses `avoid` only if no other
     /// endpoint is better.
     pub(super) async fn route(
         &self,
-        point: Point,
+        site: &CallSite,
         meta: &CallMeta,
         avoid: Option<&Arc<Endpoint>>,
         deadline: Instant,
     ) -> Result<Route, RouteError> {
         let ticket = self.draw(&meta.tenant, avoid).map_err(|failure| RouteError { failure, tried: None })?;
         let endpoint = Arc::clone(ticket.endpoint());
-        match reach(&endpoint, point, deadline).await {
+        match reach(&endpoint, site, deadline).await {
             Ok(live) => {
                 endpoint.scale_up(&live);
                 Ok(Route { live, ticket })
@@ -441,7 +441,7 @@ fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<EndpointReadiness
 /// An initialised connection to `endpoint`.
 async fn reach(
     endpoint: &Arc<Endpoint>,
-    point: Point,
+    site: &CallSite,
     deadline: Instant,
 ) -> Result<Arc<ReadyConnection>, Failure> {
     let live = match endpoint.live() {
@@ -458,8 +458,8 @@ async fn reach(
     if !live.is_initialised() {
         initialised(endpoint, &live, 0, deadline).await?;
     }
-    if live.accepted.manifest.offers[point.index()].is_none() {
-        let detail = format!("the plugin's manifest does not offer {point}");
+    if live.accepted.manifest.offers_at(site).is_none() {
+        let detail = format!("the plugin's manifest does not offer {site}");
         return Err(Failure::new(Reason::PointNotOffered, detail));
     }
     Ok(live)

@@ -8,7 +8,7 @@ use hookgate_proto::plugin::v1 as plugin;
 use prost::Message;
 
 use crate::{
-    core::{point::Point, step::Reason},
+    core::{call_site::CallSite, step::Reason},
     grpc::framing,
     telemetry::Parent,
     upstream::{breakers::CallClass, call_guard::CallGuard},
@@ -104,7 +104,7 @@ impl Payload for EncodedPayload {
 }
 
 pub(super) struct PluginRequest {
-    pub(super) point: Point,
+    pub(super) site: CallSite,
     pub(super) call: plugin::Call,
     pub(super) payload: Arc<dyn Payload>,
     pub(super) meta: CallMeta,
@@ -114,7 +114,7 @@ pub(super) struct PluginRequest {
     pub(super) limit: Duration,
 }
 
-/// Keys of the length-delimited fields `call = 1` and `payload = 2`, which all four request messages have.
+/// Keys of the length-delimited fields `call = 1` and `payload = 2`, which all request messages of points and hooks have.
 const CALL_FIELD_KEY: u8 = 1 << 3 | 2;
 const PAYLOAD_FIELD_KEY: u8 = 2 << 3 | 2;
 
@@ -140,7 +140,7 @@ impl PluginRequest {
 
 #[cfg(test)]
 mod tests {
-    use hookgate_proto::types::v1::BeforeToolCallPayload;
+    use hookgate_proto::{Point, types::v1::BeforeToolCallPayload};
 
     use super::*;
 
@@ -149,7 +149,7 @@ mod tests {
         let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
         let call = plugin::Call { config_digest: "stale".into(), ..Default::default() };
         let mut request = PluginRequest {
-            point: Point::BeforeToolCall,
+            site: Point::BeforeToolCall.into(),
             call: call.clone(),
             payload: Arc::new(payload.clone()),
             meta: CallMeta::default(),

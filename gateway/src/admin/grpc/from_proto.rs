@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
+use hookgate_proto::{HookName, admin::v1 as wire, types::v1::ExtensionPoint};
 use tracing::Level;
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     },
     auth::is_tenant_id,
     core::{
+        call_site::CallSite,
         error::{Error, Violation},
         object::{ObjectKind, Owner},
         point::Point,
@@ -81,6 +82,21 @@ fn owner(owner: i32) -> Result<Option<Owner>, Error> {
 /// PAYLOAD_INVALID if there is no such point.
 pub(super) fn point(point: i32) -> Result<Option<Point>, Error> {
     ExtensionPoint::try_from(point).map(Point::from_wire).map_err(|_| no_point())
+}
+
+/// The point or the hook; `None` if neither is given.
+///
+/// # Errors
+/// PAYLOAD_INVALID if there is no such point, the hook's name is invalid, or both are given.
+pub(super) fn site(at: i32, hook: Option<String>) -> Result<Option<CallSite>, Error> {
+    match (point(at)?, hook) {
+        (point, None) => Ok(point.map(CallSite::Point)),
+        (None, Some(hook)) => {
+            let hook = HookName::try_from(hook);
+            hook.map(|hook| Some(hook.into())).map_err(|_| wrong("hook", "the name of a hook"))
+        }
+        (Some(_), Some(_)) => Err(wrong("hook", "absent beside `point`")),
+    }
 }
 
 fn no_point() -> Error {
@@ -280,7 +296,7 @@ pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::EventsQ
 /// PAYLOAD_INVALID, naming the member.
 pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Error> {
     let wire::ExplainRequest { tenant, tool, agent, agent_path, model, text, timeout_ms, labels, .. } = asked;
-    let mut question = ExplainQuery::new(tenant, point(asked.point)?.ok_or_else(no_point)?);
+    let mut question = ExplainQuery::new(tenant, site(asked.point, asked.hook)?.ok_or_else(no_point)?);
     if timeout_ms.is_some_and(|millis| !TIMEOUT_RANGE_MS.contains(&millis)) {
         return Err(wrong(
             "timeout_ms",

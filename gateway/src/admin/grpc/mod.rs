@@ -112,7 +112,7 @@ impl AdminRpc<'_> {
             "GetRevision" => self.unary(body, most, |asked| self.get_revision(asked)).await,
             "DiffRevisions" => self.unary(body, most, |asked| self.diff_revisions(asked)).await,
             "RollBack" => self.unary(body, most, |asked| self.roll_back(asked)).await,
-            "GetPlan" => self.unary(body, most, |asked| ready(self.get_plan(by, &asked))).await,
+            "GetPlan" => self.unary(body, most, |asked| ready(self.get_plan(by, asked))).await,
             "Explain" => self.unary(body, most, |asked| ready(self.explain(by, asked))).await,
             "ApprovePlugin" => self.unary(body, most, |asked| self.approve_plugin(by, asked)).await,
             "PutBypass" => self.unary(body, most, |asked| self.put_bypass(by, asked)).await,

@@ -93,11 +93,12 @@ impl AdminRpc<'_> {
     pub(super) fn get_plan(
         &self,
         snapshot: &ConfigSnapshot,
-        asked: &wire::GetPlanRequest,
+        asked: wire::GetPlanRequest,
     ) -> Result<wire::GetPlanResponse, Error> {
         let tenant = &asked.tenant;
         self.check(Some(AdminRoute::Shown(ReadRoute::Plan(tenant.clone()))), &Method::GET)?;
-        let plan = plan_of(snapshot, self.reader.as_deref(), tenant, || from_proto::point(asked.point))?;
+        let plan =
+            plan_of(snapshot, self.reader.as_deref(), tenant, || from_proto::site(asked.point, asked.hook))?;
         Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
     }
 

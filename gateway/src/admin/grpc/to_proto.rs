@@ -1,6 +1,6 @@
 //! Converts objects, write results and revisions to protobuf.
 
-use hookgate_proto::admin::v1 as wire;
+use hookgate_proto::{HookName, admin::v1 as wire, types::v1::ExtensionPoint};
 
 use crate::{
     admin::{
@@ -12,6 +12,7 @@ use crate::{
         },
     },
     core::{
+        call_site::CallSite,
         object::{ObjectKind, Owner},
         point::Point,
     },
@@ -121,14 +122,15 @@ fn effects(Effects { tenants, sample }: Effects) -> wire::Effects {
     wire::Effects { tenants: tenants as u64, sample: sample.into_iter().map(effect).collect() }
 }
 
-fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::TenantEffect {
+fn effect(Effect { tenant, before, after, settings, points, hooks }: Effect) -> wire::TenantEffect {
     let failing = |FailingBinding { binding, reason, detail }: FailingBinding| wire::FailingStep {
         binding,
         reason: reason.to_owned(),
         detail,
     };
-    let of_plan = |(at, effect): (Point, PlanEffect)| wire::PlanEffect {
-        point: at.to_wire().into(),
+    let of_plan = |at: CallSite, effect: PlanEffect| wire::PlanEffect {
+        point: at.point().map_or(ExtensionPoint::Unspecified, Point::to_wire).into(),
+        hook: at.hook().map(HookName::to_string).unwrap_or_default(),
         plan_digest: effect.plan_digest,
         added: effect.added,
         removed: effect.removed,
@@ -141,7 +143,11 @@ fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::T
         before: tenant_status(before).into(),
         after: tenant_status(after).into(),
         settings,
-        points: points.into_iter().map(of_plan).collect(),
+        points: points
+            .into_iter()
+            .map(|(point, effect)| of_plan(point.into(), effect))
+            .chain(hooks.into_iter().map(|(hook, effect)| of_plan(hook.into(), effect)))
+            .collect(),
     }
 }
 

@@ -99,7 +99,7 @@ pub async fn trial<P: ExtensionPoint>(
             let replied = client.call(P::POINT, call, Arc::clone(&payload), meta, terms.limit).await;
             let limits = &snapshot.invoker.routes().replies;
             replied.and_then(|PluginReply { bytes, served, .. }| {
-                let read = reply::read::<P>(bytes, &payload, grant, limits);
+                let read = reply::read::<P>(bytes, &P::POINT.into(), &payload, grant, limits);
                 served.judge(read.as_ref().err().map(|flaw| flaw.reason));
                 read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
             })
@@ -119,7 +119,7 @@ fn terms<'a>(
         None => None,
         Some(id) => match snapshot.invoker.routes().table.tenant(id) {
             TenantRoute::Known(plans) => {
-                plans.plan(point).steps.iter().find(|step| *step.plugin_name == *plugin.name)
+                plans.plan_at(&point.into()).steps.iter().find(|step| *step.plugin_name == *plugin.name)
             }
             TenantRoute::Disabled | TenantRoute::Unknown => {
                 let violation = Violation::new("/tenant", "No tenant with this id is served: omit `tenant`");

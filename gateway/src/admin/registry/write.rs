@@ -24,6 +24,7 @@ use crate::{
     auth::Operator,
     config::{Consent, UnknownTenant},
     core::{
+        call_site::CallSite,
         error::{Error, Violation},
         object::ObjectKind,
         point::Point,
@@ -283,10 +284,12 @@ async fn perform(
 /// Whether the binding is in the tenant's active chains, or would be without a bypass.
 fn stands(snapshot: &ConfigSnapshot, BypassRequest { binding, tenant, .. }: &BypassRequest) -> bool {
     let TenantRoute::Known(plans) = snapshot.invoker.routes().table.tenant(tenant) else { return false };
-    Point::ALL.into_iter().any(|point| {
-        let mut steps = plans.plan(point).steps.iter();
+    let points = Point::ALL.into_iter().map(CallSite::Point);
+    let mut sites = points.chain(plans.sites_of_hooks());
+    sites.any(|site| {
+        let mut steps = plans.plan_at(&site).steps.iter();
         steps.any(|step| *step.binding == **binding)
-            || plans.bypassed(point).iter().any(|name| **name == **binding)
+            || plans.bypassed(&site).iter().any(|name| **name == **binding)
     })
 }
 

@@ -65,6 +65,9 @@ impl ConfigChecker<'_> {
         }
         self.writable(pointer, binding);
         self.conditions(&child(pointer, "match"), &binding.conditions);
+        if binding.hooks.is_some() {
+            self.at_hooks(pointer, binding);
+        }
         let names_a_tool = |points: &Vec<Point>| points.iter().any(|point| point.names_a_tool());
         if binding.conditions.text.is_some() && binding.points.as_ref().is_some_and(names_a_tool) {
             self.report(
@@ -72,6 +75,42 @@ impl ConfigChecker<'_> {
                 "`match.text` can't be evaluated at the tool points, which `points` lists",
                 "split the binding in two, one for the tool points without `text`",
             );
+        }
+    }
+
+    /// What a binding at hooks can't have: a hook decides nothing, and its body is no payload.
+    fn at_hooks(&mut self, pointer: &str, binding: &Binding) {
+        if binding.points.is_some() {
+            self.report(
+                child(pointer, "points"),
+                "`points` and `hooks` can't be combined",
+                "split the binding in two, one with `points` and one with `hooks`",
+            );
+        }
+        for (key, enforces) in
+            [("mode", binding.mode == Some(Mode::Enforce)), ("blocking", binding.blocking == Some(true))]
+        {
+            if enforces {
+                self.report(
+                    child(pointer, key),
+                    format!("`{key}` asks to enforce, but a hook decides nothing"),
+                    format!("omit `{key}` for `mode: advise`, or write `mode: observe`"),
+                );
+            }
+        }
+        if binding.writable.is_some() {
+            let remedy = "omit `writable`";
+            self.report(child(pointer, "writable"), "a hook has no payload that could be patched", remedy);
+        }
+        let conditions = &binding.conditions;
+        for (key, is_set) in [("tools", conditions.tools.is_some()), ("text", conditions.text.is_some())] {
+            if is_set {
+                self.report(
+                    child(&child(pointer, "match"), key),
+                    format!("`match.{key}` can't be evaluated at hooks, which have none"),
+                    format!("omit `{key}`"),
+                );
+            }
         }
     }
 
@@ -110,6 +149,9 @@ impl ConfigChecker<'_> {
     }
 
     fn writable(&mut self, pointer: &str, binding: &Binding) {
+        if binding.hooks.is_some() {
+            return;
+        }
         let points = binding.points.as_deref().unwrap_or(&Point::ALL);
         let mut known: Vec<&str> = points.iter().flat_map(|&point| patchable(point)).copied().collect();
         known.sort_unstable();

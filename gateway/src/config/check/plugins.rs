@@ -104,7 +104,7 @@ impl ConfigChecker<'_> {
 
     fn accepted(&mut self, pointer: &str, plugin: &Plugin) {
         let Some(accepted) = &plugin.accepted else { return };
-        if accepted.points.is_empty() {
+        if accepted.points.offers().is_empty() && accepted.hooks.is_empty() {
             self.report(
                 child(pointer, "points"),
                 "a manifest needs at least one point",

@@ -123,7 +123,7 @@ fn metadata(failed: &FailedStep) -> HashMap<String, String> {
     let members = [
         ("plugin", &*failed.plugin),
         ("binding", &*failed.binding),
-        ("point", failed.point.as_str()),
+        (if failed.site.hook().is_some() { "hook" } else { "point" }, failed.site.as_str()),
         ("step_reason", failed.reason.as_str()),
     ];
     members.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

@@ -49,6 +49,7 @@ const fn outcome_message(outcome: StepOutcome) -> wire::StepOutcome {
         StepOutcome::Observed => wire::StepOutcome::Observed,
         StepOutcome::CancelledByCaller => wire::StepOutcome::CancelledByCaller,
         StepOutcome::Answered => wire::StepOutcome::Answered,
+        StepOutcome::Contributed => wire::StepOutcome::Contributed,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Explains which steps a call of a tenant runs at a point, and why. For operators.
+//! Explains which steps a call of a tenant runs at a point or hook, and why. For operators.
 //!
 //! Pure, and without rules of its own: it asks [`crate::routing`] which bindings apply,
 //! [`crate::routing::Conditions`] whether conditions hold, `precheck.rs` and [`super::decide`] for the
@@ -43,7 +43,8 @@ pub fn explain(
     let total = budget::total(limit, caller);
     let mut said = Explanation {
         tenant,
-        point: question.point,
+        point: question.site.point(),
+        hook: question.site.hook().cloned(),
         call: question.call.clone(),
         revision: manifests_known.then(|| table.revision()),
         manifests_known,
@@ -60,12 +61,12 @@ pub fn explain(
         warnings: Vec::new(),
     };
     let TenantRoute::Known(plans) = table.tenant(&question.tenant) else { return said };
-    let plan = plans.plan(question.point);
+    let plan = plans.plan_at(&question.site);
     said.plan_digest = Some(plan.digest.to_string());
     said.steps = steps(config, plan, manifests_known, total, question);
     said.absent = absent(config, table, question);
     said.warnings = warnings::warnings(plan, &said.steps, &said.budget);
-    if plans.lacks_steps(question.point) {
+    if plans.lacks_steps(&question.site) {
         said.tenant.code = Some(Code::StepsRequired.as_str().to_owned());
         said.warnings.insert(0, warnings::STEPS_REQUIRED.to_owned());
     }
@@ -136,7 +137,7 @@ fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
 fn subject(question: &ExplainQuery) -> MatchSubject<'_> {
     let ExplainQuery { call, text, .. } = question;
     MatchSubject {
-        point: question.point,
+        site: &question.site,
         tool: call.tool.as_deref().map(|tool| [tool, tool]),
         text: text.as_deref().map(|text| [text, text]),
         model: call.model.as_deref(),
@@ -240,17 +241,19 @@ fn patterns(written: &Value) -> Vec<String> {
 }
 
 fn absent(config: &Config, table: &RouteTable, question: &ExplainQuery) -> Vec<AbsentBinding> {
-    let absent = routing::absent(config, |at| table.manifest(at), &question.tenant, question.point);
+    let absent = routing::absent(config, |at| table.manifest(at), &question.tenant, &question.site);
     let one = |(binding, why): (&config::Binding, routing::AbsenceReason)| {
         let name = binding.effective_name();
         let is_it = |bypass: &&Arc<Bypass>| bypass.binding == name && bypass.tenant == question.tenant;
+        let is_elsewhere = why == routing::AbsenceReason::PointNotListed;
         let is_bypassed = why == routing::AbsenceReason::Bypassed;
         let bypass = config.bypasses.iter().find(is_it).filter(|_| is_bypassed);
         AbsentBinding {
             plugin: binding.plugin.clone(),
             cause: why.into(),
             selector: binding.selector.clone().filter(|_| why == routing::AbsenceReason::NotSelected),
-            points: binding.points.clone().filter(|_| why == routing::AbsenceReason::PointNotListed),
+            points: binding.points.clone().filter(|_| is_elsewhere),
+            hooks: binding.hooks.clone().filter(|_| is_elsewhere),
             until: bypass.map(|bypass| bypass.until),
             reason: bypass.map(|bypass| bypass.reason.clone()),
             binding: name.into_owned(),

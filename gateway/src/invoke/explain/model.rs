@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use hookgate_proto::HookName;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     config::{Span, UnknownTenant, Until},
     core::{
+        call_site::CallSite,
         point::Point,
         step::{Mode, OnError},
     },
@@ -17,7 +19,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainQuery {
     pub tenant: String,
-    pub point: Point,
+    pub site: CallSite,
     /// Values of the call that affect its steps.
     pub call: ExplainCall,
     /// `text` or `content`; never repeated in the answer.
@@ -26,8 +28,8 @@ pub struct ExplainQuery {
 
 impl ExplainQuery {
     /// A call without any values.
-    pub fn new(tenant: impl Into<String>, point: Point) -> Self {
-        ExplainQuery { tenant: tenant.into(), point, call: ExplainCall::default(), text: None }
+    pub fn new(tenant: impl Into<String>, site: impl Into<CallSite>) -> Self {
+        ExplainQuery { tenant: tenant.into(), site: site.into(), call: ExplainCall::default(), text: None }
     }
 }
 
@@ -61,7 +63,12 @@ impl ExplainCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     pub tenant: TenantReport,
-    pub point: Point,
+    /// `None` for a hook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+    /// `None` for a point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<HookName>,
     /// The assumed values of the call.
     pub call: ExplainCall,
     /// The gateway's active revision; `None` for a file.
@@ -236,6 +243,9 @@ pub struct AbsentBinding {
     pub selector: Option<BTreeMap<String, String>>,
     /// The binding's points, which don't include this one.
     pub points: Option<Vec<Point>>,
+    /// The binding's hooks, which don't include this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Vec<HookName>>,
     /// When a bypass ends.
     pub until: Option<Until>,
     /// Why it was bypassed; `None` if the reader may not know.
@@ -254,7 +264,7 @@ pub enum AbsenceCause {
     Selector,
     /// The tenant's `disable` names it.
     Disabled,
-    /// Its `points` don't include this one.
+    /// Its `points` or `hooks` don't include this one.
     Points,
     /// It has no `points`, and its plugin doesn't offer this one.
     NotOffered,

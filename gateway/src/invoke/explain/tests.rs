@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     core::{
+        call_site::CallSite,
         context::{CallContext, Identity},
         failure::Failure,
         manifest::{Access, Manifest, PointAccess, SideEffects},
@@ -26,7 +27,7 @@ use crate::{
         step::{Mode, OnError, Reason, StepOutcome},
     },
     invoke::{
-        AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Chain, ExtensionPoint, Plugins,
+        AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Chain, Plugins,
         ReplyLimits, StepReport,
     },
     upstream::{PluginReply, ServingEndpoint},
@@ -62,6 +63,7 @@ impl Case {
                 name: "p".into(),
                 version: semver::Version::new(1, 0, 0),
                 offers: offers.map(offer),
+                hooks: BTreeMap::new(),
                 capabilities: Vec::new(),
                 config_schema: None,
                 tenant_config_schema: Some(Arc::clone(&schema)),
@@ -79,9 +81,10 @@ struct Continuing {
 }
 
 impl Plugins for Continuing {
-    async fn call<P: ExtensionPoint>(
+    async fn call<P: AgentCall>(
         &self,
         step: &Step,
+        _site: &CallSite,
         _call: wire::Call,
         _payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -105,7 +108,15 @@ impl Plugins for Continuing {
         })
     }
 
-    fn observe<P: ExtensionPoint>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: &CallContext) {}
+    fn observe<P: AgentCall>(
+        &self,
+        _: &Step,
+        _: &CallSite,
+        _: wire::Call,
+        _: Arc<P::Payload>,
+        _: &CallContext,
+    ) {
+    }
 
     fn is_abandoned(&self) -> bool {
         false
@@ -138,7 +149,7 @@ fn context(question: &ExplainQuery) -> CallContext {
     ctx
 }
 
-async fn run<P: ExtensionPoint>(
+async fn run<P: AgentCall>(
     config: &Config,
     plan: &Plan,
     plugins: &Continuing,
@@ -148,7 +159,8 @@ async fn run<P: ExtensionPoint>(
     let ctx = context(question);
     let budget = crate::invoke::Budget::new(config.limits.budget.0, ctx.received, ctx.deadline);
     let mut broken_off = Vec::new();
-    let chain = Chain::<P, _>::new(&ctx, plan, plugins, &LIMITS, budget, payload, &mut broken_off);
+    let chain =
+        Chain::<P, _>::new(&ctx, &question.site, plan, plugins, &LIMITS, budget, payload, &mut broken_off);
     chain.run(1).await.steps
 }
 
@@ -164,7 +176,7 @@ fn real(
     let text = || question.text.clone().unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let steps = runtime.expect("a runtime").block_on(async {
-        match question.point {
+        match question.site.point().expect("tests ask for points") {
             Point::BeforeLlmRequest => {
                 let payload = types::BeforeLlmRequestPayload { text: text(), ..Default::default() };
                 run::<BeforeLlmRequest>(config, plan, &plugins, question, payload).await
@@ -342,7 +354,7 @@ fn question() -> impl Strategy<Value = ExplainQuery> {
             let (tool, agent, model) = (own(tool), own(agent), own(model));
             let agent_path = own(agent_path);
             let call = ExplainCall { tool, agent, agent_path, model, labels, timeout_ms: waits };
-            ExplainQuery { tenant: tenant.into(), point, call, text: own(text) }
+            ExplainQuery { tenant: tenant.into(), site: point.into(), call, text: own(text) }
         },
     )
 }
@@ -366,7 +378,7 @@ pub(crate) fn compare(
         prop_assert!(said.tenant.code.is_some() && said.plan_digest.is_none() && said.steps.is_empty());
         return Ok(Vec::new());
     };
-    let plan = plans.plan(question.point);
+    let plan = plans.plan_at(&question.site);
     prop_assert_eq!(said.plan_digest.as_deref(), Some(&*plan.digest));
     prop_assert_eq!(said.tenant.code, None);
 

@@ -94,6 +94,7 @@ fn comes(outcome: StepOutcome, event: StepEvent, failure: Option<Failure>) -> St
         | StepOutcome::Modified
         | StepOutcome::Cancelled
         | StepOutcome::Answered
+        | StepOutcome::Contributed
         | StepOutcome::WouldBlock
         | StepOutcome::CancelledByCaller => ExpectedOutcome::Called,
     };

@@ -419,12 +419,13 @@ fn a_bypass_takes_a_binding_out_of_one_tenants_plans_and_remakes_no_others() {
     );
     assert_eq!(chain(&after, "stranger", TOOL), [""; 0]);
     assert_eq!(chain(&after, "another", TOOL), ["a"]);
-    let names = |id| known(&after, id).bypassed(TOOL).iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let names =
+        |id| known(&after, id).bypassed(&TOOL.into()).iter().map(|name| name.to_string()).collect::<Vec<_>>();
     assert_eq!(names("t1"), ["a"]);
     assert_eq!(names("stranger"), ["a"]);
     assert!(names("t0").is_empty() && names("another").is_empty());
     assert_ne!(plan(&table, "t1", TOOL).digest, plan(&after, "t1", TOOL).digest);
-    let why = absent(&config, |_| None, "t1", TOOL);
+    let why = absent(&config, |_| None, "t1", &TOOL.into());
     let why: Vec<_> = why.iter().map(|(binding, why)| (&*binding.plugin, *why)).collect();
     assert_eq!(why, [("a", AbsenceReason::Bypassed)]);
     // Ending the bypass restores the table without a trace.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::core::call_site::CallSite;
 
 fn compiled(written: Value) -> Conditions {
     let written = serde_json::from_value(written).expect("conditions of the right types");
@@ -14,10 +15,21 @@ fn compiled(written: Value) -> Conditions {
 
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
+/// The point as a place where plugins are called.
+fn site(point: Point) -> &'static CallSite {
+    static SITES: [CallSite; 4] = [
+        CallSite::Point(Point::BeforeLlmRequest),
+        CallSite::Point(Point::BeforeToolCall),
+        CallSite::Point(Point::AfterToolResult),
+        CallSite::Point(Point::BeforeResponse),
+    ];
+    &SITES[point.index()]
+}
+
 /// A call that carries nothing.
 fn bare(point: Point) -> MatchSubject<'static> {
     MatchSubject {
-        point,
+        site: site(point),
         tool: None,
         text: None,
         model: None,
@@ -120,7 +132,7 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
             agent: Some(""),
             agent_path: Some(""),
             labels: &empty,
-            point,
+            site: site(point),
         };
         assert!(conditions.is_met(&subject), "empty is absent: {point}");
     }
@@ -207,7 +219,7 @@ proptest! {
         let [a, b, c, d] = values.each_ref().map(String::as_str);
         let labels = BTreeMap::from([("k".to_owned(), d.to_owned())]);
         let full = MatchSubject {
-            point, tool: Some([a, b]), text: Some([a, b]), model: Some(c), agent: Some(d), agent_path: Some(c),
+            site: site(point), tool: Some([a, b]), text: Some([a, b]), model: Some(c), agent: Some(d), agent_path: Some(c),
             labels: &labels,
         };
         let mut less = full;

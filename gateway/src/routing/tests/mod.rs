@@ -50,6 +50,7 @@ fn manifest(version: &str, points: &[Point], tenant_config_schema: Option<Value>
         name: "a".into(),
         version: version.parse().expect("a version"),
         offers,
+        hooks: std::collections::BTreeMap::new(),
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: tenant_config_schema

@@ -4,7 +4,7 @@ use super::*;
 
 /// The points at which calls of `tenant` are refused for want of a step.
 fn lacking(table: &RouteTable, tenant: &str) -> Vec<Point> {
-    Point::ALL.into_iter().filter(|point| known(table, tenant).lacks_steps(*point)).collect()
+    Point::ALL.into_iter().filter(|point| known(table, tenant).lacks_steps(&(*point).into())).collect()
 }
 
 #[test]

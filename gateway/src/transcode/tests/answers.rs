@@ -195,7 +195,7 @@ fn a_problem_names_the_step_that_led_to_it_beside_all_steps() {
     let step = FailedStep {
         plugin: "p".into(),
         binding: "b".into(),
-        point: Point::BeforeToolCall,
+        site: Point::BeforeToolCall.into(),
         reason: Reason::BreakerOpen,
     };
     let problem = ProblemDetails {

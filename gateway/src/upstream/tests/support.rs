@@ -158,6 +158,13 @@ impl Process {
 
 #[tonic::async_trait]
 impl plugin::plugin_service_server::PluginService for Process {
+    async fn on_hook(
+        &self,
+        _: Request<plugin::OnHookRequest>,
+    ) -> Result<Response<plugin::OnHookResponse>, Status> {
+        Err(Status::unimplemented("no hooks"))
+    }
+
     async fn describe(
         &self,
         _: Request<plugin::DescribeRequest>,
