@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use hookgate_sdk::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
-    agent::{Agent, AgentError, AnswerFacts, Continue, NoDecision, Payload, Signer},
+    agent::{Agent, AgentError, AnswerFacts, CallError, Continue, Payload, Signer},
 };
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -196,7 +196,7 @@ fn not_so(error: AgentError) -> CallResult {
             message: blocked.message,
         },
         AgentError::NoDecision(outage) => {
-            let NoDecision { status, code, message, .. } = *outage;
+            let CallError { status, code, message, .. } = outage.error;
             let (status, code) = (format!("{status:?}").to_uppercase(), code.unwrap_or_default());
             let answer = ExpectedAnswer { verdict: Verdict::NoDecision, status, code, payload: None };
             CallResult { answer, plugins: Vec::new(), message }

@@ -1,4 +1,5 @@
-//! The gateway's answers as an agent sees them: continue, a block, or no decision. Only decodes messages.
+//! The gateway's answers at points as an agent sees them: continue, a block, or no decision; and its errors. Only decodes
+//! messages.
 
 use std::time::Duration;
 
@@ -141,11 +142,30 @@ pub enum Payload {
 
 /// No decision could be made.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("no decision at {point}: {} {message}", code.as_deref().unwrap_or("(no code)"))]
+#[error("no decision at {point}: {error}")]
 #[non_exhaustive]
 pub struct NoDecision {
     /// The point of the call.
     pub point: Point,
+    /// Why.
+    pub error: CallError,
+}
+
+impl NoDecision {
+    pub(super) fn from_status(point: Point, status: &Status) -> Self {
+        NoDecision { point, error: CallError::from_status(status) }
+    }
+
+    fn bad_answer(point: Point, message: &str) -> Box<Self> {
+        Box::new(NoDecision::from_status(point, &Status::internal(message)))
+    }
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{} {message}", code.as_deref().unwrap_or("(no code)"))]
+#[non_exhaustive]
+pub struct CallError {
     /// The gateway's error code, such as `PLUGIN_TIMEOUT`; `None` if the gateway did not answer.
     pub code: Option<String>,
     /// The gRPC status.
@@ -170,15 +190,14 @@ pub struct NoDecision {
     pub omitted_steps: u32,
 }
 
-impl NoDecision {
-    pub(super) fn from_status(point: Point, status: &Status) -> Self {
+impl CallError {
+    pub(super) fn from_status(status: &Status) -> Self {
         let details = status.get_error_details();
         let info = details.error_info().filter(|info| info.domain == ERROR_DOMAIN);
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
         let metadata = |key: &str| info.and_then(|info| info.metadata.get(key)).cloned();
         let ChainReport { steps, omitted_steps } = chain_report(status).unwrap_or_default();
-        NoDecision {
-            point,
+        CallError {
             code: info.map(|info| info.reason.clone()),
             status: status.code(),
             message: status.message().to_owned(),
@@ -190,10 +209,6 @@ impl NoDecision {
             steps,
             omitted_steps,
         }
-    }
-
-    fn bad_answer(point: Point, message: &str) -> Box<Self> {
-        Box::new(NoDecision::from_status(point, &Status::internal(message)))
     }
 
     /// Whether the same call may succeed later. Trying again runs the plugins again.

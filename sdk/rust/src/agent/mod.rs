@@ -9,7 +9,9 @@
 //!   Before the response: the message replaces the content.
 //! - `Err(AgentError::NoDecision(..))`: stop. If an outage may be ignored at a point, say so with
 //!   [`Agent::on_no_decision`]; the result is then `Ok`, with your own payload and the reason in
-//!   `no_decision`. If a plugin is to blame, [`NoDecision`] names its step and contains the steps that ran.
+//!   `no_decision`. If a plugin is to blame, [`CallError`] names its step and contains the steps that ran.
+//!
+//! A lifecycle hook decides nothing: [`Agent::run_hook`] tells plugins what happened, and gathers what they contribute.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -35,6 +37,7 @@
 //! ```
 
 mod answer;
+mod hook;
 mod token;
 mod wire;
 
@@ -43,20 +46,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Status, transport::Channel};
 
-use hookgate_proto::gateway::v1::{
-    self as messages, extension_point_service_client::ExtensionPointServiceClient,
-};
+use hookgate_proto::gateway::v1 as messages;
 pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step, StepOutcome, StepReason};
 
-use self::wire::{AfterToolResult, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
+use self::wire::{AfterToolResult, AgentCall, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
 use crate::{
     Address, AddressError, AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload,
-    BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::ForwardedMetadata,
+    BeforeToolCallPayload, Context, Point, context::ForwardedMetadata,
 };
 
 pub use answer::{
-    AgentError, AnswerFacts, BlockedCall, Continue, NoDecision, Payload, Scope, ToolCallDecision, ToolResult,
+    AgentError, AnswerFacts, BlockedCall, CallError, Continue, NoDecision, Payload, Scope, ToolCallDecision,
+    ToolResult,
 };
+pub use hook::{HookAnswer, HookError, PluginContribution};
 pub use token::{Claims, Signer, Token, TokenError};
 
 /// The gateway's default budget for an invocation; by default, waiting longer is useless.
@@ -245,7 +248,7 @@ impl Agent {
     }
 
     /// Makes one call. A call is never sent twice.
-    async fn send<W: AgentPoint>(&self, message: W::Request) -> Result<W::Response, Status> {
+    async fn send<W: AgentCall>(&self, message: W::Request) -> Result<W::Response, Status> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map_or(self.timeout, |left| left.min(self.timeout));
         let overdue = || Status::deadline_exceeded(format!("no answer from the gateway within {left:?}"));
@@ -258,10 +261,8 @@ impl Agent {
         self.forwarded.add_to(request.metadata_mut());
         #[cfg(feature = "otel")]
         crate::telemetry::inject(request.metadata_mut());
-        let client =
-            ExtensionPointServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_CALL_BYTES);
         let began = Instant::now();
-        match tokio::time::timeout(left, W::send(client, request)).await {
+        match tokio::time::timeout(left, W::send(self.channel.clone(), request)).await {
             Err(_) => Err(overdue()),
             // tonic enforces the timeout too, and reports it as a cancellation.
             Ok(Err(status)) if status.code() == tonic::Code::Cancelled && began.elapsed() >= left => {

@@ -166,9 +166,12 @@ async fn an_error_is_no_decision_with_code_and_violations() {
     .agent()
     .await;
     let outage = no_decision(&agent).await;
-    assert_eq!((outage.code.as_deref(), outage.status), (Some("PAYLOAD_INVALID"), Code::InvalidArgument));
-    assert_eq!(outage.violations, [("/payload/args".to_owned(), "args is required".to_owned())]);
-    assert!(!outage.is_transient());
+    assert_eq!(
+        (outage.error.code.as_deref(), outage.error.status),
+        (Some("PAYLOAD_INVALID"), Code::InvalidArgument)
+    );
+    assert_eq!(outage.error.violations, [("/payload/args".to_owned(), "args is required".to_owned())]);
+    assert!(!outage.error.is_transient());
 }
 
 #[tokio::test]
@@ -181,8 +184,8 @@ async fn an_overload_is_transient_and_says_when_to_return() {
     .agent()
     .await;
     let outage = no_decision(&agent).await;
-    assert!(outage.is_transient());
-    assert_eq!(outage.retry_after, Some(Duration::from_secs(3)));
+    assert!(outage.error.is_transient());
+    assert_eq!(outage.error.retry_after, Some(Duration::from_secs(3)));
 }
 
 /// An error status of the gateway's to which the step of `guard` led.
@@ -208,22 +211,26 @@ async fn an_error_names_the_step_that_failed_and_has_the_steps_until_then() {
     let report = wire::ChainReport { steps: steps.clone(), omitted_steps: 3 }.encode_to_vec();
     let agent = Gateway::new(move || Err(failed_step(report.clone()))).agent().await;
     let outage = no_decision(&agent).await;
-    assert_eq!((outage.point, outage.code.as_deref()), (Point::BeforeToolCall, Some("PLUGIN_UNAVAILABLE")));
-    let named = (outage.plugin.as_deref(), outage.binding.as_deref(), outage.reason.as_deref());
+    assert_eq!(
+        (outage.point, outage.error.code.as_deref()),
+        (Point::BeforeToolCall, Some("PLUGIN_UNAVAILABLE"))
+    );
+    let named =
+        (outage.error.plugin.as_deref(), outage.error.binding.as_deref(), outage.error.reason.as_deref());
     assert_eq!(named, (Some("guard"), Some("floor"), Some("breaker_open")));
-    assert_eq!((outage.steps, outage.omitted_steps), (steps, 3));
+    assert_eq!((outage.error.steps, outage.error.omitted_steps), (steps, 3));
 
     // What can't be read is left out, and the error is as good as before.
     let agent = Gateway::new(|| Err(failed_step(vec![0xff]))).agent().await;
     let outage = no_decision(&agent).await;
-    assert_eq!((outage.plugin.as_deref(), outage.steps.len()), (Some("guard"), 0));
+    assert_eq!((outage.error.plugin.as_deref(), outage.error.steps.len()), (Some("guard"), 0));
 }
 
 #[tokio::test]
 async fn another_services_error_info_is_not_a_code() {
     let details = || ErrorDetails::with_error_info("OVERLOADED", "elsewhere", []);
     let agent = Gateway::new(move || Err(Status::with_error_details(Code::Internal, "x", details())));
-    assert_eq!(no_decision(&agent.agent().await).await.code, None);
+    assert_eq!(no_decision(&agent.agent().await).await.error.code, None);
 }
 
 #[tokio::test]
@@ -235,7 +242,7 @@ async fn an_answer_without_decision_or_payload_is_no_decision() {
         wire::BeforeToolCallResponse { block: Some(Block::default()), ..continues() },
     ] {
         let agent = Gateway::new(move || Ok(answer.clone())).agent().await;
-        assert_eq!(no_decision(&agent).await.status, Code::Internal);
+        assert_eq!(no_decision(&agent).await.error.status, Code::Internal);
     }
 }
 
@@ -244,8 +251,8 @@ async fn a_gateway_that_does_not_answer_in_time_is_no_decision() {
     let gateway = Gateway { hangs: true, ..Gateway::new(|| Ok(continues())) };
     let agent = gateway.agent().await.with_timeout(Duration::from_secs(2));
     let outage = no_decision(&agent).await;
-    assert_eq!((outage.status, outage.code.as_deref()), (Code::DeadlineExceeded, None));
-    assert!(outage.is_transient());
+    assert_eq!((outage.error.status, outage.error.code.as_deref()), (Code::DeadlineExceeded, None));
+    assert!(outage.error.is_transient());
     let told = gateway.calls.lock().unwrap()[0].0.get("grpc-timeout").unwrap().clone();
     assert_eq!(told, "2000000u");
 }
@@ -254,12 +261,12 @@ async fn a_gateway_that_does_not_answer_in_time_is_no_decision() {
 async fn an_unreachable_gateway_is_no_decision() {
     // A port for a service that nobody runs any more.
     let agent = Agent::new("http://127.0.0.1:1", Token::fixed("token").unwrap()).unwrap();
-    assert_eq!(no_decision(&agent).await.status, Code::Unavailable);
+    assert_eq!(no_decision(&agent).await.error.status, Code::Unavailable);
 
     let agent = agent.on_no_decision(Point::BeforeToolCall, OnNoDecision::GoOn);
     let go = agent.before_tool_call(payload("own")).await.unwrap();
     assert_eq!(go.payload, payload("own"));
-    assert_eq!(go.no_decision.unwrap().status, Code::Unavailable);
+    assert_eq!(go.no_decision.unwrap().error.status, Code::Unavailable);
     assert!(
         agent.before_response(BeforeResponsePayload::default()).await.is_err(),
         "told for one point alone"
@@ -305,5 +312,5 @@ async fn a_plugins_call_keeps_its_callers_time_trace_and_depth() {
     metadata.insert("grpc-timeout", "0S".parse().unwrap());
     let ctx = Context::new(Point::BeforeToolCall, &mut Default::default(), &metadata, Default::default());
     let late = no_decision(&gateway.agent().await.with_caller(&ctx)).await;
-    assert_eq!(late.status, Code::DeadlineExceeded);
+    assert_eq!(late.error.status, Code::DeadlineExceeded);
 }

@@ -1,4 +1,4 @@
-//! The four points as types on the agent's side, so that the code for a call is written once.
+//! The methods that an agent calls as types, so that the code for a call is written once.
 
 use hookgate_proto::{
     gateway::v1::{
@@ -10,7 +10,7 @@ use hookgate_proto::{
 use tonic::{Request, Response, Status, transport::Channel};
 
 use super::answer::{AnswerFacts, Payload};
-use crate::Point;
+use crate::{MAX_CALL_BYTES, Point};
 
 /// The parts of an answer, for any point.
 pub(super) struct ParsedAnswer<P> {
@@ -22,12 +22,21 @@ pub(super) struct ParsedAnswer<P> {
     pub(super) answered: AnswerFacts,
 }
 
-/// One extension point on the wire.
-pub(super) trait AgentPoint {
-    const POINT: Point;
-    type Payload: Clone + Send;
+/// One method of the gateway on the wire.
+pub(super) trait AgentCall {
     type Request: Send;
     type Response;
+
+    fn send(
+        channel: Channel,
+        request: Request<Self::Request>,
+    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
+}
+
+/// One extension point on the wire.
+pub(super) trait AgentPoint: AgentCall {
+    const POINT: Point;
+    type Payload: Clone + Send;
 
     fn request(
         context: RequestContext,
@@ -35,11 +44,6 @@ pub(super) trait AgentPoint {
         plan: Option<String>,
         trace: bool,
     ) -> Self::Request;
-
-    fn send(
-        client: ExtensionPointServiceClient<Channel>,
-        request: Request<Self::Request>,
-    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 
     fn open(response: Self::Response) -> ParsedAnswer<Self::Payload>;
 
@@ -50,11 +54,22 @@ macro_rules! agent_point {
     ($point:ident, $method:ident, $request:ident, $response:ident, $payload:ident $(, $takes_results:ident)?) => {
         pub(super) struct $point;
 
+        impl AgentCall for $point {
+            type Request = wire::$request;
+            type Response = wire::$response;
+
+            async fn send(
+                channel: Channel,
+                request: Request<Self::Request>,
+            ) -> Result<Response<Self::Response>, Status> {
+                let client = ExtensionPointServiceClient::new(channel);
+                client.max_decoding_message_size(MAX_CALL_BYTES).$method(request).await
+            }
+        }
+
         impl AgentPoint for $point {
             const POINT: Point = Point::$point;
             type Payload = crate::$payload;
-            type Request = wire::$request;
-            type Response = wire::$response;
 
             fn request(
                 context: RequestContext,
@@ -70,13 +85,6 @@ macro_rules! agent_point {
                     trace,
                     $($takes_results: false,)?
                 }
-            }
-
-            async fn send(
-                mut client: ExtensionPointServiceClient<Channel>,
-                request: Request<Self::Request>,
-            ) -> Result<Response<Self::Response>, Status> {
-                client.$method(request).await
             }
 
             fn open(response: Self::Response) -> ParsedAnswer<Self::Payload> {

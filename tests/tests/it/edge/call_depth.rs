@@ -45,7 +45,7 @@ impl Plugin for Caller {
         match agent.before_tool_call(payload).await {
             Ok(_) => {}
             Err(AgentError::NoDecision(outage)) => {
-                ERRORS.lock().unwrap().push((outage.code, outage.message));
+                ERRORS.lock().unwrap().push((outage.error.code, outage.error.message));
             }
             Err(AgentError::Blocked(block)) => panic!("no plugin blocks: {block:?}"),
         }

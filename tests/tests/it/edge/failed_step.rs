@@ -220,18 +220,18 @@ async fn the_rust_client_gives_the_failed_step_and_the_steps_until_then() {
         let address = format!("http://{}", gateway.data_addr());
         let agent = Agent::new(&address, Token::fixed(&token(tenant)).unwrap()).unwrap();
         match agent.with_timeout(Duration::from_secs(30)).before_tool_call(request().payload.unwrap()).await {
-            Err(AgentError::NoDecision(outage)) => outage,
+            Err(AgentError::NoDecision(outage)) => (outage.point, outage.error),
             other => panic!("{other:?}"),
         }
     };
-    let told = outage("acme").await;
-    assert_eq!((told.point, told.code.as_deref()), (Point::BeforeToolCall, Some("PLUGIN_BAD_REPLY")));
+    let (point, told) = outage("acme").await;
+    assert_eq!((point, told.code.as_deref()), (Point::BeforeToolCall, Some("PLUGIN_BAD_REPLY")));
     let named = (told.plugin.as_deref(), told.binding.as_deref(), told.reason.as_deref());
     assert_eq!(named, (Some("fails"), Some("fails-rule"), Some("bad_reply")));
     let report = ChainReport { steps: told.steps, omitted_steps: told.omitted_steps };
     assert_eq!((of_report(&report), report.omitted_steps), (expected_steps("bad_reply"), 0));
 
-    let told = outage("quiet").await;
+    let (_, told) = outage("quiet").await;
     assert_eq!((told.plugin, told.binding, told.reason), (None, None, None));
     assert_eq!((told.steps, told.code.as_deref()), (Vec::new(), Some("PLUGIN_BAD_REPLY")));
 }
