@@ -37,8 +37,8 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    async fn write(&self, ctx: &Context, tool: Option<&str>) -> Result<(), PluginError> {
-        let mut line = serde_json::to_vec(&Record::from_context(ctx, tool)?)?;
+    async fn write(&self, point: Point, ctx: &Context, tool: Option<&str>) -> Result<(), PluginError> {
+        let mut line = serde_json::to_vec(&Record::from_call(point, ctx, tool)?)?;
         line.push(b'\n');
         let mut output = self.output.lock().await;
         // Written in one call: tokio's writers take a whole line at once, so a cancelled call never leaves
@@ -77,7 +77,7 @@ impl Plugin for AuditLog {
         _: &NoConfig,
         _: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        self.write(ctx, None).await?;
+        self.write(Point::BeforeLlmRequest, ctx, None).await?;
         Ok(Reply::proceed())
     }
 
@@ -87,7 +87,7 @@ impl Plugin for AuditLog {
         _: &NoConfig,
         call: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
-        self.write(ctx, Some(&call.tool_name)).await?;
+        self.write(Point::BeforeToolCall, ctx, Some(&call.tool_name)).await?;
         Ok(Reply::proceed())
     }
 
@@ -97,7 +97,7 @@ impl Plugin for AuditLog {
         _: &NoConfig,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        self.write(ctx, Some(&result.tool_name)).await?;
+        self.write(Point::AfterToolResult, ctx, Some(&result.tool_name)).await?;
         Ok(Reply::proceed())
     }
 
@@ -107,7 +107,7 @@ impl Plugin for AuditLog {
         _: &NoConfig,
         _: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        self.write(ctx, None).await?;
+        self.write(Point::BeforeResponse, ctx, None).await?;
         Ok(Reply::proceed())
     }
 

@@ -1,6 +1,6 @@
 //! One line of the log: facts about the call, without any value of the payload.
 
-use hookgate_sdk::{Context, PluginError, proto::types::v1::Decision};
+use hookgate_sdk::{Context, PluginError, Point, proto::types::v1::Decision};
 use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -37,11 +37,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The line for a call, with the tool's name if the point has one.
+    /// The line for a call at `point`, with the tool's name if the point has one.
     ///
     /// # Errors
     /// If the clock is past the year 9999.
-    pub fn from_context(ctx: &'a Context, tool: Option<&'a str>) -> Result<Self, PluginError> {
+    pub fn from_call(point: Point, ctx: &'a Context, tool: Option<&'a str>) -> Result<Self, PluginError> {
         let caller = ctx.caller();
         let result = ctx.chain_result();
         Ok(Record {
@@ -54,7 +54,7 @@ impl<'a> Record<'a> {
             agent_id: caller.agent_id.as_deref(),
             provider: caller.provider.as_deref(),
             model: caller.model.as_deref(),
-            point: ctx.point().as_str(),
+            point: point.as_str(),
             tool,
             decision: result.map(|result| match result.decision() {
                 Decision::Continue => "continue",

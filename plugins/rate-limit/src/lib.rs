@@ -23,13 +23,13 @@ const RATE_LIMITED: &str = "RATE_LIMITED";
 pub struct RateLimit;
 
 impl RateLimit {
-    async fn count<P>(ctx: &Context, limits: &RateLimits, tool: Option<&str>) -> Answer<P> {
+    async fn count<P>(point: Point, ctx: &Context, limits: &RateLimits, tool: Option<&str>) -> Answer<P> {
         let limits = limits.as_slice();
         if limits.is_empty() {
             return Ok(Reply::proceed());
         }
         let additions = limits.iter().map(|limit| {
-            let add = Add::new(key(ctx, limit, tool), 1);
+            let add = Add::new(key(point, ctx, limit, tool), 1);
             add.limit(limit.requests.get().into()).window(limit.per.length()).into()
         });
         match ctx.storage().transact(additions).await? {
@@ -44,14 +44,14 @@ impl RateLimit {
 }
 
 /// The counter of a limit, for example `before_tool_call/tool/minute/fs.read`.
-fn key(ctx: &Context, limit: &Limit, tool: Option<&str>) -> String {
+fn key(point: Point, ctx: &Context, limit: &Limit, tool: Option<&str>) -> String {
     let value = match limit.by {
         LimitKey::Tenant => "",
         LimitKey::Operator => ctx.operator(),
         LimitKey::User => ctx.caller().user_id(),
         LimitKey::Tool => tool.unwrap_or_default(),
     };
-    let (point, by, per) = (ctx.point(), limit.by.as_str(), limit.per.as_str());
+    let (by, per) = (limit.by.as_str(), limit.per.as_str());
     format!("{point}/{by}/{per}/{}", key_part(value))
 }
 
@@ -87,7 +87,7 @@ impl Plugin for RateLimit {
         limits: &RateLimits,
         _: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        Self::count(ctx, limits, None).await
+        Self::count(Point::BeforeLlmRequest, ctx, limits, None).await
     }
 
     async fn before_tool_call(
@@ -96,7 +96,7 @@ impl Plugin for RateLimit {
         limits: &RateLimits,
         call: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
-        Self::count(ctx, limits, Some(&call.tool_name)).await
+        Self::count(Point::BeforeToolCall, ctx, limits, Some(&call.tool_name)).await
     }
 
     async fn after_tool_result(
@@ -105,7 +105,7 @@ impl Plugin for RateLimit {
         limits: &RateLimits,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        Self::count(ctx, limits, Some(&result.tool_name)).await
+        Self::count(Point::AfterToolResult, ctx, limits, Some(&result.tool_name)).await
     }
 
     async fn before_response(
@@ -114,7 +114,7 @@ impl Plugin for RateLimit {
         limits: &RateLimits,
         _: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        Self::count(ctx, limits, None).await
+        Self::count(Point::BeforeResponse, ctx, limits, None).await
     }
 }
 

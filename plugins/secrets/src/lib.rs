@@ -123,38 +123,38 @@ impl Plugin for Secrets {
 
     async fn before_llm_request(
         &self,
-        ctx: &Context,
+        _: &Context,
         _: &NoConfig,
         request: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        self.answer(ctx.point(), &request)
+        self.answer(Point::BeforeLlmRequest, &request)
     }
 
     async fn before_tool_call(
         &self,
-        ctx: &Context,
+        _: &Context,
         _: &NoConfig,
         call: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
-        self.answer(ctx.point(), &call)
+        self.answer(Point::BeforeToolCall, &call)
     }
 
     async fn after_tool_result(
         &self,
-        ctx: &Context,
+        _: &Context,
         _: &NoConfig,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        self.answer(ctx.point(), &result)
+        self.answer(Point::AfterToolResult, &result)
     }
 
     async fn before_response(
         &self,
-        ctx: &Context,
+        _: &Context,
         _: &NoConfig,
         response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        self.answer(ctx.point(), &response)
+        self.answer(Point::BeforeResponse, &response)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hookgate_sdk::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
-    CallContext, ChainResult, Context, Media, PluginError,
+    CallContext, ChainResult, Context, Media, PluginError, Point,
     proto::types::v1::{Decision, media::Source},
 };
 use serde::Serialize;
@@ -24,6 +24,7 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     pub(crate) fn new(
+        point: Point,
         ctx: &Context,
         tool: Option<&str>,
         payload: Option<&RawValue>,
@@ -34,7 +35,7 @@ impl Delivery {
         let body = DeliveryBody {
             id: &id,
             timestamp: now.format(&Rfc3339)?,
-            point: ctx.point().as_str(),
+            point: point.as_str(),
             tenant: ctx.tenant(),
             operator: ctx.operator(),
             request_id: ctx.request_id(),
@@ -141,6 +142,9 @@ impl<'a> ChainResultJson<'a> {
 
 /// A payload as JSON, with the members that it has over HTTP (docs/protocol.md, section 1).
 pub(crate) trait PayloadJson {
+    /// The point that has this payload.
+    const POINT: Point;
+
     /// The tool of the call, at points that have one.
     fn tool_name(&self) -> Option<&str> {
         None
@@ -184,6 +188,8 @@ fn media(list: &[Media]) -> Vec<MediaJson<'_>> {
 }
 
 impl PayloadJson for BeforeLlmRequestPayload {
+    const POINT: Point = Point::BeforeLlmRequest;
+
     fn to_json(&self) -> Result<Box<RawValue>, PluginError> {
         #[derive(Serialize)]
         struct Members<'a> {
@@ -214,6 +220,8 @@ impl PayloadJson for BeforeLlmRequestPayload {
 }
 
 impl PayloadJson for BeforeToolCallPayload {
+    const POINT: Point = Point::BeforeToolCall;
+
     fn tool_name(&self) -> Option<&str> {
         Some(&self.tool_name)
     }
@@ -239,6 +247,8 @@ impl PayloadJson for BeforeToolCallPayload {
 }
 
 impl PayloadJson for AfterToolResultPayload {
+    const POINT: Point = Point::AfterToolResult;
+
     fn tool_name(&self) -> Option<&str> {
         Some(&self.tool_name)
     }
@@ -273,6 +283,8 @@ impl PayloadJson for AfterToolResultPayload {
 }
 
 impl PayloadJson for BeforeResponsePayload {
+    const POINT: Point = Point::BeforeResponse;
+
     fn to_json(&self) -> Result<Box<RawValue>, PluginError> {
         #[derive(Serialize)]
         struct Usage {

@@ -39,12 +39,12 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    async fn ask<P>(&self, ctx: &Context, payload: &impl PayloadJson) -> Answer<P> {
-        if !self.points.contains(&ctx.point()) {
+    async fn ask<T: PayloadJson, P>(&self, ctx: &Context, payload: &T) -> Answer<P> {
+        if !self.points.contains(&T::POINT) {
             return Ok(Reply::proceed());
         }
         let payload_json = self.sends_payload.then(|| payload.to_json()).transpose()?;
-        let delivery = Delivery::new(ctx, payload.tool_name(), payload_json.as_deref())?;
+        let delivery = Delivery::new(T::POINT, ctx, payload.tool_name(), payload_json.as_deref())?;
         let failed = |error| self.client.to_plugin_error(error);
         match self.answer {
             AnswerUse::Ignore => {

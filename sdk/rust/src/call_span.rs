@@ -4,7 +4,7 @@
 use tonic::{Code, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, field::Empty};
 
-use crate::{Plugin, Point};
+use crate::{Plugin, Point, context::CallSite};
 
 /// Target of these spans. A gateway disables it for built-in plugins, whose calls have the gateway's own client spans.
 pub(crate) const TARGET: &str = "hookgate_sdk::call";
@@ -23,18 +23,16 @@ impl CallSpan {
         Self::new::<P>(method, None, metadata)
     }
 
-    /// Span of a call at an extension point.
-    pub(crate) fn for_point<P: Plugin>(point: Point, metadata: &MetadataMap) -> Self {
-        let method = match point {
-            Point::BeforeLlmRequest => "hookgate.plugin.v1.PluginService/BeforeLlmRequest",
-            Point::BeforeToolCall => "hookgate.plugin.v1.PluginService/BeforeToolCall",
-            Point::AfterToolResult => "hookgate.plugin.v1.PluginService/AfterToolResult",
-            Point::BeforeResponse => "hookgate.plugin.v1.PluginService/BeforeResponse",
-        };
-        Self::new::<P>(method, Some(point), metadata)
+    /// Span of a call at a point or a hook, if the request says at which.
+    pub(crate) fn for_call<P: Plugin>(
+        method: &'static str,
+        site: Option<&CallSite>,
+        metadata: &MetadataMap,
+    ) -> Self {
+        Self::new::<P>(method, site, metadata)
     }
 
-    fn new<P: Plugin>(method: &'static str, point: Option<Point>, metadata: &MetadataMap) -> Self {
+    fn new<P: Plugin>(method: &'static str, site: Option<&CallSite>, metadata: &MetadataMap) -> Self {
         let span = tracing::info_span!(
             target: TARGET,
             "call",
@@ -46,7 +44,8 @@ impl CallSpan {
             "rpc.response.status_code" = Empty,
             "error.type" = Empty,
             "hookgate.plugin.name" = P::NAME,
-            "hookgate.point" = point.map(Point::as_str),
+            "hookgate.point" = site.and_then(CallSite::point).map(Point::as_str),
+            "hookgate.hook" = site.and_then(CallSite::hook),
         );
         #[cfg(feature = "otel")]
         crate::telemetry::set_parent(&span, metadata);

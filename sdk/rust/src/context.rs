@@ -22,12 +22,45 @@ use crate::{
 /// what the agent says about itself.
 #[derive(Debug, Clone)]
 pub struct Context {
-    point: Point,
+    pub(crate) site: CallSite,
     caller: CallContext,
     chain_result: Option<ChainResult>,
     deadline: Option<Instant>,
     pub(crate) forwarded: ForwardedMetadata,
     host: HostAccess,
+}
+
+/// Where in an agent's life a plugin is called.
+#[derive(Debug, Clone)]
+pub(crate) enum CallSite {
+    Point(Point),
+    /// The hook of this name.
+    Hook(String),
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallSite::Point(point) => point.fmt(f),
+            CallSite::Hook(name) => f.write_str(name),
+        }
+    }
+}
+
+impl CallSite {
+    pub(crate) fn point(&self) -> Option<Point> {
+        match self {
+            CallSite::Point(point) => Some(*point),
+            CallSite::Hook(_) => None,
+        }
+    }
+
+    pub(crate) fn hook(&self) -> Option<&str> {
+        match self {
+            CallSite::Point(_) => None,
+            CallSite::Hook(name) => Some(name),
+        }
+    }
 }
 
 /// The gateway's services, and what the call may do there.
@@ -46,14 +79,19 @@ impl fmt::Debug for HostAccess {
 }
 
 impl Context {
-    pub(crate) fn new(point: Point, call: &mut Call, metadata: &MetadataMap, links: Arc<HostLinks>) -> Self {
+    pub(crate) fn new(
+        site: CallSite,
+        call: &mut Call,
+        metadata: &MetadataMap,
+        links: Arc<HostLinks>,
+    ) -> Self {
         Context {
             host: HostAccess {
                 links,
                 token: bearer(&std::mem::take(&mut call.host_token)),
                 log: Arc::default(),
             },
-            point,
+            site,
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
             deadline: grpc_timeout(metadata).and_then(|left| Instant::now().checked_add(left)),
@@ -61,9 +99,14 @@ impl Context {
         }
     }
 
-    /// The point at which the plugin is called.
-    pub fn point(&self) -> Point {
-        self.point
+    /// The point at which the plugin is called; `None` at a lifecycle hook.
+    pub fn point(&self) -> Option<Point> {
+        self.site.point()
+    }
+
+    /// The lifecycle hook at which the plugin is called; `None` at a point.
+    pub fn hook(&self) -> Option<&str> {
+        self.site.hook()
     }
 
     /// The tenant's id, an opaque string.

@@ -1,7 +1,7 @@
 //! Write Hookgate plugins and call Hookgate from Rust.
 //!
-//! A plugin is a type that implements [`Plugin`]: it names the extension points it answers at, takes a typed
-//! configuration, and answers calls with a [`Reply`]. [`serve`] runs it as a process; [`service`] gives the same
+//! A plugin is a type that implements [`Plugin`]: it names the extension points and the lifecycle hooks it answers
+//! at, takes a typed configuration, and answers calls with a [`Reply`] or a [`HookReply`]. [`serve`] runs it as a process; [`service`] gives the same
 //! thing as a tower service; [`harness::TestPlugin`] calls it in a test without a socket. [`agent::Agent`] is the
 //! other side: what an agent uses to call the gateway.
 //!
@@ -21,6 +21,7 @@ mod context;
 mod error;
 mod event;
 pub mod harness;
+mod hook_reply;
 pub mod host;
 mod host_service;
 pub mod json;
@@ -43,14 +44,15 @@ pub use config::NoConfig;
 pub use context::Context;
 pub use error::{InitError, PluginError};
 pub use event::Event;
+pub use hook_reply::HookReply;
 pub use hookgate_proto as proto;
 pub use hookgate_proto::{
-    Access, Capability, Offer, Point, SideEffects,
+    Access, Capability, HookOffer, Offer, Point, SideEffects,
     plugin::v1::{CallContext, ChainResult, Limits},
     types::v1::{
         AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Media,
-        MediaList, TokenUsage,
+        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Contribution,
+        HookPayload, Media, MediaList, TokenUsage,
     },
 };
 pub use host::{PluginHost, service, service_with_host};

@@ -11,7 +11,8 @@ use hookgate_proto::plugin::v1::{InitializeRequest, Limits};
 use crate::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Capability,
-    Context, Event, HostError, InitError, Log, Offer, PluginError, Reply, Storage,
+    Context, Event, HookOffer, HookPayload, HookReply, HostError, InitError, Log, Offer, PluginError, Reply,
+    Storage,
     host_service::{HostClient, HostLinks},
 };
 
@@ -24,8 +25,8 @@ pub type Answer<Patch> = Result<Reply<Patch>, PluginError>;
 /// configuration changes, several values exist side by side. State that must survive a restart or be shared
 /// between processes belongs in the [`Storage`].
 ///
-/// The four point methods answer "continue" unless written; only those that [`Plugin::points`] lists are called.
-/// Write them as `async fn`.
+/// The four point methods answer "continue" unless written, and [`Plugin::on_hook`] contributes nothing. Only points
+/// that [`Plugin::points`] lists and hooks that [`Plugin::hooks`] lists are called. Write the methods as `async fn`.
 pub trait Plugin: Sized + Send + Sync + 'static {
     /// The name under which it is registered at the gateway.
     const NAME: &'static str;
@@ -42,8 +43,13 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// same name as one of `Config`. Use [`NoConfig`](crate::NoConfig) if there is none.
     type TenantConfig: DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
-    /// The points it answers at, at least one, each once.
+    /// The points it answers at, each once. At least one, unless it answers at a hook.
     fn points() -> Vec<Offer>;
+
+    /// The lifecycle hooks it answers at, each once, at most 64.
+    fn hooks() -> Vec<HookOffer> {
+        Vec::new()
+    }
 
     /// Starts it with a configuration. Called once per configuration; answer within 10 s.
     fn initialize(config: Self::Config, host: Host) -> impl Future<Output = Result<Self, InitError>> + Send;
@@ -90,6 +96,21 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Answer<BeforeResponsePatch>> + Send {
         let _ = (ctx, tenant, payload);
         std::future::ready(Ok(Reply::proceed()))
+    }
+
+    /// Something happened in the agent's life: `payload.hook` says what. Nothing is decided here; the agent may use
+    /// what the reply contributes. Parse the hook's body with [`json::parse`](crate::json::parse).
+    ///
+    /// After an error the binding's `on_error` decides, as at a point. By default, the agent gets the contributions of
+    /// the other plugins.
+    fn on_hook(
+        &self,
+        ctx: &Context,
+        tenant: &Self::TenantConfig,
+        payload: HookPayload,
+    ) -> impl Future<Output = Result<HookReply, PluginError>> + Send {
+        let _ = (ctx, tenant, payload);
+        std::future::ready(Ok(HookReply::none()))
     }
 
     /// Called when no gateway uses this configuration any more, or when the process stops. Flush here;

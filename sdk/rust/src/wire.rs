@@ -1,17 +1,24 @@
-//! The four points as types, so that serving and testing them is written once: their requests and responses
-//! on the wire, and the plugin's method for each.
+//! The four points and the hooks as types, so that serving and testing them is written once: their requests and
+//! responses on the wire, and the plugin's method for each.
 
 use hookgate_proto::plugin::v1::{self as wire, Call};
 
-use crate::{Answer, Cancel, Context, Notice, Plugin, Point, Reply, Verdict};
+use crate::{
+    Cancel, Context, HookPayload, HookReply, Notice, Plugin, PluginError, Point, Reply, Verdict,
+    context::CallSite,
+};
 
-/// One extension point on the wire.
-pub(crate) trait PointWire {
-    const POINT: Point;
+/// One method of the plugin service at which a plugin answers, on the wire.
+pub(crate) trait CallWire {
+    /// The method's full name.
+    const METHOD: &'static str;
     type Request: Send;
     type Payload: Send;
-    type Patch: Send;
+    type Reply: Send;
     type Response;
+
+    /// Where the request calls the plugin; `None` if it doesn't say so.
+    fn site(request: &Self::Request) -> Option<CallSite>;
 
     /// Builds a request as a gateway sends it.
     fn request(call: Call, payload: Self::Payload) -> Self::Request;
@@ -25,13 +32,19 @@ pub(crate) trait PointWire {
         ctx: &Context,
         tenant: &P::TenantConfig,
         payload: Self::Payload,
-    ) -> impl Future<Output = Answer<Self::Patch>> + Send;
+    ) -> impl Future<Output = Result<Self::Reply, PluginError>> + Send;
 
     /// Builds the response that a gateway receives.
-    fn response(reply: Reply<Self::Patch>) -> Self::Response;
+    fn response(reply: Self::Reply) -> Self::Response;
 
-    /// The reply in a response; `None` if it has no verdict.
-    fn reply(response: Self::Response) -> Option<Reply<Self::Patch>>;
+    /// The reply in a response; `None` if it lacks the verdict that it needs.
+    fn reply(response: Self::Response) -> Option<Self::Reply>;
+}
+
+/// One extension point on the wire.
+pub(crate) trait PointWire: CallWire<Reply = Reply<Self::Patch>> {
+    const POINT: Point;
+    type Patch;
 }
 
 macro_rules! point_wire {
@@ -40,10 +53,19 @@ macro_rules! point_wire {
 
         impl PointWire for $point {
             const POINT: Point = Point::$point;
+            type Patch = crate::$patch;
+        }
+
+        impl CallWire for $point {
+            const METHOD: &'static str = concat!("hookgate.plugin.v1.PluginService/", stringify!($point));
             type Request = wire::$request;
             type Payload = crate::$payload;
-            type Patch = crate::$patch;
+            type Reply = Reply<crate::$patch>;
             type Response = wire::$response;
+
+            fn site(_: &Self::Request) -> Option<CallSite> {
+                Some(CallSite::Point(Point::$point))
+            }
 
             fn request(call: Call, payload: Self::Payload) -> Self::Request {
                 wire::$request { call: Some(call), payload: Some(payload) }
@@ -58,11 +80,11 @@ macro_rules! point_wire {
                 ctx: &Context,
                 tenant: &P::TenantConfig,
                 payload: Self::Payload,
-            ) -> impl Future<Output = Answer<Self::Patch>> + Send {
+            ) -> impl Future<Output = Result<Self::Reply, PluginError>> + Send {
                 plugin.$method(ctx, tenant, payload)
             }
 
-            fn response(reply: Reply<Self::Patch>) -> Self::Response {
+            fn response(reply: Self::Reply) -> Self::Response {
                 let verdict = match reply.verdict {
                     Verdict::Continue => wire::$verdict::Verdict::Continue(wire::Continue {}),
                     Verdict::Cancel(cancel) => wire::$verdict::Verdict::Cancel(cancel.into_wire()),
@@ -74,7 +96,7 @@ macro_rules! point_wire {
                 }
             }
 
-            fn reply(response: Self::Response) -> Option<Reply<Self::Patch>> {
+            fn reply(response: Self::Response) -> Option<Self::Reply> {
                 let verdict = match response.verdict? {
                     wire::$verdict::Verdict::Continue(_) => Verdict::Continue,
                     wire::$verdict::Verdict::Cancel(cancel) => Verdict::Cancel(Cancel::from_wire(cancel)),
@@ -122,3 +144,45 @@ point_wire!(
     BeforeResponsePayload,
     BeforeResponsePatch
 );
+
+/// Every lifecycle hook on the wire: they share a method.
+pub(crate) struct OnHook;
+
+impl CallWire for OnHook {
+    const METHOD: &'static str = "hookgate.plugin.v1.PluginService/OnHook";
+    type Request = wire::OnHookRequest;
+    type Payload = HookPayload;
+    type Reply = HookReply;
+    type Response = wire::OnHookResponse;
+
+    fn site(request: &Self::Request) -> Option<CallSite> {
+        request.payload.as_ref().map(|payload| CallSite::Hook(payload.hook.clone()))
+    }
+
+    fn request(call: Call, payload: HookPayload) -> Self::Request {
+        wire::OnHookRequest { call: Some(call), payload: Some(payload) }
+    }
+
+    fn open(request: Self::Request) -> (Option<Call>, Option<HookPayload>) {
+        (request.call, request.payload)
+    }
+
+    fn ask<P: Plugin>(
+        plugin: &P,
+        ctx: &Context,
+        tenant: &P::TenantConfig,
+        payload: HookPayload,
+    ) -> impl Future<Output = Result<HookReply, PluginError>> + Send {
+        plugin.on_hook(ctx, tenant, payload)
+    }
+
+    fn response(reply: HookReply) -> Self::Response {
+        let HookReply { contributions, notices } = reply;
+        wire::OnHookResponse { contributions, notices: notices.into_iter().map(Notice::into_wire).collect() }
+    }
+
+    fn reply(response: Self::Response) -> Option<HookReply> {
+        let wire::OnHookResponse { contributions, notices } = response;
+        Some(HookReply { contributions, notices: notices.into_iter().map(Notice::from_wire).collect() })
+    }
+}

@@ -14,7 +14,7 @@ use tonic::{Code, Response, async_trait, metadata::MetadataMap};
 use tonic_types::{ErrorDetails, StatusExt, pb::Status as RpcStatus};
 
 use super::*;
-use crate::listen::connections;
+use crate::{context::CallSite, listen::connections};
 
 type Answer = Result<wire::BeforeToolCallResponse, Status>;
 
@@ -296,7 +296,12 @@ async fn a_plugins_call_keeps_its_callers_time_trace_and_depth() {
     metadata.insert("hookgate-depth", "2".parse().unwrap());
     metadata.insert("grpc-timeout", "3S".parse().unwrap());
     metadata.insert("authorization", "Bearer somebody else's".parse().unwrap());
-    let ctx = Context::new(Point::BeforeToolCall, &mut Default::default(), &metadata, Default::default());
+    let ctx = Context::new(
+        CallSite::Point(Point::BeforeToolCall),
+        &mut Default::default(),
+        &metadata,
+        Default::default(),
+    );
 
     let gateway = Gateway::new(|| Ok(continues()));
     gateway.agent().await.with_caller(&ctx).before_tool_call(payload("own")).await.unwrap();
@@ -310,7 +315,12 @@ async fn a_plugins_call_keeps_its_callers_time_trace_and_depth() {
     assert!((1_000_000..=3_000_000).contains(&micros), "{timeout}");
 
     metadata.insert("grpc-timeout", "0S".parse().unwrap());
-    let ctx = Context::new(Point::BeforeToolCall, &mut Default::default(), &metadata, Default::default());
+    let ctx = Context::new(
+        CallSite::Point(Point::BeforeToolCall),
+        &mut Default::default(),
+        &metadata,
+        Default::default(),
+    );
     let late = no_decision(&gateway.agent().await.with_caller(&ctx)).await;
     assert_eq!(late.error.status, Code::DeadlineExceeded);
 }

@@ -16,12 +16,13 @@ use tonic::{Request, Response, Status, async_trait};
 
 use self::instances::{Instances, RetiredInstance};
 use crate::{
-    Capability, Context, Host, HostService, InitError, MAX_CALL_BYTES, Plugin,
+    Capability, Context, HookOffer, Host, HostService, InitError, MAX_CALL_BYTES, Offer, Plugin,
     call_span::CallSpan,
     config::{self, TenantConfigs},
+    context::CallSite,
     error::cut,
     host_service::{HostLinks, HostServices},
-    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
+    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, CallWire, OnHook},
 };
 
 /// How long the shutdown waits for instances to flush: as long as a gateway waits for Shutdown.
@@ -56,7 +57,8 @@ pub(crate) fn server<P: Plugin>(host: Arc<PluginHost<P>>) -> PluginServiceServer
 pub struct PluginHost<P: Plugin> {
     instances: Instances<P>,
     tenant_configs: TenantConfigs<P::TenantConfig>,
-    points: Vec<crate::Offer>,
+    points: Vec<Offer>,
+    hooks: Vec<HookOffer>,
     host_services: HostServices,
     /// Instances that are flushing.
     flushes: TaskTracker,
@@ -73,6 +75,7 @@ impl<P: Plugin> PluginHost<P> {
             instances: Instances::new(),
             tenant_configs: TenantConfigs::new(),
             points: P::points(),
+            hooks: P::hooks(),
             flushes: TaskTracker::new(),
         }
     }
@@ -95,35 +98,46 @@ impl<P: Plugin> PluginHost<P> {
         retired.into_iter().map(|instance| self.flushes.spawn(flush(instance))).collect()
     }
 
-    async fn answer<W: PointWire>(
+    async fn answer<W: CallWire>(
         &self,
         request: Request<W::Request>,
     ) -> Result<Response<W::Response>, Status> {
-        let span = CallSpan::for_point::<P>(W::POINT, request.metadata());
-        span.run(self.reply::<W>(request)).await
+        let site = W::site(request.get_ref());
+        let span = CallSpan::for_call::<P>(W::METHOD, site.as_ref(), request.metadata());
+        span.run(self.reply::<W>(site, request)).await
     }
 
-    async fn reply<W: PointWire>(
+    async fn reply<W: CallWire>(
         &self,
+        site: Option<CallSite>,
         request: Request<W::Request>,
     ) -> Result<Response<W::Response>, Status> {
-        if !self.points.iter().any(|offer| offer.point == W::POINT) {
-            return Err(Status::unimplemented(format!("{} does not answer at {}", P::NAME, W::POINT)));
+        let missing = |field: &str| Status::invalid_argument(format!("`{field}` is missing"));
+        let site = site.ok_or_else(|| missing("payload"))?;
+        if !self.offers(&site) {
+            return Err(Status::unimplemented(cut(format!("{} does not answer at {site}", P::NAME))));
         }
         let (metadata, _, message) = request.into_parts();
         let (call, payload) = W::open(message);
-        let mut call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
-        let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
+        let mut call = call.ok_or_else(|| missing("call"))?;
+        let payload = payload.ok_or_else(|| missing("payload"))?;
         let plugin = self.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
         let tenant = self
             .tenant_configs
             .get(&call.tenant_config_digest, &call.tenant_config)
             .map_err(|error| Status::invalid_argument(cut(format!("tenant-level config: {error}"))))?;
-        let ctx = Context::new(W::POINT, &mut call, &metadata, plugin.links());
+        let ctx = Context::new(site, &mut call, &metadata, plugin.links());
         let asked = AssertUnwindSafe(W::ask(&*plugin, &ctx, &tenant, payload)).catch_unwind().await;
-        match asked.map_err(|_| panicked::<P>(&format!("at {}", W::POINT)))? {
+        match asked.map_err(|_| panicked::<P>(&format!("at {}", ctx.site)))? {
             Ok(reply) => Ok(Response::new(W::response(reply))),
             Err(error) => Err(error.into_status()),
+        }
+    }
+
+    fn offers(&self, site: &CallSite) -> bool {
+        match site {
+            CallSite::Point(point) => self.points.iter().any(|offer| offer.point == *point),
+            CallSite::Hook(name) => self.hooks.iter().any(|offer| offer.hook == name),
         }
     }
 
@@ -177,7 +191,8 @@ pub(crate) fn manifest<P: Plugin>() -> DescribeResponse {
         name: P::NAME.to_owned(),
         version: P::VERSION.to_owned(),
         protocol_versions: vec![1],
-        points: P::points().into_iter().map(crate::Offer::to_wire).collect(),
+        points: P::points().into_iter().map(Offer::to_wire).collect(),
+        hooks: P::hooks().into_iter().map(HookOffer::to_wire).collect(),
         capabilities: P::CAPABILITIES.iter().copied().map(|c: Capability| c.as_str().to_owned()).collect(),
         config_schema: schema::<P::Config>(),
         tenant_config_schema: schema::<P::TenantConfig>(),
@@ -232,6 +247,13 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         request: Request<wire::BeforeResponseRequest>,
     ) -> Result<Response<wire::BeforeResponseResponse>, Status> {
         self.answer::<BeforeResponse>(request).await
+    }
+
+    async fn on_hook(
+        &self,
+        request: Request<wire::OnHookRequest>,
+    ) -> Result<Response<wire::OnHookResponse>, Status> {
+        self.answer::<OnHook>(request).await
     }
 
     async fn release(
