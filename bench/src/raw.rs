@@ -94,6 +94,7 @@ answer_continue! {
             verdict: Some(plugin::before_response_response::Verdict::Continue(plugin::Continue {})),
             ..Default::default()
         };
+    on_hook(OnHookRequest) -> OnHookResponse = Default::default();
     release(ReleaseRequest) -> ReleaseResponse = Default::default();
     shutdown(ShutdownRequest) -> ShutdownResponse = Default::default();
 }

@@ -409,6 +409,7 @@ impl PluginEntry {
             version: self.version.clone(),
             protocol_versions: vec![1],
             points: self.points.iter().map(|PointEntry(offer)| offer.to_wire()).collect(),
+            hooks: Vec::new(),
             capabilities: Vec::new(),
             config_schema: schema(&self.config_schema),
             tenant_config_schema: schema(&self.tenant_config_schema),

@@ -362,6 +362,13 @@ impl PluginService for RunnerPlugin {
         self.answer::<BeforeResponse>(request).await
     }
 
+    async fn on_hook(
+        &self,
+        _: Request<wire::OnHookRequest>,
+    ) -> Result<Response<wire::OnHookResponse>, Status> {
+        Err(Status::unimplemented(format!("{} offers no hook", self.0.name)))
+    }
+
     async fn release(
         &self,
         request: Request<wire::ReleaseRequest>,
