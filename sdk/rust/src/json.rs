@@ -72,6 +72,10 @@ impl Object {
         self.members.len() != before
     }
 
+    pub(crate) fn into_values(self) -> impl Iterator<Item = Box<RawValue>> {
+        self.members.into_iter().map(|(_, value)| value)
+    }
+
     /// Names of the members, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|(name, _)| name.as_str())

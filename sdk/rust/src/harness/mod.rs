@@ -27,6 +27,7 @@
 
 mod memory;
 mod records;
+mod reply_rules;
 mod test_host;
 mod validation;
 
@@ -36,9 +37,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use tonic::{Request, Status};
 
-use hookgate_proto::plugin::v1::{
-    self as wire, Call, CallContext, ChainResult, Limits, plugin_service_client::PluginServiceClient,
-    plugin_service_server::PluginServiceServer,
+use hookgate_proto::{
+    HookName,
+    plugin::v1::{
+        self as wire, Call, CallContext, ChainResult, plugin_service_client::PluginServiceClient,
+        plugin_service_server::PluginServiceServer,
+    },
 };
 
 pub use self::{
@@ -47,13 +51,15 @@ pub use self::{
 };
 use crate::{
     Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Plugin,
-    PluginHost, Reply, Storage, host,
-    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, HookPayload,
+    HookReply, Plugin, PluginHost, Reply, Storage, Verdict, host,
+    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, CallWire, OnHook, PointWire},
 };
 
 /// The maximum size of a schema, in bytes (docs/protocol.md, section 2).
 const MAX_SCHEMA_BYTES: usize = 64 * 1024;
+/// How many hooks a manifest may list.
+const MAX_HOOKS: usize = 64;
 
 /// A plugin that was described and initialised, ready for calls.
 ///
@@ -108,13 +114,7 @@ impl<P: Plugin> TestPlugin<P> {
                 gateway_instance_id: "test".to_owned(),
                 host_endpoint: String::new(),
                 host_token: test_host.issue(P::NAME, None, P::CAPABILITIES),
-                limits: Some(Limits {
-                    max_call_bytes: 5 << 20,
-                    max_reply_bytes: 4 << 20,
-                    max_notices: 16,
-                    max_notice_bytes: 8192,
-                    max_details_bytes: 4096,
-                }),
+                limits: Some(reply_rules::LIMITS),
             })
             .await?;
         let context = CallContext {
@@ -235,6 +235,19 @@ impl<P: Plugin> TestPlugin<P> {
         Self::reply::<BeforeResponse>(self.client.clone().before_response(request).await?.into_inner())
     }
 
+    /// Calls it at a lifecycle hook, with a JSON object as the hook's body.
+    ///
+    /// # Errors
+    /// The plugin's error; INVALID_ARGUMENT if the body can't be written as JSON; INTERNAL for a reply that a gateway would
+    /// reject. The schemas of known hooks are not checked.
+    pub async fn on_hook<B: Serialize + ?Sized>(&self, hook: &str, body: &B) -> Result<HookReply, Status> {
+        let payload = HookPayload { hook: hook.to_owned(), body: json(body)? };
+        let response = self.client.clone().on_hook(self.request::<OnHook>(payload)).await?.into_inner();
+        let reply = read::<OnHook>(response)?;
+        reply_rules::check_hook_reply(&reply).map_err(Status::internal)?;
+        Ok(reply)
+    }
+
     /// Shuts the plugin down, as a gateway does at its end.
     ///
     /// # Errors
@@ -244,7 +257,7 @@ impl<P: Plugin> TestPlugin<P> {
         self.client.clone().shutdown(request).await.map(drop)
     }
 
-    fn request<W: PointWire>(&self, payload: W::Payload) -> Request<W::Request> {
+    fn request<W: CallWire>(&self, payload: W::Payload) -> Request<W::Request> {
         let mut call = self.call.clone();
         call.host_token = self.host.issue(P::NAME, Some(self.tenant()), P::CAPABILITIES);
         let mut request = Request::new(W::request(call, payload));
@@ -255,7 +268,7 @@ impl<P: Plugin> TestPlugin<P> {
     }
 
     fn reply<W: PointWire>(response: W::Response) -> Result<Reply<W::Patch>, Status> {
-        let reply = W::reply(response).ok_or_else(|| Status::internal("the reply has no verdict"))?;
+        let reply = read::<W>(response)?;
         let reads = P::points().iter().any(|offer| offer.point == W::POINT && offer.access == Access::Read);
         if reads && reply.modify.is_some() {
             return Err(Status::internal(format!(
@@ -264,8 +277,16 @@ impl<P: Plugin> TestPlugin<P> {
                 W::POINT
             )));
         }
+        // Of a cancel, the gateway keeps the valid notices.
+        if reply.verdict == Verdict::Continue {
+            reply_rules::check_notices(&reply.notices).map_err(Status::internal)?;
+        }
         Ok(reply)
     }
+}
+
+fn read<W: CallWire>(response: W::Response) -> Result<W::Reply, Status> {
+    W::reply(response).ok_or_else(|| Status::internal("the reply has no verdict"))
 }
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, Status> {
@@ -282,10 +303,7 @@ fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
     if let Err(error) = semver::Version::parse(&manifest.version) {
         return Err(format!("VERSION `{}` isn't a semantic version: {error}", manifest.version));
     }
-    let points: BTreeSet<i32> = manifest.points.iter().map(|offer| offer.point).collect();
-    if points.is_empty() || points.len() != manifest.points.len() {
-        return Err("points() must list at least one point, each once".to_owned());
-    }
+    check_offers(manifest)?;
     for (level, schema) in
         [("Config", &manifest.config_schema), ("TenantConfig", &manifest.tenant_config_schema)]
     {
@@ -298,6 +316,28 @@ fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
         Some(shared) => Err(format!("Config and TenantConfig both name `{shared}`: rename one")),
         None => Ok(()),
     }
+}
+
+fn check_offers(manifest: &wire::DescribeResponse) -> Result<(), String> {
+    let wire::DescribeResponse { points, hooks, .. } = manifest;
+    if points.is_empty() && hooks.is_empty() {
+        return Err("points() must list a point, or hooks() a hook".to_owned());
+    }
+    if points.iter().map(|offer| offer.point).collect::<BTreeSet<_>>().len() != points.len() {
+        return Err("points() must list each point once".to_owned());
+    }
+    if hooks.len() > MAX_HOOKS {
+        return Err(format!("hooks() must list at most {MAX_HOOKS} hooks"));
+    }
+    let mut names = BTreeSet::new();
+    for offer in hooks {
+        let name =
+            HookName::new(&offer.hook).map_err(|error| format!("hooks() lists `{}`: {error}", offer.hook))?;
+        if !names.insert(name) {
+            return Err("hooks() must list each hook once".to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn properties(schema: &[u8]) -> Result<BTreeSet<String>, String> {
