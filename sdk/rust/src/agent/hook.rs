@@ -144,3 +144,7 @@ impl Agent {
         self.send::<RunHook>(request).await.map(HookAnswer::from).map_err(failed)
     }
 }
+
+#[cfg(test)]
+#[path = "hook_tests.rs"]
+mod tests;

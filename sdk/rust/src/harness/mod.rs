@@ -345,3 +345,6 @@ fn properties(schema: &[u8]) -> Result<BTreeSet<String>, String> {
     let named = schema.get("properties").and_then(serde_json::Value::as_object);
     Ok(named.map(|members| members.keys().cloned().collect()).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

@@ -285,4 +285,6 @@ impl<P: Plugin> PluginService for PluginHost<P> {
 }
 
 #[cfg(test)]
+mod hook_tests;
+#[cfg(test)]
 mod tests;

@@ -92,7 +92,9 @@ impl Plugin for Scripted {
             }
             "context" => {
                 let left = ctx.time_left().map(|left| left.as_secs());
-                let facts = format!("{} {:?} {} {:?}", ctx.tenant(), left, ctx.depth(), ctx.traceparent());
+                let site = (ctx.point(), ctx.hook());
+                let facts =
+                    format!("{} {left:?} {} {:?} {site:?}", ctx.tenant(), ctx.depth(), ctx.traceparent());
                 Ok(Reply::proceed().notice(Notice::info("CONTEXT", facts)))
             }
             _ => {
@@ -150,6 +152,7 @@ async fn describes_points_capabilities_and_schemas() {
     let manifest = client().describe(wire::DescribeRequest::default()).await.unwrap().into_inner();
     let points: Vec<_> = manifest.points.iter().map(|p| (p.point, p.access, p.side_effects)).collect();
     assert_eq!(points, [(2, 2, 2), (3, 1, 1)]);
+    assert_eq!(manifest.hooks, []);
     assert_eq!(manifest.capabilities, ["storage:read"]);
     let schema: serde_json::Value = serde_json::from_slice(&manifest.config_schema).unwrap();
     assert_eq!(schema["additionalProperties"], false);
@@ -400,7 +403,8 @@ async fn the_context_holds_caller_time_trace_and_depth() {
     request.metadata_mut().insert("hookgate-depth", "2".parse().unwrap());
     request.metadata_mut().insert("traceparent", "00-a-b-01".parse().unwrap());
     let answer = client.before_tool_call(request).await.unwrap().into_inner();
-    assert_eq!(answer.notices[0].message, r#"acme Some(7) 2 Some("00-a-b-01")"#);
+    let expected = r#"acme Some(7) 2 Some("00-a-b-01") (Some(BeforeToolCall), None)"#;
+    assert_eq!(answer.notices[0].message, expected);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{
 };
 
 use hookgate_proto::plugin::v1::{
-    BeforeToolCallResponse, DescribeRequest, InitializeRequest, ShutdownRequest,
+    BeforeToolCallResponse, DescribeRequest, InitializeRequest, OnHookRequest, ShutdownRequest,
     before_tool_call_response::Verdict, plugin_service_client::PluginServiceClient,
 };
 use serde::Deserialize;
@@ -17,8 +17,8 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::*;
 use crate::{
-    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, Host, InitError, NoConfig, Notice,
-    Offer, Point, Reply,
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, HookPayload, Host, InitError,
+    NoConfig, Notice, Offer, Point, Reply,
     tool_rule::{self, ToolRule},
 };
 
@@ -342,6 +342,11 @@ async fn plugins_of_one_process_get_the_calls_that_name_them() {
             ..Default::default()
         };
         client.initialize(for_plugin(plugin, request)).await.unwrap();
+    }
+    for plugin in ["pass", "refuse"] {
+        let request = OnHookRequest { payload: Some(HookPayload::default()), ..Default::default() };
+        let unoffered = client.on_hook(for_plugin(plugin, request)).await.unwrap_err();
+        assert!(unoffered.message().starts_with(plugin), "{unoffered}");
     }
     let shutdown = ShutdownRequest { gateway_instance_id: "gateway".to_owned() };
     client.shutdown(for_plugin("pass", shutdown)).await.unwrap();

@@ -4,7 +4,9 @@ use std::{
     time::Duration,
 };
 
-use hookgate_proto::plugin::v1::{self as wire, plugin_service_client::PluginServiceClient};
+use hookgate_proto::plugin::v1::{
+    self as wire, plugin_service_client::PluginServiceClient, plugin_service_server::PluginServiceServer,
+};
 use opentelemetry::trace::{SpanId, SpanKind, Status as SpanStatus, TraceId};
 use opentelemetry_sdk::{
     error::OTelSdkResult,
@@ -16,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::*;
 use crate::{
-    Answer, BeforeToolCallPatch, PluginError, Reply, host,
+    Answer, BeforeToolCallPatch, HookPayload, PluginError, PluginHost, Reply, host,
     tool_rule::{self, ToolRule},
 };
 
@@ -85,24 +87,40 @@ impl CapturedTelemetry {
     }
 }
 
-/// Calls these tools, each with the timeout `patience`, as a gateway in the trace [`TRACE`].
-async fn calls(tools: &[&str], patience: Duration) -> CapturedTelemetry {
+type Client<P> = PluginServiceClient<PluginServiceServer<PluginHost<P>>>;
+
+/// Captures the telemetry of these calls of a plugin that was initialised as `digest`.
+async fn captured<P: Plugin>(calls: impl AsyncFnOnce(Client<P>)) -> CapturedTelemetry {
     let kept = CapturedTelemetry::default();
     let tracer = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
     let logger = SdkLoggerProvider::builder().with_simple_exporter(kept.clone()).build();
     let subscriber = tracing_subscriber::registry().with(layer_of(Some(&tracer), Some(&logger)));
     let _subscriber = tracing::subscriber::set_default(subscriber);
-    let mut client = PluginServiceClient::new(host::service::<Guard>());
+    let mut client = PluginServiceClient::new(host::service::<P>());
     let initialize = wire::InitializeRequest { config_digest: "digest".into(), ..Default::default() };
     client.initialize(initialize).await.expect("it starts");
-    for tool in tools {
-        let mut request = Request::new(tool_rule::request("digest", tool));
-        let parent = format!("00-{TRACE}-{CALLER}-01").parse().expect("metadata");
-        request.metadata_mut().insert("traceparent", parent);
-        request.metadata_mut().insert("tracestate", "vendor=1".parse().expect("metadata"));
-        let _ = tokio::time::timeout(patience, client.before_tool_call(request)).await;
-    }
+    calls(client).await;
     kept
+}
+
+/// The request of a gateway in the trace [`TRACE`].
+fn traced<M>(message: M) -> Request<M> {
+    let mut request = Request::new(message);
+    let parent = format!("00-{TRACE}-{CALLER}-01").parse().expect("metadata");
+    request.metadata_mut().insert("traceparent", parent);
+    request.metadata_mut().insert("tracestate", "vendor=1".parse().expect("metadata"));
+    request
+}
+
+/// Calls these tools, each with the timeout `patience`.
+async fn calls(tools: &[&str], patience: Duration) -> CapturedTelemetry {
+    captured::<Guard>(async |mut client| {
+        for tool in tools {
+            let request = traced(tool_rule::request("digest", tool));
+            let _ = tokio::time::timeout(patience, client.before_tool_call(request)).await;
+        }
+    })
+    .await
 }
 
 fn attributes(span: &SpanData) -> BTreeMap<String, String> {
@@ -169,4 +187,26 @@ async fn a_call_that_is_given_up_is_a_span_with_the_status_cancelled() {
     let call = kept.span(METHOD);
     assert_eq!(attributes(&call)["rpc.response.status_code"], "CANCELLED");
     assert_eq!(call.status, SpanStatus::Unset);
+}
+
+#[tokio::test]
+async fn a_call_at_a_hook_is_a_span_that_names_the_hook_and_no_point() {
+    const ON_HOOK: &str = "hookgate.plugin.v1.PluginService/OnHook";
+    let kept = captured::<Guard>(async |mut client| {
+        let payload = HookPayload { hook: "recall".to_owned(), ..Default::default() };
+        let request = wire::OnHookRequest { payload: Some(payload), ..Default::default() };
+        client.on_hook(traced(request)).await.expect_err("it offers no hook");
+    })
+    .await;
+    let call = kept.span(ON_HOOK);
+    assert_eq!(call.parent_span_id, SpanId::from_hex(CALLER).unwrap());
+    let said = expected(&[
+        ("rpc.system.name", "grpc"),
+        ("rpc.method", ON_HOOK),
+        ("rpc.response.status_code", "UNIMPLEMENTED"),
+        ("error.type", "UNIMPLEMENTED"),
+        ("hookgate.plugin.name", "guard"),
+        ("hookgate.hook", "recall"),
+    ]);
+    assert_eq!(attributes(&call), said);
 }
