@@ -192,8 +192,8 @@ impl Host {
         &self.limits
     }
 
-    /// The maximum size of a payload after a patch, encoded; `None` if the gateway did not say. A patch that makes
-    /// a payload larger fails the step.
+    /// The maximum size of a payload after a patch, encoded, and of a hook's contributions together; `None` if the
+    /// gateway did not say. A larger one fails the step.
     pub fn max_payload_bytes(&self) -> Option<u64> {
         let max = self.limits.max_reply_bytes.saturating_sub(self.limits.max_notice_bytes);
         Some(max).filter(|max| *max > 0)

@@ -69,9 +69,9 @@ fn contribution(plugin: &str, kind: &str, value: &'static str) -> wire::PluginCo
 fn contributed() -> RunHookResponse {
     RunHookResponse {
         contributions: vec![
-            contribution("notes", "memory", r#"{"text":"tea"}"#),
-            contribution("diary", "event", "9007199254740993"),
-            contribution("diary", "memory", r#"{"text":"milk"}"#),
+            contribution("notes", "memory", r#"{"content":"tea"}"#),
+            contribution("diary", "note", "9007199254740993"),
+            contribution("diary", "memory", r#"{"content":"milk"}"#),
         ],
         notices: vec![PluginNotice { message: "three".to_owned(), ..Default::default() }],
         steps: vec![wire::Step::default()],
@@ -99,15 +99,15 @@ async fn a_hook_gives_contributions_notices_and_facts() {
 async fn contributions_are_found_by_kind_in_order_and_parsed_as_types() {
     #[derive(serde::Deserialize)]
     struct Memory {
-        text: String,
+        content: String,
     }
     let agent = Gateway::new(|| Ok(contributed())).agent().await;
     let answer = agent.run_hook("recall", &json!({})).await.unwrap();
-    let memories = answer.of_kind("memory").map(|memory| memory.parse::<Memory>().unwrap().text);
+    let memories = answer.of_kind("memory").map(|memory| memory.parse::<Memory>().unwrap().content);
     assert_eq!(memories.collect::<Vec<_>>(), ["tea", "milk"]);
     assert_eq!(answer.first("memory"), answer.contributions.first());
-    assert_eq!(answer.first("event").unwrap().parse::<u64>().unwrap(), 9_007_199_254_740_993);
-    assert!(answer.first("event").unwrap().parse::<Memory>().is_err());
+    assert_eq!(answer.first("note").unwrap().parse::<u64>().unwrap(), 9_007_199_254_740_993);
+    assert!(answer.first("note").unwrap().parse::<Memory>().is_err());
     assert_eq!(answer.first("inject"), None);
 }
 

@@ -18,6 +18,8 @@ pub(super) const LIMITS: Limits = Limits {
     max_details_bytes: 4096,
 };
 const MAX_CONTRIBUTIONS: usize = 64;
+/// All contributions of a reply together: as many as a patched payload may have.
+const MAX_CONTRIBUTION_BYTES: u64 = LIMITS.max_reply_bytes - LIMITS.max_notice_bytes;
 /// How deep a JSON value nests, counted from its own root.
 const MAX_JSON_LEVELS: usize = 64;
 const MAX_CODE_BYTES: usize = 64;
@@ -26,6 +28,10 @@ pub(super) fn check_hook_reply(reply: &HookReply) -> Result<(), String> {
     let HookReply { contributions, notices } = reply;
     if contributions.len() > MAX_CONTRIBUTIONS {
         return Err(format!("{} contributions, {MAX_CONTRIBUTIONS} are allowed", contributions.len()));
+    }
+    let size: u64 = contributions.iter().map(|contribution| contribution.encoded_len() as u64).sum();
+    if size > MAX_CONTRIBUTION_BYTES {
+        return Err(format!("contributions of {size} bytes, {MAX_CONTRIBUTION_BYTES} are allowed"));
     }
     for (index, contribution) in contributions.iter().enumerate() {
         check_contribution(contribution).map_err(|fault| format!("/contributions/{index} {fault}"))?;
@@ -144,6 +150,14 @@ mod tests {
         };
         assert_eq!(check_hook_reply(&reply(64)), Ok(()));
         assert_eq!(check_hook_reply(&reply(65)).unwrap_err(), "65 contributions, 64 are allowed");
+    }
+
+    #[test]
+    fn contributions_are_together_as_large_as_a_payload_at_most() {
+        let sized = |bytes: usize| HookReply::none().contribute("k", &"x".repeat(bytes)).unwrap();
+        assert_eq!(check_hook_reply(&sized(4_186_000)), Ok(()));
+        let error = check_hook_reply(&sized(4_186_112)).unwrap_err();
+        assert_eq!(error, "contributions of 4186122 bytes, 4186112 are allowed");
     }
 
     #[test]

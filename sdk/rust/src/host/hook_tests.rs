@@ -71,8 +71,8 @@ impl Plugin for Memory {
                 let text = format!("{message}{}", tenant.suffix);
                 HookReply::none()
                     .notice(Notice::info("FOUND", "2 memories"))
-                    .contribute("memory", &json!({ "text": text }))?
-                    .contribute("event", &[1, 2])
+                    .contribute("memory", &json!({ "content": text }))?
+                    .contribute("note", &[1, 2])
             }
         }
     }
@@ -141,7 +141,7 @@ async fn describes_hooks_of_a_plugin_without_points() {
 async fn contributions_and_notices_keep_their_order() {
     let mut client = client::<Memory>().await;
     let answer = ask(&mut client, recall("tea")).await.unwrap();
-    let expected = [contribution("memory", r#"{"text":"tea"}"#), contribution("event", "[1,2]")];
+    let expected = [contribution("memory", r#"{"content":"tea"}"#), contribution("note", "[1,2]")];
     assert_eq!(answer.contributions, expected);
     assert_eq!(answer.notices[0].code.as_deref(), Some("FOUND"));
     assert_eq!(ask(&mut client, request("turn_end", "{}")).await.unwrap(), OnHookResponse::default());
@@ -197,7 +197,7 @@ async fn the_tenant_configuration_is_read() {
         request
     };
     let answer = ask(&mut client, with(r#"{"suffix":"!"}"#)).await.unwrap();
-    assert_eq!(answer.contributions[0], contribution("memory", r#"{"text":"tea!"}"#));
+    assert_eq!(answer.contributions[0], contribution("memory", r#"{"content":"tea!"}"#));
     let wrong = ask(&mut client, with(r#"{"suffix":7}"#)).await.unwrap_err();
     assert_eq!(
         (wrong.code(), wrong.message()),
