@@ -236,6 +236,7 @@ fn manifests() -> Vec<Option<Arc<Manifest>>> {
         name: format!("p{n}").into(),
         version: semver::Version::new(1, 0, 0),
         offers: [Some(offer); 4],
+        hooks: std::collections::BTreeMap::new(),
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: None,

@@ -10,6 +10,8 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
+use hookgate_proto::{HookName, HookNameError};
+
 use super::output::printable;
 use hookgate::{
     config::did_you_mean,
@@ -34,6 +36,11 @@ pub(super) fn points() -> impl TypedValueParser<Value = Point> {
     let name = |point: Point| PossibleValue::new(point.as_str()).alias(hyphenated(point));
     PossibleValuesParser::new(Point::ALL.map(name))
         .map(|name| Point::from_name(&name.replace('-', "_")).expect("it is one of the listed points"))
+}
+
+/// Parses the name of a hook.
+pub(super) fn hook(name: &str) -> Result<HookName, HookNameError> {
+    HookName::new(name)
 }
 
 /// A payload. [`FLAGS`] says which flags belong to which point.

@@ -108,7 +108,13 @@ impl SampleCall {
         let encoded = payload.encode_to_vec();
         let check = move |reply, access| {
             let grant = Grant { access, writable: None };
-            let read = reply::read::<P>(reply, &payload, grant, &ReplyLimits::from_limits(&limits()));
+            let read = reply::read::<P>(
+                reply,
+                &P::POINT.into(),
+                &payload,
+                grant,
+                &ReplyLimits::from_limits(&limits()),
+            );
             match read {
                 Ok(verified) if verified.sanitised > 0 => {
                     Err("a cancel with an invalid code, message, patch or notice, which a gateway drops"

@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use futures::future::join_all;
+use hookgate_proto::HookName;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -25,7 +26,7 @@ use hookgate::{
     auth::is_tenant_id,
     builtin,
     config::{self, Config, Span},
-    core::{manifest::Manifest, point::Point},
+    core::{call_site::CallSite, manifest::Manifest, point::Point},
     invoke::explain::{ExplainCall, ExplainQuery, Explanation, explain},
     routing::RouteTable,
     upstream::PluginTrial,
@@ -47,8 +48,11 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     tenant: String,
     /// Extension point of the call.
-    #[arg(long, value_parser = payload::points())]
-    point: Point,
+    #[arg(long, value_parser = payload::points(), required_unless_present = "hook")]
+    point: Option<Point>,
+    /// Lifecycle hook, instead of a point.
+    #[arg(long, value_name = "NAME", value_parser = payload::hook, conflicts_with_all = ["point", "tool", "text"])]
+    hook: Option<HookName>,
     /// Name of the tool.
     #[arg(long)]
     tool: Option<String>,
@@ -113,7 +117,9 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
         labels,
         timeout_ms: asked.timeout.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
     };
-    Ok(ExplainQuery { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
+    let site = asked.hook.clone().map(CallSite::Hook).or(asked.point.map(CallSite::Point));
+    let site = site.ok_or("name a point or a hook")?;
+    Ok(ExplainQuery { tenant: asked.tenant.clone(), site, call, text: asked.text.clone() })
 }
 
 async fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
@@ -160,9 +166,10 @@ async fn explain_gateway(
 
 /// The path with `question` as its query.
 fn path(question: &ExplainQuery) -> String {
-    let ExplainQuery { tenant, point, call, text } = question;
+    let ExplainQuery { tenant, site, call, text } = question;
     let encode = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-    let mut path = format!("/admin/v1/tenants/{}/explain?point={point}", encode(tenant));
+    let kind = if site.hook().is_some() { "hook" } else { "point" };
+    let mut path = format!("/admin/v1/tenants/{}/explain?{kind}={site}", encode(tenant));
     for (name, value) in call.texts().into_iter().chain([("text", text)]) {
         path.extend(value.iter().map(|value| format!("&{name}={}", encode(value))));
     }

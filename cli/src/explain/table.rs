@@ -3,10 +3,15 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use hookgate_proto::HookName;
+
 use super::super::output::{columns, indented, printable};
 use hookgate::{
     config::UnknownTenant,
-    core::step::{Mode, OnError},
+    core::{
+        point::Point,
+        step::{Mode, OnError},
+    },
     invoke::explain::{
         AbsenceCause, AbsentBinding, BindingSource, ConditionReport, ExpectedOutcome, Explanation, Millis,
         StepExplanation, TenantLookup, TenantReport, TimeoutSource,
@@ -42,7 +47,8 @@ pub(super) fn render(said: &Explanation, source: &str) -> String {
 }
 
 fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
-    let mut call = vec![said.point.as_str().to_owned()];
+    let site = said.point.map(Point::as_str).or(said.hook.as_ref().map(HookName::as_str));
+    let mut call = vec![site.unwrap_or_default().to_owned()];
     call.extend(
         said.call.texts().iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))),
     );
@@ -167,7 +173,8 @@ fn absent(absent: &AbsentBinding) -> [String; 3] {
         }
         AbsenceCause::Points => {
             let points = absent.points.iter().flatten().map(|point| point.as_str());
-            format!("applies only at {}", points.collect::<Vec<_>>().join(", "))
+            let sites = points.chain(absent.hooks.iter().flatten().map(HookName::as_str));
+            format!("applies only at {}", sites.collect::<Vec<_>>().join(", "))
         }
         AbsenceCause::NotOffered => "its plugin doesn't offer this point".to_owned(),
     };

@@ -233,7 +233,7 @@ where
     let grant = Grant { access: offer.access, writable: None };
     // The gateway's defaults.
     let limits = ReplyLimits::from_limits(&config::Limits::default());
-    let said = reply::read::<P>(replied.bytes, &payload, grant, &limits);
+    let said = reply::read::<P>(replied.bytes, &P::POINT.into(), &payload, grant, &limits);
     let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;
     let after = said.payload.as_ref().unwrap_or(&payload);
     let changes = transcode::changes(&*payload, &**after);
