@@ -13,8 +13,8 @@ use hookgate_proto::{
         Access, AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest,
         BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
         BeforeToolCallResponse, Continue, DescribeRequest, DescribeResponse, InitializeRequest,
-        InitializeResponse, PointOffer, ReleaseRequest, ReleaseResponse, ShutdownRequest, ShutdownResponse,
-        SideEffects,
+        InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest, ReleaseResponse,
+        ShutdownRequest, ShutdownResponse, SideEffects,
         before_response_response::Verdict as ResponseVerdict,
         before_tool_call_response::Verdict,
         plugin_service_server::{PluginService, PluginServiceServer},
@@ -224,6 +224,10 @@ fn round(value: &mut Value) {
 
 #[async_trait]
 impl PluginService for Service {
+    async fn on_hook(&self, _: Request<OnHookRequest>) -> Result<Response<OnHookResponse>, Status> {
+        Err(Status::unimplemented("no hooks are offered"))
+    }
+
     async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
         let describes = {
             let mut state = self.state();

@@ -7,7 +7,7 @@ use hookgate_proto::{
     plugin::v1::Cancel,
     types::v1::{
         AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, CancelScope,
-        Notice, NoticeKind,
+        Contribution, Notice, NoticeKind,
     },
 };
 use tokio::sync::watch;
@@ -40,6 +40,8 @@ pub struct Answer {
     pub patch: Option<Patch>,
     /// In this order.
     pub notices: Vec<Notice>,
+    /// For a hook.
+    pub contributions: Vec<Contribution>,
 }
 
 /// The verdict of a reply.
@@ -94,6 +96,11 @@ impl Act {
     /// Continues with a patch.
     pub fn patch(patch: impl Into<Patch>) -> Self {
         Act::pass().with_patch(patch)
+    }
+
+    /// Contributes at a hook; `value` is JSON text.
+    pub fn contribute(kind: &str, value: &str) -> Self {
+        Act::pass().with_contribution(kind, value)
     }
 
     /// Cancels with this code and message; either may be empty.
@@ -158,6 +165,14 @@ impl Act {
     #[must_use]
     pub fn with_patch(self, patch: impl Into<Patch>) -> Self {
         self.change(|answer| answer.patch = Some(patch.into()))
+    }
+
+    /// Adds a contribution at a hook; `value` is JSON text.
+    #[must_use]
+    pub fn with_contribution(self, kind: &str, value: &str) -> Self {
+        let contribution =
+            Contribution { kind: kind.into(), value: Bytes::copy_from_slice(value.as_bytes()) };
+        self.change(|answer| answer.contributions.push(contribution))
     }
 
     /// Adds a notice.

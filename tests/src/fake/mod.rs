@@ -22,7 +22,7 @@ use std::{
 
 use bytes::Bytes;
 use hookgate_proto::{
-    plugin::v1::{Access, DescribeResponse, PointOffer, SideEffects},
+    plugin::v1::{Access, DescribeResponse, HookOffer, PointOffer, SideEffects},
     types::v1::ExtensionPoint,
 };
 use rustls::{ServerConfig, pki_types::CertificateDer};
@@ -48,6 +48,9 @@ pub const POINTS: [ExtensionPoint; 4] = [
     ExtensionPoint::AfterToolResult,
     ExtensionPoint::BeforeResponse,
 ];
+
+/// Stands for all hooks where a script is for a point.
+pub const HOOKS: ExtensionPoint = ExtensionPoint::Unspecified;
 
 /// A plugin's reaction at one point, depending on what it sees.
 type Script = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
@@ -103,6 +106,13 @@ impl Builder {
         let offers = &mut self.behaviour.manifest.points;
         offers.retain(|offer| points.contains(&offer.point()));
         self
+    }
+
+    /// Offers these hooks too, without side effects.
+    pub fn hooks(self, hooks: &[&str]) -> Self {
+        let side_effects = SideEffects::None.into();
+        let offers = hooks.iter().map(|&hook| HookOffer { hook: hook.into(), side_effects });
+        self.manifest(|manifest| manifest.hooks.extend(offers))
     }
 
     /// Declares this access at every point offered.

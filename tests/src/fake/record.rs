@@ -13,7 +13,7 @@ use hookgate_proto::{
     plugin::v1::{Call, InitializeRequest},
     types::v1::{
         AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
-        ExtensionPoint,
+        ExtensionPoint, HookPayload,
     },
 };
 use tokio::{sync::watch, time::timeout};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// One call at a point, as it arrived.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Where.
+    /// Where; [`super::HOOKS`] at a hook.
     pub point: ExtensionPoint,
     /// The caller and the configuration.
     pub call: Call,
@@ -38,7 +38,7 @@ pub struct Seen {
     pub number: u64,
 }
 
-/// A payload of one of the points.
+/// A payload of one of the points or of a hook.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // named after the points
 pub enum Payload {
@@ -46,6 +46,7 @@ pub enum Payload {
     BeforeToolCall(BeforeToolCallPayload),
     AfterToolResult(AfterToolResultPayload),
     BeforeResponse(BeforeResponsePayload),
+    Hook(HookPayload),
 }
 
 /// Counts of what happened to a plugin since it was created, including stops and starts.

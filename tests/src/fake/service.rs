@@ -6,10 +6,10 @@ use hookgate_proto::{
     plugin::v1::{
         AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest, BeforeLlmRequestResponse,
         BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest, BeforeToolCallResponse, Call,
-        Continue, DescribeRequest, DescribeResponse, InitializeRequest, InitializeResponse, ReleaseRequest,
-        ReleaseResponse, ShutdownRequest, ShutdownResponse, after_tool_result_response,
-        before_llm_request_response, before_response_response, before_tool_call_response,
-        plugin_service_server::PluginService,
+        Continue, DescribeRequest, DescribeResponse, InitializeRequest, InitializeResponse, OnHookRequest,
+        OnHookResponse, ReleaseRequest, ReleaseResponse, ShutdownRequest, ShutdownResponse,
+        after_tool_result_response, before_llm_request_response, before_response_response,
+        before_tool_call_response, plugin_service_server::PluginService,
     },
     types::v1::ExtensionPoint,
 };
@@ -20,7 +20,7 @@ use tonic::{
 };
 
 use super::{
-    Handshake, State,
+    HOOKS, Handshake, State,
     act::{Act, Answer, Patch, Reply, Verdict},
     record::{Payload, Seen},
     wire::{WireBehaviour, WireFault},
@@ -151,6 +151,10 @@ impl PluginService for Service {
         self.handle(request).await
     }
 
+    async fn on_hook(&self, request: Request<OnHookRequest>) -> Result<Response<OnHookResponse>, Status> {
+        self.handle(request).await
+    }
+
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
         let digest = request.into_inner().config_digest;
         self.state.behaviour().known_digests.remove(&digest);
@@ -164,7 +168,20 @@ impl PluginService for Service {
     }
 }
 
-/// The common parts of the four points' requests.
+impl PointRequest for OnHookRequest {
+    type Reply = OnHookResponse;
+    const POINT: ExtensionPoint = HOOKS;
+
+    fn split(self) -> (Call, Payload) {
+        (self.call.unwrap_or_default(), Payload::Hook(self.payload.unwrap_or_default()))
+    }
+
+    fn reply(answer: Answer) -> OnHookResponse {
+        OnHookResponse { contributions: answer.contributions, notices: answer.notices }
+    }
+}
+
+/// The common parts of the requests of the four points and of hooks.
 trait PointRequest {
     type Reply: Message;
     const POINT: ExtensionPoint;
