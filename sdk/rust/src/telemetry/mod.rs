@@ -36,7 +36,8 @@
 //! | `rpc.response.status_code` | such as `OK`; `CANCELLED` if the gateway gave the call up |
 //! | `error.type` | the status, if the plugin failed. A cancel is not a failure: its status is `OK` |
 //! | `hookgate.plugin.name` | [`Plugin::NAME`] |
-//! | `hookgate.point` | such as `before_tool_call`; absent for Describe, Initialize, Release and Shutdown |
+//! | `hookgate.point` | such as `before_tool_call`; absent for OnHook, Describe, Initialize, Release and Shutdown |
+//! | `hookgate.hook` | such as `turn_end`; for OnHook alone |
 //!
 //! # Log lines
 //!
