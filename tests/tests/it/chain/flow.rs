@@ -49,6 +49,7 @@ fn append(payload: &Payload, mark: &str) -> Patch {
             let content = Some(format!("{}{mark}", payload.content));
             BeforeResponsePatch { content, ..Default::default() }.into()
         }
+        Payload::Hook(_) => panic!("no point, no patch"),
     }
 }
 

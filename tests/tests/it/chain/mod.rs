@@ -3,6 +3,8 @@
 mod caller;
 mod flow;
 mod groups;
+mod hooks;
+mod known_hooks;
 mod observers;
 mod poison;
 mod start;

@@ -174,6 +174,7 @@ fn extra_of(payload: &mut fake::Payload) -> &mut bytes::Bytes {
         fake::Payload::BeforeToolCall(payload) => &mut payload.extra,
         fake::Payload::AfterToolResult(payload) => &mut payload.extra,
         fake::Payload::BeforeResponse(payload) => &mut payload.extra,
+        fake::Payload::Hook(_) => panic!("the matrix has points only"),
     }
 }
 

@@ -98,7 +98,7 @@ const RPCS: &[(&str, RequestEncoder)] = &[
         let (number, dry_run) = (asked.number, asked.flag);
         frame(&wire::RollBackRequest { number: Some(number), dry_run, ..Default::default() })
     }),
-    ("GetPlan", |asked| frame(&wire::GetPlanRequest { tenant: asked.names[0].into(), point: 0 })),
+    ("GetPlan", |asked| frame(&wire::GetPlanRequest { tenant: asked.names[0].into(), point: 0, hook: None })),
     ("Explain", |asked| {
         let point =
             if asked.flag { ExtensionPoint::BeforeLlmRequest } else { ExtensionPoint::BeforeToolCall };

@@ -93,8 +93,11 @@ async fn walk(it: &Stored, mut client: Client) {
     let request = wire::DisablePluginRequest { name: name.clone(), ..wire::DisablePluginRequest::default() };
     let off = client.disable_plugin(request).await.unwrap().into_inner();
     assert_eq!(written(off.written)["revision"], 5);
-    let request =
-        wire::GetPlanRequest { tenant: "globex".into(), point: ExtensionPoint::BeforeLlmRequest.into() };
+    let request = wire::GetPlanRequest {
+        tenant: "globex".into(),
+        point: ExtensionPoint::BeforeLlmRequest.into(),
+        hook: None,
+    };
     let plan = parsed(&client.get_plan(request).await.unwrap().into_inner().plan_json);
     assert_eq!(plan["points"].as_object().unwrap().len(), 1);
     let bindings = |plan: &Value| plan["points"]["before_llm_request"]["steps"].as_array().unwrap().len();
@@ -244,7 +247,7 @@ async fn what_is_wrong_is_said_with_its_code_and_its_place() {
         assert_eq!(at(&refused), place);
     }
     assert_code(client.get_revision(wire::GetRevisionRequest { number: 9 }).await, Code::NotFound);
-    let point = wire::GetPlanRequest { tenant: "acme".into(), point: 9 };
+    let point = wire::GetPlanRequest { tenant: "acme".into(), point: 9, hook: None };
     assert_eq!(at(&assert_code(client.get_plan(point).await, Code::PayloadInvalid)), "/point");
     assert_eq!(head(&it.operator).await, 1, "none of it was written");
 }

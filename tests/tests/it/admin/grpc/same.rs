@@ -360,7 +360,7 @@ impl World {
                 (format!("revisions/{from}/diff{to}"), told)
             }
             Act::Plan(name) => {
-                let request = wire::GetPlanRequest { tenant: NAMES[name].into(), point: 0 };
+                let request = wire::GetPlanRequest { tenant: NAMES[name].into(), point: 0, hook: None };
                 let told = of_grpc(self.client().get_plan(request).await, |told| parsed(&told.plan_json));
                 (format!("{}/plan", path(1, name)), told)
             }

@@ -120,7 +120,7 @@ async fn acts(client: &mut Client, tenant: &str) -> Vec<Told> {
 }
 
 async fn plan(client: &mut Client, tenant: &str) -> Told {
-    told(client.get_plan(wire::GetPlanRequest { tenant: tenant.into(), point: 0 }).await)
+    told(client.get_plan(wire::GetPlanRequest { tenant: tenant.into(), point: 0, hook: None }).await)
 }
 
 async fn explain(client: &mut Client, tenant: &str) -> Told {
@@ -187,7 +187,7 @@ async fn a_token_with_a_tenant_sees_its_own_and_can_guess_nothing_else() {
     assert_eq!(list(&mut acme, Kind::Binding, None).await.unwrap(), ["of-acme"]);
     assert_eq!(list(&mut acme, Kind::Binding, Some("globex")).await.unwrap(), [""; 0]);
     assert!(get(&mut acme, Kind::Binding, "of-acme").await.is_ok());
-    let request = wire::GetPlanRequest { tenant: "acme".into(), point: 0 };
+    let request = wire::GetPlanRequest { tenant: "acme".into(), point: 0, hook: None };
     let shown = acme.get_plan(request).await.unwrap().into_inner();
     assert_eq!(parsed(&shown.plan_json)["tenant"], "acme");
     let said = explain(&mut acme, "acme").await.unwrap();
