@@ -206,3 +206,35 @@ fn regex_fault(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{fixtures::*, load::from_text};
+
+    #[test]
+    fn a_binding_at_hooks_enforces_and_patches_nothing() {
+        let start = "plugin: p, name: b, tenant: \"*\", priority: 2, hooks: [recall]";
+        for (rule, message, remedy) in [
+            (
+                "mode: enforce",
+                "`mode` asks to enforce, but a hook decides nothing",
+                "omit `mode` for `mode: advise`, or write `mode: observe`",
+            ),
+            (
+                "points: [before_response]",
+                "`points` and `hooks` can't be combined",
+                "split the binding in two, one with `points` and one with `hooks`",
+            ),
+            ("writable: [args]", "a hook has no payload that could be patched", "omit `writable`"),
+            (
+                "match: { tools: [a] }",
+                "`match.tools` can't be evaluated at hooks, which have none",
+                "omit `tools`",
+            ),
+        ] {
+            binding(&format!("{start}, {rule}"), message, remedy);
+        }
+        let text = format!("{AUTH}{}", REST.replace("plugin: p, tenant: \"*\", priority: 1", start));
+        from_text(String::new(), &served(&text), []).unwrap();
+    }
+}

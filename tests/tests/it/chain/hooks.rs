@@ -9,7 +9,8 @@ use hookgate_proto::{
     types::v1::{ExtensionPoint, NoticeKind},
 };
 use hookgate_sdk::{
-    Context, HookOffer, HookPayload, HookReply, Host, InitError, NoConfig, Offer, Plugin, PluginError, Server,
+    Context, HookOffer, HookPayload, HookReply, Host, InitError, NoConfig, Offer, Plugin, PluginError,
+    Server,
     agent::{Agent, StepOutcome, Token},
     json as sdk_json,
 };
@@ -268,13 +269,12 @@ async fn a_plugin_that_is_away_or_does_not_offer_the_hook_is_skipped() {
 #[tokio::test]
 async fn conditions_and_the_expected_plan_hold_at_hooks() {
     let plugin = plugin("memory", memory("x")).await;
-    let members = json!({ "hooks": ["recall"], "match": { "agents": ["coder*"], "labels": { "tier": ["gold"] } } });
+    let members =
+        json!({ "hooks": ["recall"], "match": { "agents": ["coder*"], "labels": { "tier": ["gold"] } } });
     let gateway = Gateway::with().tenant("acme").plugin(&plugin).binding_with("memory", 1, &members);
     let gateway = gateway.start().await;
     let agent = gateway.http(&token("acme"));
-    let of = |agent_id: &str, tier: &str| {
-        json!({ "body": { "message": "hi" }, "context": { "agent_id": agent_id, "labels": { "tier": tier } } })
-    };
+    let of = |agent_id: &str, tier: &str| json!({ "body": { "message": "hi" }, "context": { "agent_id": agent_id, "labels": { "tier": tier } } });
     let met = run(&agent, "recall", &of("coder-1", "gold")).await;
     assert_eq!(values(&met), ["x"]);
     let other = run(&agent, "recall", &of("writer", "gold")).await;
@@ -336,9 +336,11 @@ async fn a_plugin_and_an_agent_of_the_sdk_meet_at_a_hook() {
     let plugin = json!({ "name": "remembers", "endpoint": server.address().to_string() });
     let serving = tokio::spawn(server.run(std::future::pending()));
     let setup = Gateway::with().tenant("acme").set("/plugins", json!([plugin]));
-    let gateway = setup.binding_with("remembers", 1, &json!({ "hooks": ["recall", "turn_end"] })).start().await;
+    let gateway =
+        setup.binding_with("remembers", 1, &json!({ "hooks": ["recall", "turn_end"] })).start().await;
 
-    let answer = agent(&gateway).run_hook("recall", &json!({ "message": "why" })).await.expect("it is answered");
+    let answer =
+        agent(&gateway).run_hook("recall", &json!({ "message": "why" })).await.expect("it is answered");
     let contribution: Value = answer.first("memory").expect("one").parse().expect("JSON");
     assert_eq!(contribution, json!({ "content": "acme asked \"why\"" }));
     assert_eq!(answer.answered.steps[0].outcome(), StepOutcome::Contributed);
@@ -350,7 +352,8 @@ async fn an_error_over_grpc_names_the_hook() {
     let fails = plugin("fails", Act::status(tonic::Code::Internal, "no")).await;
     let members = json!({ "hooks": ["recall"], "on_error": "fail" });
     let (gateway, _others) = around(&fails, &members).await;
-    let refused = agent(&gateway).run_hook("recall", &json!({ "message": "hi" })).await.expect_err("it failed");
+    let refused =
+        agent(&gateway).run_hook("recall", &json!({ "message": "hi" })).await.expect_err("it failed");
     assert_eq!((refused.hook.as_str(), refused.error.code.as_deref()), ("recall", Some("PLUGIN_ERROR")));
     let mut client = HookServiceClient::new(gateway.grpc_without_token().await.channel);
     let refused = client.run_hook(asked("recall", r#"{"message":"hi"}"#)).await.expect_err("it failed");

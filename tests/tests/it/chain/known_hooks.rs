@@ -27,7 +27,9 @@ fn body(hook: &str) -> Value {
         "before_compact" | "after_compact" | "assemble" => {
             json!({ "messages": messages, "strategy": "summary", "trigger": "tokens", "context_window_tokens": 9 })
         }
-        "agent_start" | "agent_end" => json!({ "tools": [{ "name": "fs.read" }], "context_window_tokens": 9 }),
+        "agent_start" | "agent_end" => {
+            json!({ "tools": [{ "name": "fs.read" }], "context_window_tokens": 9 })
+        }
         "event" => json!({ "kind": "phase", "data": [1] }),
         other => panic!("{other} has no sample here"),
     }
@@ -86,7 +88,10 @@ async fn every_known_hook_takes_its_own_kinds_and_no_others() {
             plugin.set(HOOKS, Act::contribute(kind, value(kind)));
             let answer = run(&gateway, &hook, &body(&hook)).await;
             let expected = match kinds.contains(kind) {
-                true => format!(r#""contributions":[{{"plugin":"contributes","kind":"{kind}","value":{}}}]"#, value(kind)),
+                true => format!(
+                    r#""contributions":[{{"plugin":"contributes","kind":"{kind}","value":{}}}]"#,
+                    value(kind)
+                ),
                 false => r#""contributions":[]"#.to_owned(),
             };
             assert!(answer.text.contains(&expected), "{kind} at {hook}: {}", answer.text);
@@ -106,7 +111,10 @@ async fn an_agent_that_needs_one_window_takes_the_first_of_those_that_have_one()
     fails.set(HOOKS, Act::status(tonic::Code::Internal, "no"));
     let window = |text: &str| json!([{ "role": "user", "content": text }]).to_string();
     first.set(HOOKS, Act::contribute("messages", &window("first")));
-    second.set(HOOKS, Act::contribute("inject", value("inject")).with_contribution("messages", &window("second")));
+    second.set(
+        HOOKS,
+        Act::contribute("inject", value("inject")).with_contribution("messages", &window("second")),
+    );
     let gateway = gateway(&[&empty, &fails, &first, &second], "advise").await;
     for hook in ["assemble", "before_compact"] {
         let answer = run(&gateway, hook, &body(hook)).await;

@@ -8,6 +8,7 @@ mod crash;
 mod egress;
 mod file;
 mod full;
+mod hooks;
 mod outage;
 mod pairs;
 mod plugins;

@@ -16,9 +16,9 @@ use hookgate_proto::{
     plugin::v1::DescribeResponse,
 };
 use hookgate_tests::{
-    agent::{HttpAgent, path},
+    agent::{HttpAgent, HttpAnswer, path},
     ca::Ca,
-    fake::{Act, FakePlugin, Gate},
+    fake::{Act, FakePlugin, Gate, HOOKS},
     gateway::{Gateway, Setup},
     metrics::Scrape,
     repository,
@@ -107,6 +107,11 @@ pub(crate) async fn eventful() -> Eventful {
     let slow = named("slow").at(POINT, Act::hang()).start().await;
     let guard = named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start_unix().await;
     let observer = named("observer").at(POINT, Act::pass().behind(&gate)).start().await;
+    let gatherer = named("gatherer").only(&[]).hooks(&["recall"]).at_with(HOOKS, |seen| {
+        let tenant = seen.call.context.as_ref().map(|caller| caller.tenant.as_str());
+        if tenant == Some("acme") { Act::contribute("memory", "{}") } else { Act::hang() }
+    });
+    let gatherer = gatherer.start().await;
     let issuer = json!({
         "issuer": "https://other.example.com", "audience": "hookgate", "jwks_url": published_keys().await,
         "tenants": ["globex"],
@@ -117,15 +122,23 @@ pub(crate) async fn eventful() -> Eventful {
         .plugin_without_breaker(&slow)
         .plugin(&guard)
         .plugin(&observer)
+        .plugin_without_breaker(&gatherer)
         // A start doesn't wait for plugins that may be skipped, but these must be called each time.
         .set("/plugins/0/required", true)
         .set("/plugins/1/required", true)
         .set("/plugins/4/required", true)
+        .set("/plugins/5/required", true)
         .binding_with("advisor", 10, &json!({ "mode": "advise" }))
         .binding_with("broken", 20, &json!({ "mode": "advise" }))
         .binding_with("slow", 30, &json!({ "tenant": "globex", "timeout": "60s" }))
         .binding("guard", 40)
         .binding_with("observer", 50, &json!({ "mode": "observe" }))
+        .binding_with("gatherer", 60, &json!({ "tenant": "acme", "hooks": ["recall"] }))
+        .binding_with(
+            "gatherer",
+            70,
+            &json!({ "name": "waits", "tenant": "globex", "hooks": ["recall"], "on_error": "fail", "timeout": "60s" }),
+        )
         .set("/observers/items", 1)
         .set("/telemetry/tenant_labels", json!(["acme", "globex"]));
     let folder = tempfile::tempdir().expect("there is room");
@@ -143,6 +156,8 @@ pub(crate) async fn eventful() -> Eventful {
     let body = json!({ "payload": payload() }).to_string();
     let answer = HttpAgent::send(request.body(body)).await.expect("an answer");
     assert_eq!((answer.status, &answer.body["code"]), (504, &json!("BUDGET_EXHAUSTED")), "{answer:?}");
+    assert_eq!(recall(&acme, 30_000).await.status, 200);
+    assert_eq!(recall(&globex, 300).await.body["code"], json!("BUDGET_EXHAUSTED"));
     assert_eq!(gateway.http("no.token.at-all").call(POINT, payload()).await.status, 401);
     assert_eq!(acme.get("/secret/path").await.expect("an answer").status, 404);
     let mut grpc = gateway.grpc(&token("acme")).await.client;
@@ -152,7 +167,15 @@ pub(crate) async fn eventful() -> Eventful {
     write_without_permission(&advisor).await;
     write_too_much(&advisor).await;
     gate.open();
-    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer], _folder: folder }
+    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer, gatherer], _folder: folder }
+}
+
+/// Runs the hook `recall` with this deadline.
+async fn recall(agent: &HttpAgent, timeout_ms: u32) -> HttpAnswer {
+    let request = agent.request(http::Method::POST, "/v1/hooks/recall");
+    let request = request.header("hookgate-timeout-ms", timeout_ms.to_string());
+    let body = json!({ "body": { "message": "hi" } }).to_string();
+    HttpAgent::send(request.header("content-type", "application/json").body(body)).await.expect("an answer")
 }
 
 /// Writes as a plugin that may only read.
@@ -220,6 +243,10 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     let broken = ("hookgate_plugin_name", "broken");
     assert_eq!(sum("hookgate_failed_open_total", &[broken, ("hookgate_reason", "bad_reply"), acme]), 12.0);
     assert_eq!(sum("hookgate_budget_exhausted_total", &[("hookgate_point", "before_tool_call")]), 1.0);
+    let at_hook = [("hookgate_point", "hook"), ("hookgate_hook", "recall")];
+    assert_eq!(sum("hookgate_budget_exhausted_total", &at_hook), 1.0);
+    assert_eq!(sum("hookgate_failed_open_total", &at_hook), 1.0);
+    assert_eq!(sum("hookgate_invocation_duration_seconds_count", &at_hook), 2.0);
     assert_eq!(sum("hookgate_auth_failures_total", &[("hookgate_reason", "malformed")]), 1.0);
     let blocks = [("hookgate_decision", "block"), ("hookgate_point", "before_tool_call")];
     assert_eq!(sum("hookgate_invocation_duration_seconds_count", &blocks), 12.0);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use hookgate_proto::plugin::v1::Access;
 use hookgate_tests::{
-    agent::path,
+    agent::{HttpAgent, path},
     collector::{Collector, Received, attributes},
-    fake::{Act, FakePlugin, Gate, Seen},
+    fake::{Act, FakePlugin, Gate, HOOKS, Seen},
     token::token,
 };
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -168,4 +168,35 @@ async fn what_observers_see_belongs_to_the_trace_of_a_caller_that_went_away() {
     assert_eq!(attributes(&server.attributes).get("error.type").map(String::as_str), Some("CANCELLED"));
     let broken_off = received.span(CLIENT, "error.type", "CANCELLED").expect("the call was broken off");
     assert_eq!(broken_off.parent_span_id, server.span_id);
+}
+
+#[tokio::test]
+async fn a_hook_is_one_trace_that_names_it() {
+    let collector = Collector::start().await;
+    let memory = FakePlugin::named("memory").hooks(&["recall"]).at(HOOKS, Act::pass()).start_unix().await;
+    let setup = tenants().plugin(&memory).binding_with("memory", 10, &json!({ "hooks": ["recall"] }));
+    let gateway = exporting_to(setup, &collector).start().await;
+    let agent = gateway.http(&token("acme"));
+    let request = agent.request(http::Method::POST, "/v1/hooks/recall").header("traceparent", PARENT);
+    let request = request.header("content-type", "application/json");
+    let answer = HttpAgent::send(request.body(r#"{"body":{"message":"hi"}}"#)).await.expect("an answer");
+    let request_id = answer.header("x-request-id").expect("every answer has it");
+
+    const ROUTE: &str = "POST /v1/hooks/{hook}";
+    const ON_HOOK: &str = "hookgate.plugin.v1.PluginService/OnHook";
+    let received = collector
+        .wait_until(|received| {
+            received.span(ROUTE, "hookgate.request.id", request_id).is_some()
+                && received.span(ON_HOOK, "hookgate.plugin.name", "memory").is_some()
+        })
+        .await;
+    let server = received.span(ROUTE, "hookgate.request.id", request_id).expect("there is a server span");
+    let client = received.span(ON_HOOK, "hookgate.plugin.name", "memory").expect("there is a client span");
+    assert_eq!((hex(&server.trace_id).as_str(), &client.parent_span_id), (TRACE, &server.span_id));
+    for span in [server, client] {
+        let said = attributes(&span.attributes);
+        assert_eq!(said.get("hookgate.hook").map(String::as_str), Some("recall"), "{said:?}");
+        assert!(!said.contains_key("hookgate.point"), "{said:?}");
+    }
+    assert_eq!(trace_of(&memory.seen()[0]).0, TRACE);
 }
