@@ -7,6 +7,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
+use hookgate_proto::HookName;
 use tower::{Service, ServiceExt, service_fn};
 
 use crate::{
@@ -63,6 +64,9 @@ where
     let mut invocation = gateway.telemetry.invocation(P::point(), meta.request_id, meta.received);
     let result = {
         let facts = &mut invocation.facts;
+        if let Some(hook) = hook.as_deref().and_then(|name| HookName::new(name).ok()) {
+            facts.site = Some(hook.into());
+        }
         let hook = hook.as_deref();
         let scope = CallScope { gateway: &gateway, snapshot: &snapshot, meta: &meta, hook, facts };
         let (detail, permits) = (&mut detail, &mut permits);

@@ -136,7 +136,8 @@ impl<'a> Validator<'a> {
         let root = JsonLocation::Key(&self.place, member).pointer();
         for error in schema.iter_errors(&value).take(MAX_VIOLATIONS) {
             let pointer = format!("{root}{}", error.instance_path().as_str());
-            self.findings.add(&JsonLocation::Root(&pointer), schema_violation::rule(&error));
+            let message = format!("It violates the hook's schema: {}", schema_violation::rule(&error));
+            self.findings.add(&JsonLocation::Root(&pointer), message);
         }
     }
 

@@ -107,8 +107,7 @@ async fn a_binding_at_a_hook_is_bypassed_for_one_tenant() {
     let (_plugin, Stored { gateway, operator, folder: _folder }) = setup().await;
     approved(&operator).await;
     let path = "bindings/memory/bypass/acme";
-    let done = ask(&operator, Method::PUT, &format!("{path}?for=1h&reason=noise"), None).await;
-    assert_eq!(done.status, 200, "{done:?}");
+    written(&ask(&operator, Method::PUT, &format!("{path}?for=1h&reason=noise"), None).await);
     assert_eq!((recall(&gateway, "acme").await.0, recall(&gateway, "globex").await.0), (0, 1));
     let said = get(&operator, "tenants/acme/explain?hook=recall").await.body;
     assert_eq!(said["absent"][0]["cause"], json!("bypassed"));
@@ -118,7 +117,7 @@ async fn a_binding_at_a_hook_is_bypassed_for_one_tenant() {
 
 #[tokio::test]
 async fn a_binding_that_a_hook_can_not_have_is_refused_with_its_place() {
-    let (_plugin, Stored { operator, .. }) = setup().await;
+    let (_plugin, Stored { gateway: _gateway, operator, folder: _folder }) = setup().await;
     for (members, pointer) in [
         (json!({ "mode": "enforce" }), "/mode"),
         (json!({ "blocking": true }), "/blocking"),
