@@ -23,8 +23,9 @@ use crate::{
 
 const PROGRAM_NAME: &str = "program";
 const PROGRAM_TENANT: &str = "program";
-/// Answers every line at once, and costs almost nothing itself.
-const PROGRAM: [&str; 3] = ["sed", "-u", r#"s/.*/{"continue":{}}/"#];
+/// Answers every line at once, and costs almost nothing itself. The call's `request_id` is before its first `}`.
+const PROGRAM: [&str; 4] =
+    ["sed", "-u", "-E", r#"s/^[^}]*"request_id":"([^"]*)".*/{"continue":{},"request_id":"\1"}/"#];
 /// How long the runner may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often calls to the two alternate.

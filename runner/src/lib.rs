@@ -26,6 +26,7 @@ mod pool;
 mod process_list;
 mod processes;
 mod program;
+mod reply;
 mod runner;
 mod system_calls;
 

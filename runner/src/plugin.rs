@@ -3,11 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hookgate::{
-    core::error::Violation,
-    transcode::{DecodedReply, decode_reply},
-    upstream::Redaction,
-};
+use hookgate::upstream::Redaction;
 use hookgate_proto::plugin::v1::{self as wire, Call, plugin_service_server::PluginService};
 use hookgate_sdk::host::not_initialized;
 use serde_json::Value;
@@ -24,6 +20,7 @@ use crate::{
     pool::{PoolLimits, ProgramPool, ProgramSlot},
     processes::{Processes, TreeLimits},
     program::{Program, ProgramFault, ProgramState},
+    reply,
 };
 
 /// What every program has in its environment, besides its own folders and variables.
@@ -93,21 +90,19 @@ impl RunnerPlugin {
         let call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
         let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
-        let (tenant, _) = caller(&call);
+        let (tenant, request_id) = caller(&call);
         if tenant.is_empty() {
             // Its folder would be the one with all tenants' folders.
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
         let mut abandoned = AbandonedCall { plugin: &plugin.name, call: &call, phase: Some(WAITING) };
-        let slot = plugin.pool.acquire(tenant, &instance).await;
+        let slot = plugin.pool.acquire(tenant, request_id, &instance).await;
         abandoned.phase = slot.is_some().then_some(REPLYING);
         let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"))?;
         // Not before: a call that waits is held once.
         let line = point::line(P::POINT, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
-            let decoded = decode_reply(&reply.bytes).map_err(|violations| bad_reply(&violations))?;
-            let DecodedReply { message, request_id } = decoded;
-            check_request(request_id, &call)?;
+            let message = reply::read(&reply.bytes, request_id, plugin.entry.process)?;
             // Only now: a program that writes something else may be out of step.
             reply.keep_program();
             Ok(Response::new(message))
@@ -154,23 +149,6 @@ impl ProgramReply {
             slot.keep(program);
         }
     }
-}
-
-/// Checks the call that a reply names, if it does.
-fn check_request(replied: Option<String>, call: &Call) -> Result<(), Status> {
-    let (_, asked) = caller(call);
-    match replied {
-        Some(replied) if replied != asked => Err(Status::internal(format!(
-            "the program's reply has the `request_id` {replied}, and the call has {asked}: a program must write one line \
-             for each call"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn bad_reply(violations: &[Violation]) -> Status {
-    let said: Vec<_> = violations.iter().map(|one| format!("{} {}", one.pointer, one.message)).collect();
-    Status::internal(format!("the program's reply is wrong: {}", said.join("; ").trim_start()))
 }
 
 impl ProgramHost {

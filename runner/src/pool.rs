@@ -42,21 +42,28 @@ struct PoolState {
 struct IdleProgram {
     tenant: Arc<str>,
     instance: Arc<Instance>,
+    /// The request id of its last call.
+    request_id: Arc<str>,
     program: Program,
 }
 
 struct WaitingCall {
     tenant: Arc<str>,
     instance: Arc<Instance>,
+    request_id: Arc<str>,
     slot: oneshot::Sender<ProgramSlot>,
 }
 
 impl PoolState {
     /// The place of the idle program that the call can have: the last one used, so that those that aren't needed grow old.
+    /// Two steps of a chain have one request id. A program that answered the first doesn't get the second, because a
+    /// line too many would fit it.
     fn own_idle(&self, call: &WaitingCall) -> Option<usize> {
-        self.idle
-            .iter()
-            .rposition(|idle| *idle.tenant == *call.tenant && Arc::ptr_eq(&idle.instance, &call.instance))
+        self.idle.iter().rposition(|idle| {
+            *idle.tenant == *call.tenant
+                && *idle.request_id != *call.request_id
+                && Arc::ptr_eq(&idle.instance, &call.instance)
+        })
     }
 
     /// How many programs are about to end.
@@ -77,6 +84,7 @@ pub(crate) struct ProgramSlot {
     pool: Arc<ProgramPool>,
     pub(crate) tenant: Arc<str>,
     pub(crate) instance: Arc<Instance>,
+    request_id: Arc<str>,
     /// A program that can be used again.
     program: Option<Program>,
     /// Without a program, the place for one.
@@ -100,10 +108,12 @@ impl ProgramPool {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         tenant: &str,
+        request_id: &str,
         instance: &Arc<Instance>,
     ) -> Option<ProgramSlot> {
         let (slot, granted) = oneshot::channel();
-        let call = WaitingCall { tenant: Arc::from(tenant), instance: Arc::clone(instance), slot };
+        let (tenant, request_id) = (Arc::from(tenant), Arc::from(request_id));
+        let call = WaitingCall { tenant, instance: Arc::clone(instance), request_id, slot };
         self.change(|state| {
             if !state.is_closed {
                 state.waiting.push(call);
@@ -130,7 +140,7 @@ impl ProgramPool {
         let mut consequences = Consequences::default();
         state.waiting.retain(|call| !call.slot.is_closed());
         while let Some((call, idle)) = self.next(state, &mut consequences.evicted) {
-            let WaitingCall { tenant, instance, slot } = state.waiting.remove(call);
+            let WaitingCall { tenant, instance, request_id, slot } = state.waiting.remove(call);
             let program = idle.and_then(|place| state.idle.remove(place)).map(|idle| idle.program);
             let place = program.is_none().then(|| {
                 state.places += 1;
@@ -139,7 +149,8 @@ impl ProgramPool {
             let turn = state.turns.values().max().map_or(1, |last| last + 1);
             state.turns.insert(Arc::clone(&tenant), turn);
             *state.busy.entry(Arc::clone(&tenant)).or_default() += 1;
-            let granted = ProgramSlot { pool: Arc::clone(self), tenant, instance, program, place };
+            let pool = Arc::clone(self);
+            let granted = ProgramSlot { pool, tenant, instance, request_id, program, place };
             consequences.granted.push((slot, granted));
         }
         if state.waiting.is_empty() {
@@ -226,6 +237,7 @@ impl ProgramSlot {
 impl Drop for ProgramSlot {
     fn drop(&mut self) {
         let (tenant, instance) = (Arc::clone(&self.tenant), Arc::clone(&self.instance));
+        let request_id = Arc::clone(&self.request_id);
         let program = self.program.take();
         let unused = self.pool.change(|state| {
             if let Some(busy) = state.busy.get_mut(&tenant) {
@@ -236,7 +248,7 @@ impl Drop for ProgramSlot {
             }
             match program {
                 Some(program) if !state.is_closed && !instance.is_released() => {
-                    state.idle.push_back(IdleProgram { tenant, instance, program });
+                    state.idle.push_back(IdleProgram { tenant, instance, request_id, program });
                     None
                 }
                 unused => unused,

@@ -1,19 +1,20 @@
 //! Programs that hang, fork, use too much or write too much leave nothing behind, and every call has an answer.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::token::token;
 use serde_json::{Value, json};
 
-use super::support::{ServedProgram, processes, serve, serve_in, until_gone, write};
+use super::support::{ServedProgram, each_call, processes, serve, serve_in, until_gone, write};
 
 /// Runs the shell command in the call's arguments, then continues.
-const SHELL: &str = r#"while IFS= read -r call; do
-  eval "$(printf '%s' "$call" | jq -r .payload.args.command)"
-  echo '{"continue":{}}'
-done
-"#;
+static SHELL: LazyLock<String> = LazyLock::new(|| {
+    each_call(
+        r#"eval "$(printf '%s' "$call" | jq -r .payload.args.command)"
+reply '{"continue":{}}'"#,
+    )
+});
 
 async fn shell(served: &ServedProgram, tenant: &str, command: &str) -> u16 {
     served.call_with(tenant, "t", json!({ "command": command })).await.status
@@ -29,7 +30,7 @@ async fn assert_fault(served: &ServedProgram, command: &str, status: u16, code: 
 
 #[tokio::test]
 async fn a_program_that_hangs_is_ended_with_its_children_and_theirs() {
-    let served = serve(SHELL, json!({ "limits": { "time": "1s" } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "time": "1s" } })).await;
     let command = "sleep 91001 & (setsid sleep 91001 &) ; (sh -c 'sleep 91001 & wait' &) ; sleep 91001";
     assert_fault(&served, command, 504, "DeadlineExceeded", "the program did not reply within 1s").await;
     until_gone("91001").await;
@@ -38,7 +39,7 @@ async fn a_program_that_hangs_is_ended_with_its_children_and_theirs() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_ends_its_program() {
-    let served = serve(SHELL, json!({})).await;
+    let served = serve(&SHELL, json!({})).await;
     let agent = served.gateway.http(&token("acme"));
     let payload = json!({ "tool_name": "t", "args": { "command": "sleep 91002" } });
     let call = agent.call(ExtensionPoint::BeforeToolCall, payload);
@@ -53,7 +54,7 @@ async fn a_call_that_is_given_up_ends_its_program() {
 
 #[tokio::test]
 async fn a_process_can_not_leave_its_program_and_ends_with_it() {
-    let served = serve(SHELL, json!({})).await;
+    let served = serve(&SHELL, json!({})).await;
     let command = "setsid sh -c 'echo > $HOME/left' || echo > $HOME/refused; sleep 91003 &";
     assert_eq!(shell(&served, "acme", command).await, 200);
     let home = served.directory.path().join("homes/program/acme");
@@ -67,7 +68,7 @@ async fn a_process_can_not_leave_its_program_and_ends_with_it() {
 #[tokio::test]
 async fn a_process_without_the_sandbox_ends_with_its_program_too() {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    write(directory.path(), SHELL, &json!({}));
+    write(directory.path(), &SHELL, &json!({}));
     let file = directory.path().join("runner.yaml");
     let text = std::fs::read_to_string(&file).expect("it was written");
     std::fs::write(&file, text.replacen('{', r#"{"sandbox":false,"#, 1)).expect("the directory is ours");
@@ -82,7 +83,7 @@ async fn a_process_without_the_sandbox_ends_with_its_program_too() {
 
 #[tokio::test]
 async fn a_program_with_too_many_processes_is_ended_and_another_tenant_is_not_affected() {
-    let served = serve(SHELL, json!({ "limits": { "processes": 8 } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "processes": 8 } })).await;
     let forks = "for i in 1 2 3 4 5 6 7 8 9; do sleep 91004 & done; wait";
     let ((), other) = tokio::join!(
         assert_fault(&served, forks, 502, "ResourceExhausted", "it had more than 8 processes"),
@@ -94,7 +95,7 @@ async fn a_program_with_too_many_processes_is_ended_and_another_tenant_is_not_af
 
 #[tokio::test]
 async fn memory_of_a_process_and_of_all_together_is_limited() {
-    let served = serve(SHELL, json!({ "limits": { "memory": "64MiB" } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "memory": "64MiB" } })).await;
     let one = "/usr/bin/python3 -c 'print(len(bytearray(100 << 20)))' >&2 || exit 9";
     assert_fault(&served, one, 502, "Aborted", "exit code 9").await;
     let each = "/usr/bin/python3 -c 'import time; a = bytearray(b\"x\" * (15 << 20)); time.sleep(9)' &";
@@ -104,13 +105,13 @@ async fn memory_of_a_process_and_of_all_together_is_limited() {
 
 #[tokio::test]
 async fn cpu_time_is_limited() {
-    let served = serve(SHELL, json!({ "limits": { "cpu": "1s" } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "cpu": "1s" } })).await;
     assert_fault(&served, "while :; do :; done", 502, "Aborted", "the program ended by signal").await;
 }
 
 #[tokio::test]
 async fn a_reply_that_is_too_long_is_refused() {
-    let served = serve(SHELL, json!({ "limits": { "output": "1MiB" } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "output": "1MiB" } })).await;
     let error = "the program's reply is longer than 1048576 bytes";
     assert_fault(&served, "yes x | tr -d '\\n'", 502, "ResourceExhausted", error).await;
     assert_eq!(shell(&served, "acme", "true").await, 200);
@@ -118,7 +119,7 @@ async fn a_reply_that_is_too_long_is_refused() {
 
 #[tokio::test]
 async fn a_flood_of_standard_error_delays_no_call_and_is_cut() {
-    let served = serve(SHELL, json!({})).await;
+    let served = serve(&SHELL, json!({})).await;
     assert_eq!(shell(&served, "acme", "seq 100000 >&2").await, 200);
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(shell(&served, "acme", "echo last >&2").await, 200);
@@ -132,7 +133,7 @@ async fn a_flood_of_standard_error_delays_no_call_and_is_cut() {
 
 #[tokio::test]
 async fn calls_of_a_tenant_run_in_as_many_programs_as_are_permitted() {
-    let served = serve(SHELL, json!({ "limits": { "parallel": 2, "programs": 3 } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "parallel": 2, "programs": 3 } })).await;
     let program = r#"echo $$ >> "$HOME/pids"; sleep 0.2"#;
     let calls = (0..6).map(|_| shell(&served, "acme", program));
     assert_eq!(futures::future::join_all(calls).await, [200; 6]);
@@ -149,7 +150,7 @@ async fn calls_of_a_tenant_run_in_as_many_programs_as_are_permitted() {
 
 #[tokio::test]
 async fn nothing_is_left_when_the_runner_ends_or_is_killed() {
-    let mut ended = serve(SHELL, json!({})).await;
+    let mut ended = serve(&SHELL, json!({})).await;
     assert_eq!(shell(&ended, "acme", "sleep 91005 &").await, 200);
     assert_eq!(processes("91005").len(), 1);
     assert_eq!(ended.runner.terminate().await.code(), Some(0));
@@ -169,7 +170,7 @@ async fn nothing_is_left_when_the_runner_ends_or_is_killed() {
 
 #[tokio::test]
 async fn a_tenant_with_one_call_waits_only_for_its_turn() {
-    let served = serve(SHELL, json!({ "limits": { "parallel": 1, "programs": 1 } })).await;
+    let served = serve(&SHELL, json!({ "limits": { "parallel": 1, "programs": 1 } })).await;
     let log = served.directory.path().join("homes/program");
     let call = async |tenant: &str| {
         let status = shell(&served, tenant, "date +%s.%N >> $HOME/times; sleep 0.1").await;
@@ -193,7 +194,7 @@ async fn a_tenant_with_one_call_waits_only_for_its_turn() {
 
 #[tokio::test]
 async fn programs_end_when_the_gateway_needs_the_plugin_no_more() {
-    let served = serve(SHELL, json!({})).await;
+    let served = serve(&SHELL, json!({})).await;
     assert_eq!(shell(&served, "acme", "sleep 91007 &").await, 200);
     assert_eq!(processes("91007").len(), 1);
     let ServedProgram { gateway, mut runner, .. } = served;

@@ -2,5 +2,6 @@
 
 mod limits;
 mod replies;
+mod request_ids;
 mod support;
 mod tenants;

@@ -4,23 +4,18 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::support::{SECRET, notice, run, serve, serve_in, write};
+use super::support::{FUNCTIONS, SECRET, each_call, notice, run, serve, serve_in, write};
 use crate::cli::support::Folder;
 
-const CONTINUE: &str = r#"echo '{"continue":{}}'"#;
-
-/// A script that runs `body` for each call, whose text is in `$call`.
-fn each_call(body: &str) -> String {
-    format!("while IFS= read -r call; do\n{body}\ndone\n")
-}
+const CONTINUE: &str = r#"reply '{"continue":{}}'"#;
 
 #[tokio::test]
 async fn a_shell_script_blocks_patches_and_gives_notices() {
     let script = each_call(
         r#"case $call in
-    *'"tool_name":"shell.exec"'*) echo '{"cancel":{"code":"TOOL_NOT_ALLOWED","message":"No shell."}}' ;;
-    *'"tool_name":"clock"'*) echo '{"cancel":{"message":"It is 12.","result":{"n":9007199254740993}}}' ;;
-    *) echo '{"continue":{},"modify":{"args":{"n":9007199254740993}},"notices":[{"kind":"warn","code":"SEEN","message":"seen"}]}' ;;
+    *'"tool_name":"shell.exec"'*) reply '{"cancel":{"code":"TOOL_NOT_ALLOWED","message":"No shell."}}' ;;
+    *'"tool_name":"clock"'*) reply '{"cancel":{"message":"It is 12.","result":{"n":9007199254740993}}}' ;;
+    *) reply '{"continue":{},"modify":{"args":{"n":9007199254740993}},"notices":[{"kind":"warn","code":"SEEN","message":"seen"}]}' ;;
 esac"#,
     );
     let served = serve(&script, json!({})).await;
@@ -37,7 +32,8 @@ esac"#,
 #[tokio::test]
 async fn a_call_has_its_point_context_configurations_and_payload() {
     let script = each_call(
-        r#"printf '%s' "$call" | jq -c '{continue:{},notices:[{kind:"info",message:(.|tojson)}]}'"#,
+        r#"printf '%s' "$call" |
+            jq -c '{continue:{},notices:[{kind:"info",message:(.|tojson)}],request_id:.context.request_id}'"#,
     );
     let served = serve(&script, json!({})).await;
     let answer = served.call_with("acme", "fs.read", json!({ "path": "/tmp" })).await;
@@ -52,7 +48,7 @@ async fn a_call_has_its_point_context_configurations_and_payload() {
 
 #[tokio::test]
 async fn a_program_that_ends_after_each_reply_is_started_for_the_next_call() {
-    let served = serve(&format!("read -r call; {CONTINUE}"), json!({})).await;
+    let served = serve(&format!("{FUNCTIONS}next_call; {CONTINUE}"), json!({})).await;
     for _ in 0..10 {
         assert_eq!(served.call("acme", "t").await.status, 200);
     }
@@ -75,8 +71,12 @@ async fn a_program_with_a_process_per_call_reads_to_the_end_and_may_write_severa
 
 #[tokio::test]
 async fn a_reply_that_comes_byte_by_byte_is_one_reply() {
-    let script = "import sys, time\nfor call in sys.stdin:\n    for byte in '{\"continue\":{}}\\n':\n        \
-                  sys.stdout.write(byte); sys.stdout.flush(); time.sleep(0.001)\n";
+    let script = r#"import json, sys, time
+for call in sys.stdin:
+    reply = {"continue": {}, "request_id": json.loads(call)["context"]["request_id"]}
+    for byte in json.dumps(reply) + "\n":
+        sys.stdout.write(byte); sys.stdout.flush(); time.sleep(0.001)
+"#;
     let served = serve(script, json!({ "command": ["/usr/bin/python3", "./program"] })).await;
     for _ in 0..3 {
         assert_eq!(served.call("acme", "t").await.status, 200);
@@ -94,7 +94,7 @@ async fn a_wrong_reply_is_no_decision_and_says_what_is_wrong() {
     *'"tool_name":"kind"'*) echo '{"continue":{},"notices":[{"kind":"loud","message":"m"}]}' ;;
     *'"tool_name":"crash"'*) exit 3 ;;
     *'"tool_name":"closed"'*) kill -9 $$ ;;
-    *) echo '{"continue":{}}' ;;
+    *) reply '{"continue":{}}' ;;
 esac"#,
     );
     let served = serve(&script, json!({})).await;
@@ -159,7 +159,10 @@ async fn a_file_that_was_changed_is_not_run() {
 #[tokio::test]
 async fn a_program_keeps_every_rule_of_the_protocol() {
     // Shells read a line byte by byte, which takes seconds for 16 MiB.
-    let script = "import sys\nfor call in sys.stdin:\n    print('{\"continue\":{}}', flush=True)\n";
+    let script = r#"import json, sys
+for call in sys.stdin:
+    print(json.dumps({"continue": {}, "request_id": json.loads(call)["context"]["request_id"]}), flush=True)
+"#;
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), script, &json!({ "command": ["/usr/bin/python3", "./program"] }));
     let runner = run(directory.path()).await;
@@ -225,11 +228,11 @@ async fn a_mistake_in_the_file_is_named_with_its_key() {
 
 #[tokio::test]
 async fn a_reply_that_comes_before_the_call_was_read_is_taken() {
-    let script = format!("{CONTINUE}; sleep 60");
+    let script = format!(r#"{FUNCTIONS}called "$(dd bs=4096 count=1 2> /dev/null)"; {CONTINUE}"#);
     for process in ["persistent", "per_call"] {
         // Without its end, a process per call has not replied.
-        let script = if process == "per_call" { CONTINUE } else { &script };
-        let served = serve(script, json!({ "process": process, "limits": { "time": "10s" } })).await;
+        let script = if process == "per_call" { script.clone() } else { format!("{script}; sleep 60") };
+        let served = serve(&script, json!({ "process": process, "limits": { "time": "10s" } })).await;
         let answer = served.call_with("acme", "t", json!({ "text": "x".repeat(1 << 20) })).await;
         assert_eq!(answer.status, 200, "{process}: {answer:?}");
         let answer = served.call("acme", "t").await;
@@ -242,7 +245,7 @@ async fn a_reply_to_another_call_is_none_and_a_line_too_many_is_logged() {
     let script = each_call(
         r#"case $call in
     *'"tool_name":"other"'*) echo '{"continue":{},"request_id":"another"}' ;;
-    *'"tool_name":"twice"'*) echo '{"continue":{}}'; echo '{"continue":{}}' ;;
+    *'"tool_name":"twice"'*) reply '{"continue":{}}'; reply '{"continue":{}}' ;;
     *) printf '%s' "$call" | jq -c '{continue:{},request_id:.context.request_id}' ;;
 esac"#,
     );
@@ -283,7 +286,7 @@ async fn a_runner_serves_several_programs_at_one_address() {
     let directory = tempfile::tempdir().unwrap();
     let entry = |name: &str, code: &str| {
         let reply = json!({ "cancel": { "code": code, "message": "No." } });
-        let script = format!("while read -r call; do echo '{reply}'; done");
+        let script = each_call(&format!("reply '{reply}'"));
         json!({
             "name": name, "version": "1.0.0", "command": ["sh", "-c", script], "points": ["before_tool_call"],
         })

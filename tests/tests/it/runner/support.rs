@@ -16,6 +16,17 @@ use crate::plugins::process::{PluginProcess, unix};
 
 pub(super) const SECRET: &str = "s3cr3t-of-the-runner";
 
+/// Shell functions: `next_call` reads a call into `$call`, and `reply` writes a reply to it, with its `request_id`.
+pub(super) const FUNCTIONS: &str = r#"next_call() { IFS= read -r call && called "$call"; }
+called() { id=${1#*'"request_id":"'}; id=${id%%'"'*}; }
+reply() { printf '%s,"request_id":"%s"}\n' "${1%\}}" "$id"; }
+"#;
+
+/// A script that runs `body` for each call.
+pub(super) fn each_call(body: &str) -> String {
+    format!("{FUNCTIONS}while next_call; do\n{body}\ndone\n")
+}
+
 /// A served program.
 pub(super) struct ServedProgram {
     pub(super) directory: TempDir,
@@ -55,6 +66,11 @@ pub(super) async fn serve(script: &str, members: Value) -> ServedProgram {
 
 /// Serves what was written in `directory`.
 pub(super) async fn serve_in(directory: TempDir) -> ServedProgram {
+    serve_bound(directory, &[json!({})]).await
+}
+
+/// Serves what was written in `directory`, to steps with these members of their bindings.
+pub(super) async fn serve_bound(directory: TempDir, bindings: &[Value]) -> ServedProgram {
     let runner = run(directory.path()).await;
     let plugin = json!({
         "name": "program",
@@ -66,7 +82,11 @@ pub(super) async fn serve_in(directory: TempDir) -> ServedProgram {
     });
     let gateway = Gateway::with().tenant("acme").tenant("globex").set("/plugins", json!([plugin]));
     let gateway = gateway.set("/limits", json!({ "budget": "30s" }));
-    let gateway = gateway.binding("program", 10).start().await;
+    let gateway = (10..)
+        .zip(bindings)
+        .fold(gateway, |gateway, (priority, members)| gateway.binding_with("program", priority, members))
+        .start()
+        .await;
     ServedProgram { directory, runner, gateway }
 }
 

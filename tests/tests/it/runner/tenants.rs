@@ -8,7 +8,8 @@ use super::support::{SECRET, notice, serve};
 const SHELL: &str = r#"while IFS= read -r call; do
   command=$(printf '%s' "$call" | jq -r .payload.args.command)
   said=$(sh -c "$command" 2>&1)
-  jq -nc --arg said "$said" '{continue:{},notices:[{kind:"info",message:$said}]}'
+  printf '%s' "$call" |
+    jq -c --arg said "$said" '{continue:{},notices:[{kind:"info",message:$said}],request_id:.context.request_id}'
 done
 "#;
 
