@@ -13,8 +13,10 @@
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
+mod call_log;
 mod digest_file;
 mod executable;
+mod exit;
 mod file;
 mod home;
 mod instances;

@@ -5,7 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use hookgate::upstream::Redaction;
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
+    sync::watch,
+    time::timeout,
+};
 
 use crate::instances::Instance;
 
@@ -13,6 +18,9 @@ use crate::instances::Instance;
 const MAX_LINE_BYTES: u64 = 4096;
 /// Most lines of a program in a second.
 const MAX_LINES: u32 = 100;
+
+/// How long the log of a fault waits for the rest of standard error, after the program was told to end.
+const MAX_TAIL_WAIT: Duration = Duration::from_millis(500);
 
 /// The standard error of one program.
 pub(crate) struct OutputLog {
@@ -33,7 +41,13 @@ impl OutputLog {
     }
 
     /// Logs every line of `stderr` until its end.
-    pub(crate) async fn read(mut self, stderr: impl AsyncRead + Unpin) {
+    pub(crate) fn follow(self, stderr: impl AsyncRead + Unpin + Send + 'static) -> StderrTail {
+        let (last_line, last) = watch::channel(StderrLine::default());
+        tokio::spawn(self.read(stderr, last_line));
+        StderrTail { last, seen: 0 }
+    }
+
+    async fn read(mut self, stderr: impl AsyncRead + Unpin, last_line: watch::Sender<StderrLine>) {
         let mut stderr = BufReader::new(stderr);
         let mut line = Vec::new();
         while let Ok(read) = (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await
@@ -41,6 +55,11 @@ impl OutputLog {
         {
             let is_cut = !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES;
             self.log(&line, is_cut);
+            if !line.trim_ascii().is_empty() {
+                last_line.send_modify(|last| {
+                    *last = StderrLine { number: last.number + 1, text: line.clone(), is_cut };
+                });
+            }
             line.clear();
             if is_cut && skip_line(&mut stderr).await.is_err() {
                 break;
@@ -59,10 +78,7 @@ impl OutputLog {
             return;
         }
         self.lines += 1;
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim_end_matches(['\n', '\r']);
-        let redaction = &self.instance.redaction;
-        let text = if is_cut { redaction.apply_to_cut(text) } else { redaction.apply(text) };
+        let text = redacted(line, is_cut, &self.instance.redaction);
         tracing::info!(plugin = &*self.plugin, tenant = &*self.tenant, stream = "stderr", "{text}");
     }
 
@@ -77,6 +93,43 @@ impl OutputLog {
                 "lines of standard error left out: more than {MAX_LINES} in a second"
             );
         }
+    }
+}
+
+/// A line without its end, and without what must not be shown.
+fn redacted(line: &[u8], is_cut: bool, redaction: &Redaction) -> String {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end_matches(['\n', '\r']);
+    if is_cut { redaction.apply_to_cut(text) } else { redaction.apply(text) }
+}
+
+/// One line as it was written, also if the log left it out.
+#[derive(Default)]
+struct StderrLine {
+    /// Counted from 1.
+    number: u64,
+    text: Vec<u8>,
+    is_cut: bool,
+}
+
+/// The last line of a program's standard error.
+pub(crate) struct StderrTail {
+    last: watch::Receiver<StderrLine>,
+    /// The number of the last line that doesn't count.
+    seen: u64,
+}
+
+impl StderrTail {
+    /// The tail of what comes from now on.
+    pub(crate) fn following(&self) -> Self {
+        StderrTail { seen: self.last.borrow().number, last: self.last.clone() }
+    }
+
+    /// Waits for the end of standard error, but not for long, and returns the last line.
+    pub(crate) async fn last(mut self, redaction: &Redaction) -> Option<String> {
+        let _ = timeout(MAX_TAIL_WAIT, self.last.wait_for(|_| false)).await;
+        let last = self.last.borrow();
+        (last.number > self.seen).then(|| redacted(&last.text, last.is_cut, redaction))
     }
 }
 

@@ -4,14 +4,15 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hookgate::upstream::Redaction;
-use hookgate_proto::plugin::v1::{self as wire, Call, plugin_service_server::PluginService};
+use hookgate_proto::plugin::v1::{self as wire, plugin_service_server::PluginService};
 use hookgate_sdk::host::not_initialized;
 use serde_json::Value;
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use crate::{
+    call_log::{CallLog, CallProgress, caller},
     digest_file, executable,
-    file::{PluginEntry, ProcessMode, secret_lines},
+    file::{PluginEntry, ProcessMode, ProgramLimits, secret_lines},
     home,
     instances::{Instance, Instances},
     launch::{self, LaunchSpec, Sandbox},
@@ -95,46 +96,23 @@ impl RunnerPlugin {
             // Its folder would be the one with all tenants' folders.
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
-        let mut abandoned = AbandonedCall { plugin: &plugin.name, call: &call, phase: Some(WAITING) };
-        let slot = plugin.pool.acquire(tenant, request_id, &instance).await;
-        abandoned.phase = slot.is_some().then_some(REPLYING);
-        let slot = slot.ok_or_else(|| Status::unavailable("the runner stops"))?;
+        let mut log = CallLog::new(&plugin.name, &call, &instance, plugin.entry.process);
+        let Some(slot) = plugin.pool.acquire(tenant, request_id, &instance).await else {
+            log.answered();
+            return Err(Status::unavailable("the runner stops"));
+        };
+        log.replying();
         // Not before: a call that waits is held once.
         let line = point::line(P::POINT, &call, &instance.config, &payload);
-        let answered = plugin.exchange(slot, &line).await.and_then(|reply| {
+        let answered = plugin.exchange(slot, &line, &mut log.progress).await.and_then(|reply| {
             let message = reply::read(&reply.bytes, request_id, plugin.entry.process)?;
             // Only now: a program that writes something else may be out of step.
             reply.keep_program();
             Ok(Response::new(message))
         });
-        abandoned.phase = None;
-        answered.inspect_err(|status| plugin.log_fault(&call, &instance, status))
+        log.answered();
+        answered.inspect_err(|status| log.fault(status))
     }
-}
-
-/// What a call did that was given up.
-const WAITING: &str = "it waited for a place (`parallel`, `programs`)";
-const REPLYING: &str = "the program had not replied: does it write each reply at once?";
-
-/// Logs that the gateway gave a call up, when the call is dropped.
-struct AbandonedCall<'a> {
-    plugin: &'a str,
-    call: &'a Call,
-    /// `None` once it has an answer.
-    phase: Option<&'static str>,
-}
-
-impl Drop for AbandonedCall<'_> {
-    fn drop(&mut self) {
-        let Some(phase) = self.phase else { return };
-        let (plugin, (tenant, request_id)) = (self.plugin, caller(self.call));
-        tracing::warn!(plugin, tenant, request_id, "the gateway gave the call up: {phase}");
-    }
-}
-
-/// The tenant and the request id of a call.
-fn caller(call: &Call) -> (&str, &str) {
-    call.context.as_ref().map_or(("", ""), |context| (&context.tenant, &context.request_id))
 }
 
 /// A program's reply, and the program if it takes another call.
@@ -152,19 +130,25 @@ impl ProgramReply {
 }
 
 impl ProgramHost {
-    async fn exchange(&self, mut slot: ProgramSlot, line: &[u8]) -> Result<ProgramReply, Status> {
+    async fn exchange(
+        &self,
+        mut slot: ProgramSlot,
+        line: &[u8],
+        progress: &mut CallProgress,
+    ) -> Result<ProgramReply, Status> {
         let limits = self.entry.limits;
         let (output, time) = (limits.output.0, limits.time.0);
         if self.entry.process == ProcessMode::PerCall {
             let program = self.start(&mut slot).await?;
-            let bytes = program.exchange_all(line, output, time).await.map_err(|fault| status(&fault))?;
+            let bytes = program.exchange_all(line, output, time, progress).await;
+            let bytes = bytes.map_err(|fault| status(&fault))?;
             return Ok(ProgramReply { bytes, program: None });
         }
         // With half of its CPU time left, a program can answer any call that a fresh one could.
         let cpu = limits.cpu.0 / 2;
         if let Some(mut program) = slot.take() {
             if self.is_ready(&mut program, &slot.tenant, cpu).await {
-                match program.exchange_line(line, output, time).await {
+                match program.exchange_line(line, output, time, progress).await {
                     // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
                     Err(ProgramFault::Ended { is_clean: true, .. }) => {}
                     replied => return finish(slot, program, replied),
@@ -176,7 +160,7 @@ impl ProgramHost {
             }
         }
         let mut program = self.start(&mut slot).await?;
-        let replied = program.exchange_line(line, output, time).await;
+        let replied = program.exchange_line(line, output, time, progress).await;
         finish(slot, program, replied)
     }
 
@@ -196,15 +180,12 @@ impl ProgramHost {
     async fn start(&self, slot: &mut ProgramSlot) -> Result<Program, Status> {
         let unavailable = |error| Status::unavailable(format!("the program can't be started: {error}"));
         let command = self.prepare(&slot.tenant).await.map_err(unavailable)?;
-        let limits =
-            TreeLimits { memory: self.entry.limits.memory.0, processes: self.entry.limits.processes };
+        let ProgramLimits { cpu, memory, processes, .. } = self.entry.limits;
+        let limits = TreeLimits { cpu: Duration::from_secs(cpu.0.as_secs()), memory: memory.0, processes };
         let place = slot.take_place().ok_or_else(|| Status::internal("the call has had its program"))?;
-        let (program, stderr) =
-            Program::start(command, limits, &self.processes, place).map_err(unavailable)?;
-        let (name, tenant, instance) =
-            (Arc::clone(&self.name), Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
-        tokio::spawn(OutputLog::new(name, tenant, instance).read(stderr));
-        Ok(program)
+        let log =
+            OutputLog::new(Arc::clone(&self.name), Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
+        Program::start(command, limits, &self.processes, place, log).map_err(unavailable)
     }
 
     /// The command that starts a program for `tenant`. Checks that it can be executed, and the digests of files.
@@ -239,14 +220,6 @@ impl ProgramHost {
             .current_dir(&home);
         Ok(command)
     }
-
-    fn log_fault(&self, call: &Call, instance: &Instance, status: &Status) {
-        let (plugin, code) = (&*self.name, status.code());
-        // It may quote the reply.
-        let error = instance.redaction.apply_to_beginning(status.message());
-        let (tenant, request_id) = caller(call);
-        tracing::warn!(plugin, tenant, request_id, ?code, error, "the program gave no valid reply");
-    }
 }
 
 fn finish(
@@ -262,7 +235,7 @@ fn finish(
 /// tenant's calls can keep it from others.
 fn status(fault: &ProgramFault) -> Status {
     let code = match fault {
-        ProgramFault::TimedOut(_) => Code::DeadlineExceeded,
+        ProgramFault::TimedOut { .. } => Code::DeadlineExceeded,
         ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
         ProgramFault::Ended { .. } => Code::Aborted,
     };

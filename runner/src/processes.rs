@@ -28,6 +28,8 @@ const MAX_LOOKS: u32 = 2000;
 /// What a program and its children may use together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TreeLimits {
+    /// CPU time of each process, in whole seconds. The kernel ends a process that used it.
+    pub(crate) cpu: Duration,
     /// Bytes.
     pub(crate) memory: u64,
     pub(crate) processes: usize,
@@ -46,6 +48,10 @@ impl ProcessGroup {
     /// The process id of the program.
     pub(crate) fn leader(&self) -> i32 {
         self.leader.as_raw_nonzero().get()
+    }
+
+    pub(crate) fn limits(&self) -> TreeLimits {
+        self.limits
     }
 
     /// What it was ended for.
@@ -195,9 +201,10 @@ impl TreeLimits {
         let alive = || list.group(leader).filter(|process| !process.is_zombie);
         let memory: u64 = alive().map(|process| process.resident).sum();
         if alive().count() > self.processes {
-            return Some(format!("it had more than {} processes", self.processes));
+            return Some(format!("it had more than {} processes (`limits.processes`)", self.processes));
         }
-        (memory > self.memory).then(|| format!("it used more than {} bytes of memory", self.memory))
+        (memory > self.memory)
+            .then(|| format!("it used more than {} bytes of memory (`limits.memory`)", self.memory))
     }
 }
 
@@ -212,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: TreeLimits = TreeLimits { memory: 1 << 30, processes: 16 };
+    const LIMITS: TreeLimits = TreeLimits { cpu: Duration::MAX, memory: 1 << 30, processes: 16 };
 
     /// A shell with two children in the background, one of which ignores SIGTERM.
     async fn family(processes: &Processes) -> (Child, Arc<ProcessGroup>) {

@@ -2,22 +2,26 @@
 
 use std::{
     io,
-    os::unix::process::ExitStatusExt as _,
-    process::{ExitStatus, Stdio},
+    process::Stdio,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{ChildStdin, ChildStdout, Command},
     runtime::Handle,
     task::JoinHandle,
     time::timeout,
 };
 
 use crate::{
+    call_log::CallProgress,
+    exit::{ProgramChild, ProgramExit},
+    file::ProcessMode,
+    output::{OutputLog, StderrTail},
     pool::ProgramPlace,
     process_list::ProcessStat,
     processes::{ProcessGroup, Processes, TreeLimits},
@@ -30,18 +34,74 @@ const MAX_END: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramFault {
     /// It ended, or closed its standard output.
-    #[error("the program ended {how} before it replied")]
+    #[error("the program ended {how} before it replied{limit}")]
     Ended {
         how: String,
+        /// The limit that probably ended it, as the end of the sentence. Empty if none did.
+        limit: String,
         /// Whether it ended by itself with the status 0.
         is_clean: bool,
     },
-    #[error("the program's reply is longer than {0} bytes")]
+    #[error("the program's reply is longer than {0} bytes (`limits.output`)")]
     TooLong(u64),
-    #[error("the program did not reply within {0:?}")]
-    TimedOut(Duration),
+    #[error("the program {} within {limit:?} (`limits.time`){}", progress.when_late(), progress.remedy())]
+    TimedOut { limit: Duration, progress: ReplyProgress },
     #[error("the program was ended: {0}")]
     Excess(String),
+}
+
+/// How far a reply has come that isn't complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyProgress {
+    Nothing,
+    Part,
+    /// Only the end of the line is missing, or with a process for each call, the end of the program.
+    Unended(ProcessMode),
+}
+
+impl ReplyProgress {
+    /// The progress of a program that wrote `output`.
+    pub(crate) fn new(output: &[u8], process: ProcessMode) -> Self {
+        if output.is_empty() {
+            return ReplyProgress::Nothing;
+        }
+        match serde_json::from_slice::<IgnoredAny>(output) {
+            Ok(_) => ReplyProgress::Unended(process),
+            Err(_) => ReplyProgress::Part,
+        }
+    }
+
+    /// What the program had done when the gateway gave the call up.
+    pub(crate) fn when_abandoned(self) -> &'static str {
+        match self {
+            ReplyProgress::Nothing => "the program had not replied: does it write each reply at once?",
+            ReplyProgress::Part => "the program had written only a part of its reply",
+            ReplyProgress::Unended(ProcessMode::Persistent) => {
+                "the program had replied, but not ended the line"
+            }
+            ReplyProgress::Unended(ProcessMode::PerCall) => {
+                "the program had replied, but not ended: with `process: per_call` it must end after its reply"
+            }
+        }
+    }
+
+    fn when_late(self) -> &'static str {
+        match self {
+            ReplyProgress::Nothing => "did not reply",
+            ReplyProgress::Part => "wrote only a part of its reply",
+            ReplyProgress::Unended(ProcessMode::Persistent) => "replied, but did not end the line",
+            ReplyProgress::Unended(ProcessMode::PerCall) => "replied, but did not end",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            ReplyProgress::Unended(ProcessMode::PerCall) => {
+                ": with `process: per_call` it must end after its reply"
+            }
+            _ => "",
+        }
+    }
 }
 
 /// A running program. Dropping it ends it, with everything that it started.
@@ -50,10 +110,11 @@ pub(crate) struct Program {
     process: Option<RunningProcess>,
     /// When its last call began.
     used: Instant,
+    stderr: StderrTail,
 }
 
 struct RunningProcess {
-    child: Child,
+    child: ProgramChild,
     /// `None` after a call that was answered before it was read: no other can follow it.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -73,7 +134,7 @@ pub(crate) enum ProgramState {
 }
 
 impl Program {
-    /// Starts a program, and returns its standard error too.
+    /// Starts a program, whose standard error goes to `log`.
     ///
     /// # Errors
     /// If it can't be started.
@@ -82,16 +143,17 @@ impl Program {
         limits: TreeLimits,
         processes: &Arc<Processes>,
         place: ProgramPlace,
-    ) -> io::Result<(Self, ChildStderr)> {
+        log: OutputLog,
+    ) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (mut child, group) = processes.spawn(&mut command, limits)?;
         let missing = || io::Error::other("a pipe is missing");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
-        let stderr = child.stderr.take().ok_or_else(missing)?;
-        let processes = Arc::clone(processes);
+        let stderr = log.follow(child.stderr.take().ok_or_else(missing)?);
+        let (child, processes) = (ProgramChild::new(child), Arc::clone(processes));
         let process = RunningProcess { child, stdin, stdout, group, processes, place };
-        Ok((Program { process: Some(process), used: Instant::now() }, stderr))
+        Ok(Program { process: Some(process), used: Instant::now(), stderr })
     }
 
     fn process(&mut self) -> &mut RunningProcess {
@@ -104,9 +166,14 @@ impl Program {
         call: &[u8],
         max_reply: u64,
         limit: Duration,
+        progress: &mut CallProgress,
     ) -> Result<Bytes, ProgramFault> {
         self.used = Instant::now();
-        self.process().within(limit, async |process| process.line(call, max_reply).await).await
+        let output = self.begin_call(progress);
+        let exchange = async |process: &mut RunningProcess, output: &mut Vec<u8>| {
+            process.line(call, max_reply, output).await
+        };
+        self.process().within(limit, ProcessMode::Persistent, output, exchange).await
     }
 
     /// Writes a call, ends the program's standard input, and reads everything until the program has ended with the
@@ -116,9 +183,19 @@ impl Program {
         call: &[u8],
         max_reply: u64,
         limit: Duration,
+        progress: &mut CallProgress,
     ) -> Result<Bytes, ProgramFault> {
-        let process = self.process();
-        process.within(limit, async |process| process.everything(call, max_reply).await).await
+        let output = self.begin_call(progress);
+        let exchange = async |process: &mut RunningProcess, output: &mut Vec<u8>| {
+            process.everything(call, max_reply, output).await
+        };
+        self.process().within(limit, ProcessMode::PerCall, output, exchange).await
+    }
+
+    /// Follows the program in `progress`, and returns the place for its output.
+    fn begin_call<'a>(&self, progress: &'a mut CallProgress) -> &'a mut Vec<u8> {
+        *progress = CallProgress { output: Vec::new(), stderr: Some(self.stderr.following()) };
+        &mut progress.output
     }
 
     /// Whether it can take a call, with at most `cpu` of CPU time used.
@@ -129,7 +206,7 @@ impl Program {
             let is_output = output.is_ok_and(|output| !output.is_empty());
             return if is_output { ProgramState::OutOfStep } else { ProgramState::Over };
         }
-        let is_over = !matches!(process.child.try_wait(), Ok(None))
+        let is_over = process.child.has_ended()
             || process.group.excess().is_some()
             || process.stdin.is_none()
             || ProcessStat::read(process.group.leader()).is_none_or(|stat| stat.cpu > cpu);
@@ -158,7 +235,7 @@ impl Program {
         // Without a runtime, the process ends, and its program with it.
         Handle::try_current().ok().map(|runtime| {
             runtime.spawn(async move {
-                processes.end(&group, child).await;
+                processes.end(&group, child.into_child()).await;
                 place
             })
         })
@@ -172,28 +249,30 @@ impl Drop for Program {
 }
 
 impl RunningProcess {
-    async fn within<T>(
+    /// Exchanges a call and its reply, which goes to `output`.
+    async fn within(
         &mut self,
         limit: Duration,
-        exchange: impl AsyncFnOnce(&mut Self) -> Result<T, ProgramFault>,
-    ) -> Result<T, ProgramFault> {
-        let exchanged = timeout(limit, exchange(self)).await;
+        process: ProcessMode,
+        output: &mut Vec<u8>,
+        exchange: impl AsyncFnOnce(&mut Self, &mut Vec<u8>) -> Result<(), ProgramFault>,
+    ) -> Result<Bytes, ProgramFault> {
+        let exchanged = timeout(limit, exchange(self, output)).await;
         let fault = match exchanged {
-            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Ok(())) => return Ok(std::mem::take(output).into()),
             Ok(Err(fault)) => fault,
-            Err(_) => ProgramFault::TimedOut(limit),
+            Err(_) => ProgramFault::TimedOut { limit, progress: ReplyProgress::new(output, process) },
         };
         Err(self.group.excess().map_or(fault, |excess| ProgramFault::Excess(excess.to_owned())))
     }
 
-    async fn line(&mut self, call: &[u8], max_reply: u64) -> Result<Bytes, ProgramFault> {
+    async fn line(&mut self, call: &[u8], max_reply: u64, line: &mut Vec<u8>) -> Result<(), ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
-        let mut line = Vec::new();
         let RunningProcess { child, stdout, group, processes, .. } = self;
         // One byte more than a reply, and the end of the line.
         let mut stdout = stdout.take(max_reply + 2);
         let write = async { stdin.write_all(call).await.and(stdin.flush().await) };
-        let read = until_end(stdout.read_until(b'\n', &mut line), child, || processes.kill(group));
+        let read = until_end(stdout.read_until(b'\n', line), child, || processes.kill(group));
         let (read, is_written) = read_while(read, write).await;
         if is_written {
             self.stdin = Some(stdin);
@@ -206,24 +285,28 @@ impl RunningProcess {
             return Err(self.ended().await);
         }
         line.pop();
-        if line.len() as u64 > max_reply { Err(ProgramFault::TooLong(max_reply)) } else { Ok(line.into()) }
+        if line.len() as u64 > max_reply { Err(ProgramFault::TooLong(max_reply)) } else { Ok(()) }
     }
 
-    async fn everything(&mut self, call: &[u8], max_reply: u64) -> Result<Bytes, ProgramFault> {
+    async fn everything(
+        &mut self,
+        call: &[u8],
+        max_reply: u64,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
-        let mut reply = Vec::new();
         let RunningProcess { child, stdout, group, processes, .. } = self;
         let mut stdout = stdout.take(max_reply + 1);
         // It drops the standard input, which so ends.
         let write = async move { stdin.write_all(call).await.and(stdin.flush().await) };
-        let read = until_end(stdout.read_to_end(&mut reply), child, || processes.kill(group));
+        let read = until_end(stdout.read_to_end(reply), child, || processes.kill(group));
         let (read, _) = read_while(read, write).await;
         if reply.len() as u64 > max_reply {
             return Err(ProgramFault::TooLong(max_reply));
         }
         match (read, self.child.wait().await) {
-            (Ok(_), Ok(status)) if status.success() && !reply.is_empty() => Ok(reply.into()),
-            (_, Ok(status)) => Err(ended_with(status)),
+            (Ok(_), Ok(exit)) if exit.is_clean() && !reply.is_empty() => Ok(()),
+            (_, Ok(exit)) => Err(self.ended_with(exit)),
             (_, Err(_)) => Err(self.ended().await),
         }
     }
@@ -231,9 +314,22 @@ impl RunningProcess {
     /// The fault of a program that closed its standard output.
     async fn ended(&mut self) -> ProgramFault {
         match timeout(MAX_END, self.child.wait()).await {
-            Ok(Ok(status)) => ended_with(status),
-            _ => ProgramFault::Ended { how: "its standard output".into(), is_clean: false },
+            Ok(Ok(exit)) => self.ended_with(exit),
+            _ => ProgramFault::Ended {
+                how: "its standard output".into(),
+                limit: String::new(),
+                is_clean: false,
+            },
         }
+    }
+
+    fn ended_with(&self, exit: ProgramExit) -> ProgramFault {
+        let max = self.group.limits().cpu;
+        let used = exit.used_cpu(max);
+        let limit =
+            used.map(|used| format!(": it had used {used:?} of CPU time, and `limits.cpu` is {max:?}"));
+        let limit = limit.unwrap_or_default();
+        ProgramFault::Ended { how: exit.how(), limit, is_clean: exit.is_clean() }
     }
 }
 
@@ -241,7 +337,7 @@ impl RunningProcess {
 /// output open.
 async fn until_end<T>(
     read: impl Future<Output = io::Result<T>>,
-    child: &mut Child,
+    child: &mut ProgramChild,
     end_children: impl FnOnce() -> bool,
 ) -> io::Result<T> {
     tokio::pin!(read);
@@ -266,13 +362,4 @@ async fn read_while<T>(
         read = &mut read => return (read, false),
     };
     (read.await, is_written)
-}
-
-fn ended_with(status: ExitStatus) -> ProgramFault {
-    let how = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("with the exit code {code}"),
-        (None, Some(signal)) => format!("by signal {signal}"),
-        (None, None) => "without a status".into(),
-    };
-    ProgramFault::Ended { how, is_clean: status.success() }
 }

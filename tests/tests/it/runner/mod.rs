@@ -1,5 +1,6 @@
 //! Tests `hookgate runner stdio`: programs that speak JSON lines, behind a real gateway.
 
+mod ends;
 mod limits;
 mod replies;
 mod request_ids;

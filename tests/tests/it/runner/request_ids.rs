@@ -60,7 +60,8 @@ esac"#,
     );
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     write(directory.path(), &script, &json!({}));
-    let served = serve_bound(directory, &[json!({}), json!({ "name": "second", "config": { "refuse": true } })]).await;
+    let served =
+        serve_bound(directory, &[json!({}), json!({ "name": "second", "config": { "refuse": true } })]).await;
     for _ in 0..4 {
         let answer = served.call("acme", "t").await;
         assert_eq!(answer.status, 403, "{answer:?}");

@@ -103,14 +103,20 @@ impl ServedProgram {
 
     /// The status and the message with which the runner answered the call that got `answer`.
     pub(super) async fn fault(&self, answer: &HttpAnswer) -> (String, String) {
+        let line = self.fault_line(answer).await;
+        let text = |member: &str| line[member].as_str().expect("a text").to_owned();
+        (text("code"), text("error"))
+    }
+
+    /// The line of the runner's log about that.
+    pub(super) async fn fault_line(&self, answer: &HttpAnswer) -> Value {
         let is_it = |line: &Value| {
             line["message"] == "the program gave no valid reply"
                 && line["request_id"] == answer.body["request_id"]
         };
         for _ in 0..500 {
-            if let Some(line) = self.runner.lines().iter().find(|line| is_it(line)) {
-                let text = |member: &str| line[member].as_str().expect("a text").to_owned();
-                return (text("code"), text("error"));
+            if let Some(line) = self.runner.lines().into_iter().find(is_it) {
+                return line;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

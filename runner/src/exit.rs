@@ -1,0 +1,81 @@
+//! How a program's process ends, and which of its limits ended it.
+
+use std::{io, os::unix::process::ExitStatusExt as _, process::ExitStatus, time::Duration};
+
+use rustix::process::Signal;
+use tokio::{
+    process::Child,
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::process_list::ProcessStat;
+
+/// A program's process.
+pub(crate) struct ProgramChild {
+    child: Child,
+    /// CPU time that it had used at its end.
+    cpu: Option<Duration>,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProgramExit {
+    status: ExitStatus,
+    cpu: Option<Duration>,
+}
+
+impl ProgramChild {
+    pub(crate) fn new(child: Child) -> Self {
+        ProgramChild { child, cpu: None }
+    }
+
+    pub(crate) async fn wait(&mut self) -> io::Result<ProgramExit> {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // Its CPU time is gone once its status was taken.
+            self.cpu = cpu_at_end(pid).await?;
+        }
+        Ok(ProgramExit { status: self.child.wait().await?, cpu: self.cpu })
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn into_child(self) -> Child {
+        self.child
+    }
+}
+
+impl ProgramExit {
+    pub(crate) fn is_clean(self) -> bool {
+        self.status.success()
+    }
+
+    /// `with the exit code 3`.
+    pub(crate) fn how(self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("with the exit code {code}"),
+            (None, Some(signal)) => format!("by signal {signal}"),
+            (None, None) => "without a status".into(),
+        }
+    }
+
+    /// The CPU time that it had used, if the kernel probably ended it for that. Others send these signals too, so the CPU
+    /// time has to be near `max`. It isn't exactly that: the limit counts a whole tick for whoever runs at its end.
+    pub(crate) fn used_cpu(self, max: Duration) -> Option<Duration> {
+        let signals = [Signal::KILL, Signal::XCPU].map(Signal::as_raw);
+        let signal = self.status.signal().filter(|signal| signals.contains(signal));
+        signal.and(self.cpu).filter(|cpu| *cpu >= max / 4 * 3)
+    }
+}
+
+/// Waits until a child has ended, and returns the CPU time that it had used. Leaves its status.
+async fn cpu_at_end(pid: i32) -> io::Result<Option<Duration>> {
+    let mut ended = signal(SignalKind::child())?;
+    loop {
+        match ProcessStat::read(pid) {
+            Some(stat) if !stat.is_zombie => ended.recv().await,
+            stat => return Ok(stat.map(|stat| stat.cpu)),
+        };
+    }
+}
