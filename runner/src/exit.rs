@@ -47,8 +47,9 @@ impl ProgramChild {
 }
 
 impl ProgramExit {
-    pub(crate) fn is_clean(self) -> bool {
-        self.status.success()
+    /// Its exit code, if it ended by itself.
+    pub(crate) fn code(self) -> Option<i32> {
+        self.status.code()
     }
 
     /// `with the exit code 3`.

@@ -77,6 +77,9 @@ pub(crate) struct PluginEntry {
     tenant_config_schema: Option<Value>,
     #[serde(default)]
     pub(crate) limits: ProgramLimits,
+    /// An argument that names a file beside the runner's file, and doesn't lead there.
+    #[serde(skip)]
+    pub(crate) unresolved: Option<String>,
     /// `env` with its references resolved.
     #[serde(skip)]
     pub(crate) variables: BTreeMap<String, String>,
@@ -270,6 +273,16 @@ fn real(path: &Path) -> PathBuf {
     })
 }
 
+/// Whether a word of a command is written like a file beside the runner's file, without `./`.
+fn is_beside(word: &str, folder: &Path) -> bool {
+    !word.starts_with(['/', '-']) && !word.starts_with("./") && folder.join(word).is_file()
+}
+
+/// What to write for such a word, as the end of a sentence.
+pub(crate) fn beside_remedy(word: &str) -> String {
+    format!("; for the file beside the runner's file, write `./{word}` in `command`")
+}
+
 fn read_text(path: &Path) -> Result<String, String> {
     let read = File::open(path).and_then(|file| read_limited::read(file, MAX_FILE_BYTES));
     let bytes = read.map_err(|error| format!("can't be read: {error}"))?;
@@ -309,6 +322,7 @@ impl PluginEntry {
                 return Err(format!("{key}: is not a JSON Schema: {error}"));
             }
         }
+        self.unresolved = self.command.iter().skip(1).find(|word| is_beside(word, folder)).cloned();
         let written = self.command.clone();
         for word in &mut self.command {
             if word.starts_with("./") {
@@ -319,7 +333,10 @@ impl PluginEntry {
         if program.contains('/') && !program.starts_with('/') {
             return Err(format!("command: {program} must begin with / or ./"));
         }
-        executable::check(program, self.path()).map_err(|reason| format!("command: {reason}"))?;
+        executable::check(program, self.path()).map_err(|reason| {
+            let beside = if is_beside(program, folder) { beside_remedy(program) } else { String::new() };
+            format!("command: {reason}{beside}")
+        })?;
         let mut words = self.command.iter().zip(&written).filter(|(_, written)| written.starts_with("./"));
         if let Some((missing, _)) = words.find(|(word, _)| !Path::new(word).exists()) {
             return Err(format!("command: there is no file {missing}"));

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Status, async_trait};
 use crate::{
     call_log::{CallLog, CallProgress, caller},
     digest_file, executable,
-    file::{PluginEntry, ProcessMode, ProgramLimits, secret_lines},
+    file::{PluginEntry, ProcessMode, ProgramLimits, beside_remedy, secret_lines},
     home,
     instances::{Instance, Instances},
     launch::{self, LaunchSpec, Sandbox},
@@ -141,7 +141,7 @@ impl ProgramHost {
         if self.entry.process == ProcessMode::PerCall {
             let program = self.start(&mut slot).await?;
             let bytes = program.exchange_all(line, output, time, progress).await;
-            let bytes = bytes.map_err(|fault| status(&fault))?;
+            let bytes = bytes.map_err(|fault| self.status(&fault))?;
             return Ok(ProgramReply { bytes, program: None });
         }
         // With half of its CPU time left, a program can answer any call that a fresh one could.
@@ -150,8 +150,8 @@ impl ProgramHost {
             if self.is_ready(&mut program, &slot.tenant, cpu).await {
                 match program.exchange_line(line, output, time, progress).await {
                     // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
-                    Err(ProgramFault::Ended { is_clean: true, .. }) => {}
-                    replied => return finish(slot, program, replied),
+                    Err(fault) if fault.is_clean_end() => {}
+                    replied => return self.finish(slot, program, replied),
                 }
             }
             // Its place is for the fresh one.
@@ -161,7 +161,7 @@ impl ProgramHost {
         }
         let mut program = self.start(&mut slot).await?;
         let replied = program.exchange_line(line, output, time, progress).await;
-        finish(slot, program, replied)
+        self.finish(slot, program, replied)
     }
 
     async fn is_ready(&self, program: &mut Program, tenant: &str, cpu: Duration) -> bool {
@@ -220,26 +220,29 @@ impl ProgramHost {
             .current_dir(&home);
         Ok(command)
     }
-}
 
-fn finish(
-    slot: ProgramSlot,
-    program: Program,
-    replied: Result<Bytes, ProgramFault>,
-) -> Result<ProgramReply, Status> {
-    let bytes = replied.map_err(|fault| status(&fault))?;
-    Ok(ProgramReply { bytes, program: Some((slot, program)) })
-}
+    fn finish(
+        &self,
+        slot: ProgramSlot,
+        program: Program,
+        replied: Result<Bytes, ProgramFault>,
+    ) -> Result<ProgramReply, Status> {
+        let bytes = replied.map_err(|fault| self.status(&fault))?;
+        Ok(ProgramReply { bytes, program: Some((slot, program)) })
+    }
 
-/// A fault as a status. Those that a call causes don't count against the plugin (docs/protocol.md, breakers), so no
-/// tenant's calls can keep it from others.
-fn status(fault: &ProgramFault) -> Status {
-    let code = match fault {
-        ProgramFault::TimedOut { .. } => Code::DeadlineExceeded,
-        ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
-        ProgramFault::Ended { .. } => Code::Aborted,
-    };
-    Status::new(code, fault.to_string())
+    /// A fault as a status. Those that a call causes don't count against the plugin (docs/protocol.md, breakers), so no
+    /// tenant's calls can keep it from others.
+    fn status(&self, fault: &ProgramFault) -> Status {
+        let code = match fault {
+            ProgramFault::TimedOut { .. } => Code::DeadlineExceeded,
+            ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
+            ProgramFault::Ended { .. } => Code::Aborted,
+        };
+        // An interpreter that doesn't find its script ends with a code of its own.
+        let unresolved = self.entry.unresolved.as_deref().filter(|_| fault.is_failure());
+        Status::new(code, format!("{fault}{}", unresolved.map(beside_remedy).unwrap_or_default()))
+    }
 }
 
 /// The texts in a configuration that may be secrets. Programs log line by line, so each line of a text is one too.

@@ -39,8 +39,8 @@ pub(crate) enum ProgramFault {
         how: String,
         /// The limit that probably ended it, as the end of the sentence. Empty if none did.
         limit: String,
-        /// Whether it ended by itself with the status 0.
-        is_clean: bool,
+        /// Its exit code, if it ended by itself.
+        code: Option<i32>,
     },
     #[error("the program's reply is longer than {0} bytes (`limits.output`)")]
     TooLong(u64),
@@ -48,6 +48,18 @@ pub(crate) enum ProgramFault {
     TimedOut { limit: Duration, progress: ReplyProgress },
     #[error("the program was ended: {0}")]
     Excess(String),
+}
+
+impl ProgramFault {
+    /// Whether the program ended by itself with the status 0.
+    pub(crate) fn is_clean_end(&self) -> bool {
+        matches!(self, ProgramFault::Ended { code: Some(0), .. })
+    }
+
+    /// Whether the program ended by itself with another status.
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, ProgramFault::Ended { code: Some(code), .. } if *code != 0)
+    }
 }
 
 /// How far a reply has come that isn't complete.
@@ -305,7 +317,7 @@ impl RunningProcess {
             return Err(ProgramFault::TooLong(max_reply));
         }
         match (read, self.child.wait().await) {
-            (Ok(_), Ok(exit)) if exit.is_clean() && !reply.is_empty() => Ok(()),
+            (Ok(_), Ok(exit)) if exit.code() == Some(0) && !reply.is_empty() => Ok(()),
             (_, Ok(exit)) => Err(self.ended_with(exit)),
             (_, Err(_)) => Err(self.ended().await),
         }
@@ -315,11 +327,7 @@ impl RunningProcess {
     async fn ended(&mut self) -> ProgramFault {
         match timeout(MAX_END, self.child.wait()).await {
             Ok(Ok(exit)) => self.ended_with(exit),
-            _ => ProgramFault::Ended {
-                how: "its standard output".into(),
-                limit: String::new(),
-                is_clean: false,
-            },
+            _ => ProgramFault::Ended { how: "its standard output".into(), limit: String::new(), code: None },
         }
     }
 
@@ -329,7 +337,7 @@ impl RunningProcess {
         let limit =
             used.map(|used| format!(": it had used {used:?} of CPU time, and `limits.cpu` is {max:?}"));
         let limit = limit.unwrap_or_default();
-        ProgramFault::Ended { how: exit.how(), limit, is_clean: exit.is_clean() }
+        ProgramFault::Ended { how: exit.how(), limit, code: exit.code() }
     }
 }
 

@@ -95,3 +95,14 @@ esac"#,
     }
     assert!(!Value::Array(served.runner.lines()).to_string().contains(SECRET));
 }
+
+#[tokio::test]
+async fn a_script_without_its_folder_fails_with_the_word_that_finds_it() {
+    let served = serve("", json!({ "command": ["/usr/bin/python3", "program"] })).await;
+    let answer = served.call("acme", "t").await;
+    let line = served.fault_line(&answer).await;
+    let expected = "the program ended with the exit code 2 before it replied; for the file beside the runner's file, \
+                    write `./program` in `command`";
+    assert_eq!((answer.status, &line["error"]), (502, &json!(expected)));
+    assert!(line["stderr"].as_str().is_some_and(|said| said.contains("can't open file")), "{line}");
+}

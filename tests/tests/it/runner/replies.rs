@@ -197,6 +197,11 @@ async fn a_mistake_in_the_file_is_named_with_its_key() {
         (program("").replace("before_tool_call", "before_tool"), "`before_tool` is not a point"),
         (program("").replace("1.0.0", "one"), "plugins[0].version: `one` is not a semantic version"),
         (program("").replace("cat", "./cat"), "plugins[0].command: there is no file"),
+        (
+            program("").replace("cat", "f.yaml"),
+            "there is no program `f.yaml` in /usr/local/bin:/usr/bin:/bin: give its path; for the file beside the \
+             runner's file, write `./f.yaml` in `command`",
+        ),
         (program("").replace("cat", "bin/cat"), "plugins[0].command: bin/cat must begin with / or ./"),
         (program("").replace("cat", "./f.yaml"), "f.yaml is not executable: use `chmod +x`"),
         (
