@@ -136,6 +136,17 @@ pub(super) fn processes(word: &str) -> Vec<String> {
     lines.filter(|line| line.split('\0').any(|argument| argument == word)).collect()
 }
 
+/// Waits until one process has `word` in its command line: a child that was forked may not have executed it yet.
+pub(super) async fn until_running(word: &str) {
+    for _ in 0..500 {
+        if processes(word).len() == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not one process: {:?}", processes(word));
+}
+
 /// Waits until no process has `word` in its command line.
 pub(super) async fn until_gone(word: &str) {
     for _ in 0..500 {
