@@ -8,6 +8,7 @@ use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
 
 mod call;
+mod call_hook;
 mod client;
 mod config;
 mod conformance;
@@ -242,6 +243,15 @@ enum Command {
                             answer, 5 a plugin's result, only with --takes-results."
     )]
     Call(Box<call::CallArgs>),
+    /// Calls a gateway at one lifecycle hook, as an agent would, and shows what plugins contribute.
+    ///
+    /// Contributions are shown in the order of the chain. Long values are cut short; `--output json` has them whole.
+    #[command(
+        after_help = "Example: hookgate call-hook recall --body '{\"message\": \"Where did we leave off?\"}'\n\n\
+                            Exit codes: 0 answered, whoever contributes, 2 invalid usage, 4 no result: an error, or no \
+                            answer."
+    )]
+    CallHook(Box<call_hook::HookCallArgs>),
     /// Checks whether a gateway is ready, for containers without a shell.
     ///
     /// Prints nothing if it is. Waits at most 3 s.
@@ -301,6 +311,7 @@ impl Cli {
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
             Command::Profile(command) => profile::run(command),
             Command::Call(call) => call::run(&call).await,
+            Command::CallHook(call) => call_hook::run(&call).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Proto(command) => proto::run(&command),
             Command::Completions { shell } => shell::completions(shell),
@@ -359,7 +370,7 @@ impl Exit {
         Exit { code, message: Some(format!("hookgate: {message}")) }
     }
 
-    /// 4: no decision.
+    /// 4: no decision at a point, or no result of a hook.
     fn no_decision(message: impl Into<String>) -> Self {
         Exit::with_message(4, message.into())
     }

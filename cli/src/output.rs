@@ -98,7 +98,7 @@ pub(super) fn indented(width: usize, text: &str) -> String {
 }
 
 /// `text` in one line, cut with an ellipsis if it is too wide for a column.
-fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str) -> String {
     let text = printable(text);
     match text.chars().nth(MAX_COLUMN_WIDTH) {
         None => text,

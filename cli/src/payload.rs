@@ -2,7 +2,10 @@
 //! context. JSON is kept byte for byte. The gateway's own checks run here too, so that mistakes are reported before
 //! anything is called.
 
-use std::{io::Read, path::PathBuf};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use clap::{
@@ -17,7 +20,7 @@ use hookgate::{
     config::did_you_mean,
     core::{error::Violation, point::Point},
     fs::read_limited,
-    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    invoke::{AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Hook},
     json::{self, ValueKind},
     transcode::{self, ObjectWriter},
 };
@@ -145,19 +148,9 @@ impl Payload {
     /// # Errors
     /// One sentence, which says where the input is invalid.
     pub(super) fn json(&self, point: Point) -> Result<Bytes, String> {
-        let Some(path) = &self.payload else { return self.encode_flags(point) };
-        let (shown, read) = if path.as_os_str() == "-" {
-            ("standard input".to_owned(), read(std::io::stdin().lock()))
-        } else {
-            let shown = format!("`{}`", printable(&path.display().to_string()));
-            (shown, std::fs::File::open(path).and_then(read))
-        };
-        let bytes = read.map_err(|error| format!("the payload can't be read from {shown}: {error}"))?;
-        if bytes.trim_ascii().is_empty() {
-            return Err(format!("{shown} is empty: give a JSON object"));
-        }
-        object(&format!("the payload in {shown}"), &bytes)?;
-        Ok(bytes.trim_ascii().to_vec().into())
+        self.payload
+            .as_ref()
+            .map_or_else(|| self.encode_flags(point), |path| object_in_file("the payload", path))
     }
 
     fn encode_flags(&self, point: Point) -> Result<Bytes, String> {
@@ -199,6 +192,32 @@ impl Payload {
             text(&self.reasoning),
             json(&self.extra),
         ]
+    }
+}
+
+/// The body of a hook.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Body")]
+pub(super) struct HookBody {
+    /// The body, a JSON object.
+    #[arg(long, value_name = "JSON", default_value = "{}", conflicts_with = "body_file")]
+    body: String,
+    /// The body from a file; `-` reads standard input.
+    #[arg(long, value_name = "FILE|-")]
+    body_file: Option<PathBuf>,
+}
+
+impl HookBody {
+    /// The body, as JSON text.
+    ///
+    /// # Errors
+    /// One sentence, which says where the input is invalid.
+    fn json(&self) -> Result<Bytes, String> {
+        if let Some(path) = &self.body_file {
+            return object_in_file("the body", path);
+        }
+        object("--body", self.body.as_bytes())?;
+        Ok(self.body.trim_ascii().to_owned().into())
     }
 }
 
@@ -265,6 +284,22 @@ pub(super) fn scan(name: &str, text: &[u8]) -> Result<ValueKind, String> {
         let message = printable(&flaw.message);
         format!("{name} is not valid JSON: {message} at line {line}, column {column}{hint}")
     })
+}
+
+/// The JSON object in a file, or in standard input for `-`. Errors call it `name`.
+fn object_in_file(name: &str, path: &Path) -> Result<Bytes, String> {
+    let (shown, read) = if path.as_os_str() == "-" {
+        ("standard input".to_owned(), read(std::io::stdin().lock()))
+    } else {
+        let shown = format!("`{}`", printable(&path.display().to_string()));
+        (shown, std::fs::File::open(path).and_then(read))
+    };
+    let bytes = read.map_err(|error| format!("{name} can't be read from {shown}: {error}"))?;
+    if bytes.trim_ascii().is_empty() {
+        return Err(format!("{shown} is empty: give a JSON object"));
+    }
+    object(&format!("{name} in {shown}"), &bytes)?;
+    Ok(bytes.trim_ascii().to_vec().into())
 }
 
 /// Checks that `text`, which errors call `name`, is a JSON object.
@@ -396,15 +431,39 @@ pub(super) fn request(
     Ok(Request { payload, body })
 }
 
-/// Decodes the body of a request.
+/// The body of the request at `hook`.
 ///
 /// # Errors
 /// One message with everything that the gateway would refuse.
-pub(super) fn decode<P: ExtensionPoint>(body: &Bytes) -> Result<P::Request, String>
+pub(super) fn hook_request(hook: &HookName, body: &HookBody, context: &ContextArgs) -> Result<Bytes, String> {
+    let body = body.json()?;
+    let mut request = Vec::new();
+    ObjectWriter::object(&mut request, |object| {
+        object.json("context", &context.json());
+        object.json("body", &body);
+    });
+    let request = Bytes::from(request);
+    decode_at::<Hook>(&request, Some(hook.as_str()))?;
+    Ok(request)
+}
+
+/// Decodes the body of a request at a point.
+///
+/// # Errors
+/// One message with everything that the gateway would refuse.
+pub(super) fn decode<P: AgentCall>(body: &Bytes) -> Result<P::Request, String>
 where
     P::Request: transcode::HttpRequestMessage,
 {
-    transcode::decode::<P::Request>(body).map_err(|violations| {
+    decode_at::<P>(body, None)
+}
+
+/// Decodes the body of a request, at `hook` unless it is at a point.
+fn decode_at<P: AgentCall>(body: &Bytes, hook: Option<&str>) -> Result<P::Request, String>
+where
+    P::Request: transcode::HttpRequestMessage,
+{
+    transcode::decode_at::<P::Request>(body, hook).map_err(|violations| {
         let line = |wrong: &Violation| printable(&format!("{}: {}", wrong.pointer, wrong.message));
         match violations.as_slice() {
             [only] => line(only),

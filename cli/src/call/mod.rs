@@ -13,6 +13,7 @@ use hookgate::{config::Span, core::point::Point};
 
 mod decision;
 mod render;
+pub(crate) mod steps;
 
 use decision::Decision;
 
@@ -68,7 +69,7 @@ pub(super) async fn run(call: &CallArgs) -> Exit {
         Ok(Decision::Answer) => Exit::already_reported(5),
         Ok(Decision::Block) => Exit::already_reported(3),
         Err(why) => {
-            let steps = render::steps_so_far(&answer);
+            let steps = steps::steps_so_far(&answer);
             return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}{steps}")));
         }
     };

@@ -4,8 +4,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
+    call::steps::{NoticeBody, StepBody, notices_and_steps},
     client::Answer,
-    output::{BOLD, DIM, GREEN, RED, columns, printable},
+    output::{BOLD, DIM, GREEN, RED, printable},
     payload_diff::Members,
 };
 
@@ -39,27 +40,6 @@ struct BlockBody {
     scope: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct NoticeBody {
-    plugin: Option<String>,
-    kind: Option<String>,
-    code: Option<String>,
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct StepBody<'a> {
-    plugin: String,
-    binding: String,
-    outcome: String,
-    reason: Option<String>,
-    /// The code of a block that the binding's mode ignores.
-    code: Option<String>,
-    duration_us: u64,
-    #[serde(borrow)]
-    changes: Option<&'a RawValue>,
-}
-
 /// Renders the answer to a call with the payload `sent`; `trace` adds the changes of each step.
 pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool) -> String {
     let said: DecisionBody<'_> = match serde_json::from_str(&answer.text) {
@@ -70,23 +50,11 @@ pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool) -> String {
     if let Some(payload) = said.payload {
         text += &format!("\npayload\n{}", Members::parse(payload.get()).lines());
     }
-    if !said.notices.is_empty() {
-        text += &format!("\n{}", notices(&said.notices));
-    }
-    if !said.steps.is_empty() {
-        text += &format!("\n{}", steps(&said.steps));
-    }
+    text += &notices_and_steps(&said.notices, &said.steps);
     if trace {
         text += &format!("\n{}", traced(&said.steps, sent));
     }
     text
-}
-
-/// The steps before an error, to print below it; empty if the answer has none.
-pub(super) fn steps_so_far(answer: &Answer) -> String {
-    let said = serde_json::from_str::<DecisionBody<'_>>(&answer.text);
-    let table = said.ok().filter(|said| !said.steps.is_empty()).map(|said| steps(&said.steps));
-    table.map_or_else(String::new, |table| format!("\n\n{}", table.trim_end()))
 }
 
 fn decision(said: &DecisionBody<'_>) -> String {
@@ -107,37 +75,6 @@ fn decision(said: &DecisionBody<'_>) -> String {
     facts.extend(block.retry_after_ms.map(|millis| format!("retry after {millis} ms")));
     let (id, facts) = (printable(&said.request_id), facts.join(", "));
     format!("{RED}BLOCK{RED:#}  {code}: {message}  ({id})\n{facts}\n")
-}
-
-fn notices(notices: &[NoticeBody]) -> String {
-    let mut rows = vec![["NOTICE", "PLUGIN", "CODE", "MESSAGE"].map(str::to_owned)];
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    rows.extend(notices.iter().map(|notice| {
-        [text(&notice.kind), text(&notice.plugin), text(&notice.code), notice.message.clone()]
-    }));
-    columns(&rows)
-}
-
-fn steps(steps: &[StepBody<'_>]) -> String {
-    let mut rows = vec![["STEP", "PLUGIN", "BINDING", "OUTCOME", "REASON", "TIME"].map(str::to_owned)];
-    rows.extend(steps.iter().enumerate().map(|(at, step)| {
-        let reason = step.reason.as_ref().or(step.code.as_ref()).cloned().unwrap_or_default();
-        let place = (at + 1).to_string();
-        [
-            place,
-            step.plugin.clone(),
-            step.binding.clone(),
-            step.outcome.clone(),
-            reason,
-            millis(step.duration_us),
-        ]
-    }));
-    columns(&rows)
-}
-
-/// Microseconds as milliseconds; empty for a step that was not called.
-fn millis(micros: u64) -> String {
-    if micros == 0 { String::new() } else { format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100) }
 }
 
 fn traced(steps: &[StepBody<'_>], sent: &[u8]) -> String {

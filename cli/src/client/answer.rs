@@ -72,12 +72,12 @@ impl Answer {
         said
     }
 
-    /// The step that failed: its plugin, its binding, its point and the reason.
+    /// The step that failed: its plugin, its binding, its point or hook, and the reason.
     fn failed_step(&self) -> Option<String> {
         let member = |name: &str| self.body[name].as_str().map(printable);
         let (plugin, binding) = (member("plugin")?, member("binding")?);
-        let (point, reason) = (member("point")?, member("reason")?);
-        Some(format!("plugin {plugin}, binding {binding}, at {point}: {reason}"))
+        let (site, reason) = (member("point").or_else(|| member("hook"))?, member("reason")?);
+        Some(format!("plugin {plugin}, binding {binding}, at {site}: {reason}"))
     }
 }
 
@@ -105,6 +105,9 @@ mod tests {
             "point": "before_response", "reason": "timeout" });
         let expected = "PLUGIN_TIMEOUT (the plugin failed): Why\n  plugin a c, binding b, at before_response: timeout\n  = ";
         assert!(error_text(step.clone()).starts_with(expected), "{}", error_text(step));
+        let hook = json!({ "code": "PLUGIN_TIMEOUT", "detail": "Why", "plugin": "a", "binding": "b", "hook": "recall",
+            "reason": "timeout" });
+        assert!(error_text(hook.clone()).contains("\n  plugin a, binding b, at recall: timeout\n"), "{hook}");
         assert!(
             error_text(two.clone()).contains("There are 2\n  One\n  /a: Another\n  = "),
             "{}",
