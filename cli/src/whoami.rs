@@ -41,18 +41,25 @@ fn table(said: &Value) -> String {
     let scopes = ["scopes".to_owned(), scopes];
     let mut rows = vec![["POINT", "STEP", "BINDING", "PLUGIN", "MODE"].map(str::to_owned)];
     for point in Point::ALL {
-        let chain = &said["points"][point.as_str()];
-        let steps = chain["steps"].as_array().map_or(&[][..], Vec::as_slice);
-        if steps.is_empty() {
-            let count = chain["step_count"].as_u64().unwrap_or_default();
-            let told = if count == 0 { "none" } else { "not told" };
-            rows.push([point.as_str(), &count.to_string(), told, "", ""].map(str::to_owned));
-        }
-        for (at, step) in steps.iter().enumerate() {
-            let place = (at + 1).to_string();
-            let [binding, plugin, mode] = ["binding", "plugin", "mode"].map(|name| text(&step[name]));
-            rows.push([point.as_str().to_owned(), place, binding, plugin, mode]);
-        }
+        rows.extend(chain(point.as_str(), &said["points"][point.as_str()]));
+    }
+    for (hook, steps) in said["hooks"].as_object().into_iter().flatten() {
+        rows.extend(chain(hook, steps));
     }
     format!("{}\n{}", columns(&[head.to_vec(), vec![scopes]].concat()), columns(&rows))
+}
+
+/// The rows of the chain at one point or hook.
+fn chain(site: &str, chain: &Value) -> Vec<[String; 5]> {
+    let steps = chain["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    if steps.is_empty() {
+        let count = chain["step_count"].as_u64().unwrap_or_default();
+        let told = if count == 0 { "none" } else { "not told" };
+        return vec![[site, &count.to_string(), told, "", ""].map(str::to_owned)];
+    }
+    let row = |(at, step): (usize, &Value)| {
+        let [binding, plugin, mode] = ["binding", "plugin", "mode"].map(|name| text(&step[name]));
+        [site.to_owned(), (at + 1).to_string(), binding, plugin, mode]
+    };
+    steps.iter().enumerate().map(row).collect()
 }
