@@ -178,28 +178,41 @@ fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
     ))
 }
 
+/// A text of the manifest; `-` if it is absent.
+fn cell(value: &Value) -> String {
+    printable(value.as_str().unwrap_or("-"))
+}
+
+/// The rows of what is offered at points, or at hooks, with the `difference` from what was approved.
+fn offers(offered: &Value, difference: &Value) -> Vec<[String; 4]> {
+    // At a hook, where nothing is accessed, an offer is its side effects alone.
+    let access_and_effects = |offer: &Value| match offer {
+        Value::String(side_effects) => ["-".to_owned(), printable(side_effects)],
+        offer => [cell(&offer["access"]), cell(&offer["side_effects"])],
+    };
+    let mut rows = Vec::new();
+    for (site, offer) in offered.as_object().into_iter().flatten() {
+        let change = match (&difference["changed"][site]["from"], difference["added"].get(site)) {
+            (_, Some(_)) => "new".to_owned(),
+            (Value::String(side_effects), None) => format!("was {}", printable(side_effects)),
+            (Value::Null, None) => "-".to_owned(),
+            (before, None) => format!("was {}", access_and_effects(before).join(", ")),
+        };
+        let [access, side_effects] = access_and_effects(offer);
+        rows.push([printable(site), access, side_effects, change]);
+    }
+    let gone = difference["removed"].as_object().into_iter().flatten();
+    rows.extend(gone.map(|(site, _)| [printable(site), "-".into(), "-".into(), "no longer".into()]));
+    rows
+}
+
 /// The manifest in an entry of `wants`, and its differences from the approved one.
 pub(super) fn table(wants: &Value) -> String {
-    let cell = |value: &Value| printable(value.as_str().unwrap_or("-"));
-    let offer = |offer: &Value| [cell(&offer["access"]), cell(&offer["side_effects"])];
     let difference = &wants["difference"];
-    let points = &difference["points"];
     let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "CHANGE"].map(str::to_owned)];
-    for (point, offered) in wants["accepted"]["points"].as_object().into_iter().flatten() {
-        let before = &points["changed"][point]["from"];
-        let change = if points["added"].get(point).is_some() {
-            "new".to_owned()
-        } else if before.is_object() {
-            let [access, side_effects] = offer(before);
-            format!("was {access}, {side_effects}")
-        } else {
-            "-".to_owned()
-        };
-        let [access, side_effects] = offer(offered);
-        rows.push([printable(point), access, side_effects, change]);
+    for sites in ["points", "hooks"] {
+        rows.extend(offers(&wants["accepted"][sites], &difference[sites]));
     }
-    let gone = points["removed"].as_object().into_iter().flatten();
-    rows.extend(gone.map(|(point, _)| [printable(point), "-".into(), "-".into(), "no longer".into()]));
     let list = |value: &Value| value.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     let added = list(&difference["capabilities"]["added"]);
     let asks = list(&wants["accepted"]["capabilities"]).into_iter().map(|name| {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
+use hookgate_proto::HookName;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -136,6 +137,16 @@ pub(crate) struct SetBindingArgs {
     /// Extension points, separated by commas; replaces the previous list.
     #[arg(long, value_name = "POINT", value_delimiter = ',', value_parser = payload::points())]
     points: Vec<Point>,
+    /// Lifecycle hooks instead of points, separated by commas; replaces the previous list. The mode is advise or
+    /// observe there.
+    #[arg(
+        long,
+        value_name = "HOOK",
+        value_delimiter = ',',
+        value_parser = payload::hook,
+        conflicts_with = "points"
+    )]
+    hooks: Vec<HookName>,
     /// Timeout of the step, 10ms to 60s.
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
@@ -204,6 +215,11 @@ async fn set(set: SetBindingArgs) -> Result<Exit, Exit> {
     named.set_some(&["on_error"], set.on_error);
     if !set.points.is_empty() {
         named.set(&["points"], set.points.iter().map(|point| point.as_str()).collect::<Vec<_>>());
+        named.set(&["hooks"], Value::Null);
+    }
+    if !set.hooks.is_empty() {
+        named.set(&["hooks"], set.hooks.iter().map(HookName::as_str).collect::<Vec<_>>());
+        named.set(&["points"], Value::Null);
     }
     named.set_some(&["timeout"], set.timeout.map(|timeout| timeout.to_string()));
     if !set.conditions.is_empty() {

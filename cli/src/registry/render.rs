@@ -66,6 +66,7 @@ pub(super) fn bindings(list: &Value) -> String {
         let mode = match (spec["mode"].as_str(), &spec["blocking"]) {
             (Some(mode), _) => mode,
             (None, Value::Bool(false)) => "advise",
+            (None, Value::Null) if spec["hooks"].is_array() => "advise",
             (None, _) => "enforce",
         };
         [
@@ -172,8 +173,11 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     rows.push(row("manifest", format!("{} {}", cell(&says["name"]), cell(&says["version"]))));
     for offer in says["points"].as_array().into_iter().flatten() {
         let access = if offer["access"] == "modify" { "may rewrite" } else { "reads" };
-        let effects = if offer["side_effects"] == "some" { "with side effects" } else { "no side effects" };
+        let effects = side_effects(offer);
         rows.push(row("at", format!("{}: {access}, {effects}", cell(&offer["point"]))));
+    }
+    for offer in says["hooks"].as_array().into_iter().flatten() {
+        rows.push(row("at", format!("{}: contributes, {}", cell(&offer["hook"]), side_effects(offer))));
     }
     let asks = says["capabilities"].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
@@ -184,6 +188,10 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     };
     rows.push(row("config", checked.to_owned()));
     rows
+}
+
+fn side_effects(offer: &Value) -> &'static str {
+    if offer["side_effects"] == "some" { "with side effects" } else { "no side effects" }
 }
 
 pub(super) fn revisions(list: &Value) -> String {

@@ -191,8 +191,9 @@ fn effects(effects: &Value) -> String {
         if effect["settings"] == true {
             rows.push([tenant.clone(), "limits, answers".to_owned(), "change".to_owned()]);
         }
-        for (point, plan) in effect["points"].as_object().into_iter().flatten() {
-            rows.push([tenant.clone(), point.clone(), plan_change(plan)]);
+        let sites = ["points", "hooks"].map(|key| effect[key].as_object().into_iter().flatten());
+        for (site, plan) in sites.into_iter().flatten() {
+            rows.push([tenant.clone(), site.clone(), plan_change(plan)]);
             rows.extend(failing(plan).map(|fails| [tenant.clone(), String::new(), fails]));
         }
         // Show a tenant's name once.
