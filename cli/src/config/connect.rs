@@ -3,6 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
+use hookgate_proto::HookName;
 use serde::Serialize;
 
 use super::{
@@ -132,6 +133,9 @@ struct EndpointRow<'r> {
     version: Option<&'r str>,
     /// The points that the plugin offers.
     points: Vec<Point>,
+    /// The hooks that it offers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<&'r HookName>,
     detail: &'r str,
     remedy: Option<&'static str>,
     #[serde(skip)]
@@ -150,6 +154,7 @@ impl<'r> EndpointRow<'r> {
             reason: place.why.as_str(),
             version: place.version.as_deref(),
             points: Point::ALL.into_iter().filter(offers).collect(),
+            hooks: manifest.into_iter().flat_map(|manifest| manifest.hooks.keys()).collect(),
             detail: &place.detail,
             remedy: place.why.remedy(found.owner),
             holds_readiness: found.holds_readiness,
@@ -167,6 +172,7 @@ impl<'r> EndpointRow<'r> {
             reason: why.as_str(),
             version: None,
             points: Vec::new(),
+            hooks: Vec::new(),
             detail: "its processes register with running gateways only",
             remedy: None,
             holds_readiness: false,
@@ -248,9 +254,10 @@ fn table(rows: &[EndpointRow<'_>]) -> String {
     }
     let mut lines = vec![["PLUGIN", "ADDRESS", "RESULT", "VERSION", "POINTS"].map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
-        let points = row.points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let points = row.points.iter().map(|point| point.as_str());
+        let sites = points.chain(row.hooks.iter().map(|hook| hook.as_str())).collect::<Vec<_>>().join(", ");
         let result = if row.reason == Why::Serving.as_str() { row.state } else { row.reason };
-        [row.plugin, row.address, result, row.version.unwrap_or_default(), &points].map(str::to_owned)
+        [row.plugin, row.address, result, row.version.unwrap_or_default(), &sites].map(str::to_owned)
     }));
     columns(&lines)
 }

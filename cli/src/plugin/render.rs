@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use hookgate_proto::types::v1::{CancelScope, Notice, NoticeKind};
+use hookgate_proto::{
+    HookName,
+    types::v1::{CancelScope, Notice, NoticeKind},
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -40,6 +43,8 @@ struct ManifestReport {
     name: String,
     version: String,
     points: Vec<OfferedPoint>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<OfferedHook>,
     capabilities: Vec<String>,
     #[serde(skip)]
     offers_services: bool,
@@ -49,6 +54,12 @@ struct ManifestReport {
 struct OfferedPoint {
     point: Point,
     access: &'static str,
+    side_effects: bool,
+}
+
+#[derive(Serialize)]
+struct OfferedHook {
+    hook: HookName,
     side_effects: bool,
 }
 
@@ -123,8 +134,14 @@ impl CallFailure {
     pub(super) fn not_offered(point: Point, manifest: &Manifest) -> Self {
         let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
         let offered = offered.map(Point::as_str).collect::<Vec<_>>().join(", ");
-        let detail = format!("the plugin doesn't offer {point}; it offers {offered}");
-        let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}; use one of these"));
+        let (detail, remedy) = if offered.is_empty() {
+            let hooks = manifest.hooks.keys().map(HookName::as_str).collect::<Vec<_>>().join(", ");
+            let remedy = "bind it there in a gateway, and use `hookgate call-hook`";
+            (format!("the plugin doesn't offer {point}; it offers only the hooks {hooks}"), remedy)
+        } else {
+            (format!("the plugin doesn't offer {point}; it offers {offered}"), "use one of these")
+        };
+        let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}; {remedy}"));
         CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
     }
 
@@ -253,6 +270,12 @@ fn millis(micros: u64) -> String {
     format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
 }
 
+impl OfferedHook {
+    fn new((hook, side_effects): (&HookName, &SideEffects)) -> Self {
+        OfferedHook { hook: hook.clone(), side_effects: *side_effects == SideEffects::Some }
+    }
+}
+
 impl ManifestReport {
     fn new(manifest: &Manifest, offers_services: bool) -> Self {
         let offered = |point| {
@@ -267,6 +290,7 @@ impl ManifestReport {
             name: manifest.name.to_string(),
             version: manifest.version.to_string(),
             points: Point::ALL.into_iter().filter_map(offered).collect(),
+            hooks: manifest.hooks.iter().map(OfferedHook::new).collect(),
             capabilities: manifest.capabilities.clone(),
             offers_services,
         }
@@ -285,10 +309,15 @@ impl ManifestReport {
             ["handshake", &millis(handshake_us)],
         ];
         let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS"].map(str::to_owned)];
+        let effects = |any: bool| if any { "some" } else { "none" };
         rows.extend(self.points.iter().map(|offer| {
-            let effects = if offer.side_effects { "some" } else { "none" };
-            [offer.point.as_str(), offer.access, effects].map(str::to_owned)
+            [offer.point.as_str(), offer.access, effects(offer.side_effects)].map(str::to_owned)
         }));
+        rows.extend(
+            self.hooks
+                .iter()
+                .map(|offer| [offer.hook.as_str(), "-", effects(offer.side_effects)].map(str::to_owned)),
+        );
         format!("{}\n{}", columns(&head.map(|row| row.map(str::to_owned))), columns(&rows))
     }
 }
