@@ -1,4 +1,4 @@
-//! Checks of calls at the points: replies, other points, unknown fields, connections, calls at the same time, and
+//! Checks of calls at points and hooks: replies, other points, unknown fields, connections, calls at the same time, and
 //! calls that nobody waits for.
 
 use std::{sync::Arc, time::Duration};
@@ -17,11 +17,11 @@ use crate::conformance::{
     session::Session,
 };
 use hookgate::{
-    core::point::Point,
+    core::{call_site::CallSite, point::Point},
     upstream::{Rpc, TrialConnection, TrialError},
 };
 
-/// Calls at the same time, at one point.
+/// Calls at the same time, at one point or hook.
 const PARALLEL_CALLS: usize = 8;
 const PARALLEL_ROUNDS: usize = 3;
 /// How often a call gets its usual reply before another one counts as wrong.
@@ -31,13 +31,21 @@ const ABANDONED_CALLS: u32 = 4;
 
 /// An ordinary call is answered with a valid reply, at each point of the manifest.
 pub(super) async fn call(session: &mut Session) -> CheckVerdict {
+    if session.has_only_hooks() {
+        return Err(Halt::Skipped("the plugin offers no points, only hooks".into()));
+    }
+    let points = session.offered_sites().into_iter().filter(|site| site.point().is_some()).collect();
+    answered_at(session, points).await
+}
+
+/// An ordinary call is answered with a valid reply, at each of these `sites`. The session keeps those where it is.
+pub(super) async fn answered_at(session: &mut Session, sites: Vec<CallSite>) -> CheckVerdict {
     let connection = session.connection()?;
-    let Some(manifest) = session.manifest.clone() else { return Ok(()) };
     let mut first = Ok(());
-    for point in Point::ALL.into_iter().filter(|&point| manifest.offers(point).is_some()) {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in sites {
+        let sample = SampleCall::new(&site, &SampleContent::ordinary());
         match session.decision(&connection, &sample, &session.digest()).await {
-            Ok(_) => session.points.push(point),
+            Ok(_) => session.sites.push(site),
             Err(fault) => first = first.and(Err(fault)),
         }
     }
@@ -46,7 +54,6 @@ pub(super) async fn call(session: &mut Session) -> CheckVerdict {
 
 /// Other points are UNIMPLEMENTED.
 pub(super) async fn other_points(session: &mut Session) -> CheckVerdict {
-    let connection = session.connection()?;
     let offered =
         |point: &Point| session.manifest.as_ref().is_some_and(|manifest| manifest.offers(*point).is_some());
     let others: Vec<_> = Point::ALL.into_iter().filter(|point| !offered(point)).collect();
@@ -54,16 +61,22 @@ pub(super) async fn other_points(session: &mut Session) -> CheckVerdict {
         return Err(Halt::Skipped("the plugin offers all four points".into()));
     }
     for point in others {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
-        let got = match session.reply(&connection, &sample, &session.digest()).await {
-            Err(TrialError::Status { code: Code::Unimplemented, .. }) => continue,
-            Err(error) => error.to_string(),
-            Ok(_) => "a reply with the status OK".into(),
-        };
-        let expected = format!("UNIMPLEMENTED at {point}, which the manifest doesn't offer");
-        return Err(Fault::new(expected, got, "offer the point in the manifest, or leave the rpc out").into());
+        let fix = "offer the point in the manifest, or leave the rpc out";
+        unimplemented_at(session, &point.into(), fix).await?;
     }
     Ok(())
+}
+
+/// An ordinary call is UNIMPLEMENTED at `site`, which the manifest doesn't offer.
+pub(super) async fn unimplemented_at(session: &Session, site: &CallSite, fix: &str) -> Result<(), Fault> {
+    let connection = session.connection()?;
+    let sample = SampleCall::new(site, &SampleContent::ordinary());
+    let got = match session.reply(&connection, &sample, &session.digest()).await {
+        Err(TrialError::Status { code: Code::Unimplemented, .. }) => return Ok(()),
+        Err(error) => error.to_string(),
+        Ok(_) => "a reply with the status OK".into(),
+    };
+    Err(Fault::new(format!("UNIMPLEMENTED at {site}, which the manifest doesn't offer"), got, fix))
 }
 
 /// Fields of a later version change nothing.
@@ -77,10 +90,10 @@ pub(super) async fn unknown_fields(session: &mut Session) -> CheckVerdict {
     let described = described.map_err(|error| Fault::new(expected("Describe"), error.to_string(), fix))?;
     DescribeResponse::decode(described)
         .map_err(|error| Fault::new(expected("Describe"), format!("it can't be decoded: {error}"), fix))?;
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let message = sample.request_with_unknown_fields(&session.call(&session.digest(), session.timeout));
-        let reply = connection.call(Rpc::At(point), &message, session.timeout).await;
+        let reply = connection.call(Rpc::at(site), &message, session.timeout).await;
         session
             .judged(&sample, reply)
             .map_err(|fault| Fault { fix: fix.into(), ..fault.after("unknown fields") })?;
@@ -97,8 +110,8 @@ pub(super) async fn connections(session: &mut Session) -> CheckVerdict {
     let described =
         described.map_err(|got| Fault::new("Describe answered on a second connection", got, fix))?;
     handshake::same_manifest(session, &described)?;
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let decision = session.decision(&second, &sample, &session.digest()).await;
         decision
             .map_err(|fault| Fault { fix: fix.into(), ..fault.after("a call on a second connection") })?;
@@ -109,9 +122,9 @@ pub(super) async fn connections(session: &mut Session) -> CheckVerdict {
 /// Calls at the same time get their own replies: none gets one that another call gets alone.
 pub(super) async fn parallel(session: &mut Session) -> CheckVerdict {
     let (connection, digest) = (session.connection()?, session.digest());
-    for &point in &session.points {
+    for site in &session.sites {
         let samples: Vec<_> = (0..PARALLEL_CALLS)
-            .map(|number| SampleCall::new(point, &SampleContent::numbered(number)))
+            .map(|number| SampleCall::new(site, &SampleContent::numbered(number)))
             .collect();
         let mut alone = Vec::new();
         for sample in &samples {
@@ -126,7 +139,7 @@ pub(super) async fn parallel(session: &mut Session) -> CheckVerdict {
                     reply != alone[number] && alone.iter().filter(|one| **one == reply).count() == 1;
                 if is_foreign && is_stable(session, &connection, &samples[number], &alone[number]).await? {
                     let expected =
-                        format!("the reply to the call itself at {point}, also while other calls run");
+                        format!("the reply to the call itself at {site}, also while other calls run");
                     let fix = "keep the state of a call in the call, not in the instance or the process";
                     return Err(Fault::new(expected, "the reply to another call", fix).into());
                 }
@@ -155,8 +168,8 @@ async fn is_stable(
 /// A call that the gateway cancels leaves the plugin as it was.
 pub(super) async fn cancelled(session: &mut Session) -> CheckVerdict {
     let (connection, digest) = (session.connection()?, session.digest());
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let calls = (0..ABANDONED_CALLS).map(|number| {
             time::timeout(abandoned_after(number), session.reply(&connection, &sample, &digest))
         });
@@ -168,12 +181,12 @@ pub(super) async fn cancelled(session: &mut Session) -> CheckVerdict {
 /// A call whose time runs out leaves the plugin as it was.
 pub(super) async fn expired(session: &mut Session) -> CheckVerdict {
     let connection = session.connection()?;
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let calls = (0..ABANDONED_CALLS).map(abandoned_after).map(|limit| {
             let message = sample.request(&session.call(&session.digest(), limit));
             let connection = &connection;
-            async move { connection.call(Rpc::At(point), &message, limit).await }
+            async move { connection.call(Rpc::at(site), &message, limit).await }
         });
         join_all(calls).await;
     }

@@ -38,9 +38,10 @@ pub(super) mod section {
     pub(in crate::conformance) const REPLIES: &str = "3-what-a-plugin-answers";
     pub(in crate::conformance) const LIMITS: &str = "6-limits";
     pub(in crate::conformance) const HEALTH: &str = "health-checks";
+    pub(in crate::conformance) const HOOKS: &str = "9-lifecycle-hooks";
     #[cfg(test)]
-    pub(in crate::conformance) const ALL: [&str; 7] =
-        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH];
+    pub(in crate::conformance) const ALL: [&str; 8] =
+        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH, HOOKS];
 }
 
 /// How far the plugin got. Later stages include the earlier ones.
@@ -53,18 +54,19 @@ pub(super) enum CheckStage {
     Accepted,
     /// It has its configuration.
     Initialized,
-    /// It answers an ordinary call at one point or more.
+    /// It answers an ordinary call at one point or hook, or more.
     Answering,
 }
 
 impl CheckStage {
-    /// The check that leads to the stage.
-    pub(super) const fn check(self) -> &'static str {
+    /// The check that leads to the stage. `only_hooks`: the plugin offers no point.
+    pub(super) const fn check(self, only_hooks: bool) -> &'static str {
         match self {
             CheckStage::Start => "",
             CheckStage::Described => "describe",
             CheckStage::Accepted => "manifest",
             CheckStage::Initialized => "initialize",
+            CheckStage::Answering if only_hooks => "hooks",
             CheckStage::Answering => "call",
         }
     }

@@ -9,27 +9,22 @@ use crate::conformance::{
     sample::{SampleCall, SampleContent},
     session::{Session, unknown_digest},
 };
-use hookgate::{
-    core::point::Point,
-    upstream::{Rpc, TrialError},
-};
+use hookgate::upstream::{Rpc, TrialError};
 
 /// Configurations at the same time, besides the first.
 const OTHER_DIGESTS: usize = 2;
 
-/// A call with a digest that was never initialised is NOT_INITIALIZED, at each point.
+/// A call with a digest that was never initialised is NOT_INITIALIZED, at each point and hook.
 pub(super) async fn unknown(session: &mut Session) -> CheckVerdict {
     if let Some(early) = session.early.clone() {
         not_initialized(early).map_err(|fault| fault.after("a call before any Initialize"))?;
     }
     let connection = session.connection()?;
-    let offered =
-        |point: &Point| session.manifest.as_ref().is_some_and(|manifest| manifest.offers(*point).is_some());
-    for point in Point::ALL.into_iter().filter(offered) {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in session.offered_sites() {
+        let sample = SampleCall::new(&site, &SampleContent::ordinary());
         for (digest, event) in [
-            (unknown_digest(), format!("a call at {point} with a digest that was never initialised")),
-            (String::new(), format!("a call at {point} with an empty digest")),
+            (unknown_digest(), format!("a call at {site} with a digest that was never initialised")),
+            (String::new(), format!("a call at {site} with an empty digest")),
         ] {
             let reply = session.reply(&connection, &sample, &digest).await;
             not_initialized(reply.map(drop)).map_err(|fault| fault.after(&event))?;
@@ -94,11 +89,11 @@ pub(super) async fn several(session: &mut Session) -> CheckVerdict {
     answers.map_err(|fault| fault.after("Initialize with three digests").into())
 }
 
-/// An ordinary call with each digest, at each point.
+/// An ordinary call with each digest, at each point and hook.
 async fn all_answer(session: &Session, digests: &[String]) -> Result<(), Fault> {
     let connection = session.connection()?;
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         for digest in digests {
             session.decision(&connection, &sample, digest).await?;
         }

@@ -10,11 +10,7 @@ use crate::conformance::{
     sample::{SampleCall, SampleContent},
     session::{Session, unknown_digest},
 };
-use hookgate::{
-    config::is_name,
-    core::{point::Point, schema_violation},
-    upstream::Refusal,
-};
+use hookgate::{config::is_name, core::schema_violation, upstream::Refusal};
 
 /// A plugin connects, and answers Describe before anything else.
 pub(super) async fn describe(session: &mut Session) -> CheckVerdict {
@@ -77,8 +73,8 @@ pub(super) async fn initialize(session: &mut Session) -> CheckVerdict {
     }
     let request = session.trial.initialize_request(&config);
     session.config = Some(config);
-    if let Some(point) = Point::ALL.into_iter().find(|&point| manifest.offers(point).is_some()) {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    if let Some(site) = session.offered_sites().first() {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let early = session.reply(&connection, &sample, &unknown_digest()).await;
         session.early = Some(early.map(drop));
     }
@@ -106,6 +102,9 @@ pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) ->
     let points = |manifest: &DescribeResponse| -> BTreeSet<_> {
         manifest.points.iter().map(|offer| (offer.point, offer.access, offer.side_effects)).collect()
     };
+    let hooks = |manifest: &DescribeResponse| -> BTreeSet<_> {
+        manifest.hooks.iter().map(|offer| (offer.hook.clone(), offer.side_effects)).collect()
+    };
     let capabilities =
         |manifest: &DescribeResponse| -> BTreeSet<_> { manifest.capabilities.iter().cloned().collect() };
     let differences = [
@@ -113,6 +112,7 @@ pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) ->
         ("version", first.version != second.version),
         ("protocol_versions", first.protocol_versions != second.protocol_versions),
         ("points", points(first) != points(second)),
+        ("hooks", hooks(first) != hooks(second)),
         ("capabilities", capabilities(first) != capabilities(second)),
         ("config_schema", schema(&first.config_schema) != schema(&second.config_schema)),
         ("tenant_config_schema", schema(&first.tenant_config_schema) != schema(&second.tenant_config_schema)),

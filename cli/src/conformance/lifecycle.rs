@@ -91,8 +91,8 @@ pub(super) async fn restart(session: &mut Session) -> CheckVerdict {
     session.connection = Some(connection.clone());
     let described = session.trial.describe(&connection).await.map_err(fault)?;
     handshake::same_manifest(session, &described)?;
-    for &point in &session.points {
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+    for site in &session.sites {
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         let reply = session.reply(&connection, &sample, &session.digest()).await;
         digests::not_initialized(reply.map(drop)).map_err(|fault| fault.after("a restart"))?;
     }

@@ -12,9 +12,9 @@ use crate::{
     conformance::{
         check::{
             Check, CheckResult,
-            CheckStage::{self, Accepted, Answering, Described, Initialized, Start},
+            CheckStage::{Accepted, Answering, Described, Initialized, Start},
             Fault, Halt, Outcome,
-            section::{CALLS, DIGESTS, HEALTH, LIMITS, MANIFEST, PLUGIN, REPLIES},
+            section::{CALLS, DIGESTS, HEALTH, HOOKS, LIMITS, MANIFEST, PLUGIN, REPLIES},
         },
         process::CommandProcess,
         report::ReportFormat,
@@ -30,6 +30,7 @@ mod calls;
 mod check;
 mod digests;
 mod handshake;
+mod hooks;
 mod lifecycle;
 mod payloads;
 mod process;
@@ -69,6 +70,7 @@ const CHECKS: &[Check] = &[
     Check::new("manifest", MANIFEST, Described, |session| handshake::manifest(session).boxed()),
     Check::new("initialize", PLUGIN, Accepted, |session| handshake::initialize(session).boxed()),
     Check::new("call", REPLIES, Initialized, |session| calls::call(session).boxed()),
+    Check::new("hooks", HOOKS, Initialized, |session| hooks::hooks(session).boxed()),
     Check::new("unknown-digest", DIGESTS, Initialized, |session| digests::unknown(session).boxed()),
     Check::new("other-points", CALLS, Initialized, |session| calls::other_points(session).boxed()),
     Check::new("unknown-fields", CALLS, Answering, |session| calls::unknown_fields(session).boxed()),
@@ -190,7 +192,7 @@ async fn run_one(session: &mut Session, check: &Check) -> Result<(), Halt> {
     if stage < check.needs {
         let missing =
             [Described, Accepted, Initialized, Answering].into_iter().find(|needed| *needed > stage);
-        let missing = missing.map_or("", CheckStage::check);
+        let missing = missing.map_or("", |stage| stage.check(session.has_only_hooks()));
         return Err(Halt::Skipped(format!("needs `{missing}`")));
     }
     let limit = MIN_CHECK_LIMIT.max(session.timeout * MAX_TIMEOUTS_OF_CHECK);

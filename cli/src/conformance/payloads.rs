@@ -98,7 +98,7 @@ fn large_content() -> SampleContent {
     SampleContent { text: words(half), tool: "fs.read".into(), value: format!(r#""{}""#, words(half)) }
 }
 
-/// Each content at each point, and afterwards an ordinary call.
+/// Each content at each point and hook, and afterwards an ordinary call.
 async fn all(session: &Session, contents: &[SampleContent], event: &str) -> CheckVerdict {
     for sample in samples(session, contents) {
         usable(session, &sample, session.timeout, event).await?;
@@ -108,12 +108,12 @@ async fn all(session: &Session, contents: &[SampleContent], event: &str) -> Chec
 
 fn samples<'a>(session: &'a Session, contents: &'a [SampleContent]) -> impl Iterator<Item = SampleCall> + 'a {
     session
-        .points
+        .sites
         .iter()
-        .flat_map(move |&point| contents.iter().map(move |content| SampleCall::new(point, content)))
+        .flat_map(move |site| contents.iter().map(move |content| SampleCall::with_all(site, content)))
 }
 
-/// Makes a call that a plugin decides about, or answers with INVALID_ARGUMENT. Returns the reply, which is then empty.
+/// Makes a call that must get a valid reply, or INVALID_ARGUMENT. Returns the reply, which is then empty.
 async fn usable(
     session: &Session,
     sample: &SampleCall,
@@ -122,13 +122,17 @@ async fn usable(
 ) -> Result<bytes::Bytes, Fault> {
     let message = sample.request(&session.call(&session.digest(), limit));
     let connection = session.connection()?;
-    let reply = connection.call(Rpc::At(sample.point), &message, limit).await;
+    let reply = connection.call(Rpc::at(&sample.site), &message, limit).await;
     if matches!(&reply, Err(TrialError::Status { code: Code::InvalidArgument, .. })) {
         return Ok(bytes::Bytes::new());
     }
     let is_status = matches!(&reply, Err(TrialError::Status { .. }));
     session.judged(sample, reply).map_err(|fault| {
-        let fix = if is_status {
+        let fix = if is_status && sample.site.hook().is_some() {
+            "contribute nothing, or answer INVALID_ARGUMENT; other statuses count against the plugin, so that one agent \
+             could make it unavailable"
+                .into()
+        } else if is_status {
             "cancel, or answer INVALID_ARGUMENT; other statuses count against the plugin, so that one agent could \
              make it unavailable"
                 .into()
@@ -142,20 +146,25 @@ async fn usable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hookgate::{core::point::Point, json::scan};
-    use hookgate_proto::plugin::v1::Call;
+    use hookgate::{
+        core::{call_site::CallSite, point::Point},
+        json::scan,
+    };
+    use hookgate_proto::{HookName, plugin::v1::Call};
 
     #[test]
-    fn agents_may_send_every_payload_at_every_point() {
+    fn agents_may_send_every_payload_at_every_point_and_hook() {
         let mut contents = Vec::from(empty_contents());
         contents.extend([nested_value(), large_numbers()].map(SampleContent::with_value));
         contents.extend([odd_content(), large_content(), SampleContent::ordinary()]);
-        for (point, content) in
-            Point::ALL.into_iter().flat_map(|point| contents.iter().map(move |one| (point, one)))
-        {
-            // It panics for a payload that a gateway would refuse.
-            let size = SampleCall::new(point, content).request(&Call::default()).len();
-            assert!(size <= limits().request.in_memory(), "{point}: {size} bytes");
+        let hooks = ["recall", "turn_end", "my_hook"];
+        let hooks = hooks.map(|hook| CallSite::Hook(HookName::new(hook).expect("it is the name of a hook")));
+        for site in Point::ALL.map(CallSite::Point).into_iter().chain(hooks) {
+            for content in &contents {
+                // It panics for a payload that a gateway would refuse.
+                let size = SampleCall::with_all(&site, content).request(&Call::default()).len();
+                assert!(size <= limits().request.in_memory(), "{site}: {size} bytes");
+            }
         }
     }
 

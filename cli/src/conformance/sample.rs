@@ -1,34 +1,38 @@
-//! The calls that the checks make: payloads that an agent may send, as each point carries them.
+//! The calls that the checks make: payloads that an agent may send, as each point and hook carries them.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hookgate_proto::{
+    HookName,
     plugin::v1::Call,
     types::v1::{
         AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
+        HookPayload,
     },
 };
 use prost::{
     Message,
     encoding::{self, WireType},
 };
+use serde_json::json;
 
 use hookgate::{
     config,
-    core::{manifest::Access, point::Point},
+    core::{call_site::CallSite, manifest::Access, point::Point},
     invoke::{
-        AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyLimits,
+        AfterToolResult, AgentCall, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Hook, ReplyLimits,
         reply::{self, Grant},
     },
     payload::Validate as _,
+    transcode::ObjectWriter,
 };
 
 /// Field numbers that no message of the contract has.
 const UNKNOWN_NUMBER_FIELD: u32 = 1000;
 const UNKNOWN_TEXT_FIELD: u32 = 1001;
 
-/// What a payload holds, whichever point carries it.
+/// What a payload holds, whichever point or hook carries it.
 pub(super) struct SampleContent {
     /// The text of a prompt or an answer.
     pub(super) text: String,
@@ -62,39 +66,61 @@ impl SampleContent {
 /// Checks the reply to a call: its verdict, patch, notices and sizes.
 type ReplyCheck = dyn Fn(Bytes, Access) -> Result<(), String> + Send + Sync;
 
-/// A call at a point.
+/// A call at a point or a hook.
 pub(super) struct SampleCall {
-    pub(super) point: Point,
+    pub(super) site: CallSite,
     /// The encoded payload.
     payload: Vec<u8>,
     check: Box<ReplyCheck>,
 }
 
 impl SampleCall {
-    pub(super) fn new(point: Point, content: &SampleContent) -> Self {
+    /// A call as agents make it every day: at a hook, with no member that the hook's schema doesn't require.
+    pub(super) fn new(site: &CallSite, content: &SampleContent) -> Self {
+        match site {
+            CallSite::Point(point) => SampleCall::at_point(*point, content),
+            CallSite::Hook(hook) => SampleCall::at_hook(hook, hook_body(hook, content, false)),
+        }
+    }
+
+    /// As [`Self::new`], but all content is part of the payload at a hook too, in members that its schema leaves open.
+    pub(super) fn with_all(site: &CallSite, content: &SampleContent) -> Self {
+        match site {
+            CallSite::Point(point) => SampleCall::at_point(*point, content),
+            CallSite::Hook(hook) => SampleCall::at_hook(hook, hook_body(hook, content, true)),
+        }
+    }
+
+    fn at_hook(hook: &HookName, body: Bytes) -> Self {
+        SampleCall::with_payload::<Hook>(HookPayload { hook: hook.as_str().to_owned(), body })
+    }
+
+    fn at_point(point: Point, content: &SampleContent) -> Self {
         let SampleContent { text, tool, value } = content;
         let (text, tool_name) = (text.clone(), tool.clone());
         let (json, extra) = (Bytes::from(value.clone()), Bytes::from(format!(r#"{{"sample":{value}}}"#)));
         match point {
-            Point::BeforeLlmRequest => SampleCall::at::<BeforeLlmRequest>(BeforeLlmRequestPayload {
-                text,
-                extra,
-                ..Default::default()
-            }),
-            Point::BeforeToolCall => SampleCall::at::<BeforeToolCall>(BeforeToolCallPayload {
+            Point::BeforeLlmRequest => {
+                SampleCall::with_payload::<BeforeLlmRequest>(BeforeLlmRequestPayload {
+                    text,
+                    extra,
+                    ..Default::default()
+                })
+            }
+            Point::BeforeToolCall => SampleCall::with_payload::<BeforeToolCall>(BeforeToolCallPayload {
                 tool_name,
                 args: json,
                 call_id: Some("call-1".into()),
                 extra,
             }),
-            Point::AfterToolResult => SampleCall::at::<AfterToolResult>(AfterToolResultPayload {
+            Point::AfterToolResult => SampleCall::with_payload::<AfterToolResult>(AfterToolResultPayload {
                 tool_name,
                 result: json,
                 success: Some(true),
                 extra,
                 ..Default::default()
             }),
-            Point::BeforeResponse => SampleCall::at::<BeforeResponse>(BeforeResponsePayload {
+            Point::BeforeResponse => SampleCall::with_payload::<BeforeResponse>(BeforeResponsePayload {
                 content: text,
                 extra,
                 ..Default::default()
@@ -102,20 +128,16 @@ impl SampleCall {
         }
     }
 
-    fn at<P: ExtensionPoint>(payload: P::Payload) -> Self {
-        debug_assert!(payload.violations("/payload").is_empty(), "an agent may send it at {}", P::POINT);
+    fn with_payload<P: AgentCall>(payload: P::Payload) -> Self {
+        let site = P::site(&payload).expect("a hook's payload was made with its name");
+        debug_assert!(payload.violations("/payload").is_empty(), "an agent may send it at {site}");
         let payload = Arc::new(payload);
         let encoded = payload.encode_to_vec();
+        let called = site.clone();
         let check = move |reply, access| {
             let grant = Grant { access, writable: None };
-            let read = reply::read::<P>(
-                reply,
-                &P::POINT.into(),
-                &payload,
-                grant,
-                &ReplyLimits::from_limits(&limits()),
-            );
-            match read {
+            let limits = ReplyLimits::from_limits(&limits());
+            match reply::read::<P>(reply, &called, &payload, grant, &limits) {
                 Ok(verified) if verified.sanitised > 0 => {
                     Err("a cancel with an invalid code, message, patch or notice, which a gateway drops"
                         .into())
@@ -124,7 +146,7 @@ impl SampleCall {
                 Err(error) => Err(format!("{}: {}", error.reason.as_str(), error.detail)),
             }
         };
-        SampleCall { point: P::POINT, payload: encoded, check: Box::new(check) }
+        SampleCall { site, payload: encoded, check: Box::new(check) }
     }
 
     /// The request message.
@@ -142,7 +164,7 @@ impl SampleCall {
         message
     }
 
-    /// `call = 1` and `payload = 2`, which all four requests have.
+    /// `call = 1` and `payload = 2`, which the requests at all points and hooks have.
     fn message(&self, call: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(call.len() + payload.len() + 16);
         for (field, part) in [(1, call), (2, payload)] {
@@ -159,6 +181,37 @@ impl SampleCall {
     }
 }
 
+/// A body that agents may send at `hook`. With `all`, it holds all of the content, else only what the schema of a known
+/// hook requires; a plugin may be strict about the bodies of its own hooks.
+fn hook_body(hook: &HookName, content: &SampleContent, all: bool) -> Bytes {
+    let SampleContent { text, value, .. } = content;
+    let mut body = Vec::new();
+    ObjectWriter::object(&mut body, |object| {
+        let mut holds_text = false;
+        match hook.as_str() {
+            "recall" => {
+                object.member("message", text);
+                holds_text = true;
+            }
+            "turn_end" | "before_compact" | "after_compact" | "assemble" => {
+                let messages = json!([{ "role": "user", "content": text }]).to_string();
+                object.json("messages", messages.as_bytes());
+                holds_text = true;
+            }
+            "subagent_start" | "subagent_end" => object.member("child", &"child-1".to_owned()),
+            "event" => object.member("kind", &"sample".to_owned()),
+            _ => {}
+        }
+        if all && !holds_text {
+            object.member("text", text);
+        }
+        if all {
+            object.json("sample", value.as_bytes());
+        }
+    });
+    body.into()
+}
+
 /// Appends fields of a later version.
 pub(super) fn add_unknown_fields(message: &mut Vec<u8>) {
     encoding::uint64::encode(UNKNOWN_NUMBER_FIELD, &7, message);
@@ -168,4 +221,33 @@ pub(super) fn add_unknown_fields(message: &mut Vec<u8>) {
 /// The limits of a gateway that accepts the largest requests.
 pub(super) fn limits() -> config::Limits {
     config::Limits { request: config::Size(16 << 20), ..config::Limits::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hookgate::core::known_hooks::KNOWN_HOOKS;
+    use serde_json::Value;
+
+    #[test]
+    fn agents_may_send_the_body_at_every_known_hook() {
+        let known: Value = serde_json::from_str(KNOWN_HOOKS).expect("it is JSON");
+        for hook in known["hooks"].as_object().expect("it has hooks").keys() {
+            let hook = HookName::new(hook).expect("it is the name of a hook");
+            for all in [false, true] {
+                let body = hook_body(&hook, &SampleContent::ordinary(), all);
+                let payload = HookPayload { hook: hook.as_str().into(), body };
+                assert_eq!(payload.violations(""), vec![], "{hook}: add what its schema requires");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hook_of_ones_own_gets_an_empty_body() {
+        let hook = HookName::new("my_hook").expect("it is the name of a hook");
+        assert_eq!(hook_body(&hook, &SampleContent::ordinary(), false), "{}");
+        let body =
+            hook_body(&hook, &SampleContent { text: "t".into(), ..SampleContent::with_value("1.10") }, true);
+        assert_eq!(body, r#"{"text":"t","sample":1.10}"#);
+    }
 }

@@ -23,7 +23,12 @@ use crate::{
     output::printable,
 };
 use hookgate::{
-    core::{digest::digest, manifest::Manifest, point::Point},
+    core::{
+        call_site::CallSite,
+        digest::digest,
+        manifest::{Access, Manifest},
+        point::Point,
+    },
     upstream::{PluginTrial, Rpc, TrialConfig, TrialConnection, TrialError},
 };
 
@@ -48,8 +53,8 @@ pub(super) struct Session {
     pub(super) initialize: Option<InitializeRequest>,
     /// The answer to a call before any Initialize.
     pub(super) early: Option<Result<(), TrialError>>,
-    /// The points at which it answers an ordinary call.
-    pub(super) points: Vec<Point>,
+    /// The points and hooks at which it answers an ordinary call.
+    pub(super) sites: Vec<CallSite>,
 }
 
 impl Session {
@@ -70,7 +75,7 @@ impl Session {
             config: None,
             initialize: None,
             early: None,
-            points: Vec::new(),
+            sites: Vec::new(),
         }
     }
 
@@ -80,7 +85,7 @@ impl Session {
             (None, ..) => CheckStage::Start,
             (Some(_), None, _) => CheckStage::Described,
             (Some(_), Some(_), None) => CheckStage::Accepted,
-            (Some(_), Some(_), Some(_)) if self.points.is_empty() => CheckStage::Initialized,
+            (Some(_), Some(_), Some(_)) if self.sites.is_empty() => CheckStage::Initialized,
             (Some(_), Some(_), Some(_)) => CheckStage::Answering,
         }
     }
@@ -123,14 +128,28 @@ impl Session {
         let connection = if ended { self.start().await? } else { self.connect_within(MAX_RECOVERY).await? };
         self.trial.describe(&connection).await?;
         self.connection = Some(Arc::clone(&connection));
-        let (Some(request), Some(&point)) = (self.initialize.clone(), self.points.first()) else {
+        let (Some(request), Some(site)) = (self.initialize.clone(), self.sites.first()) else {
             return Ok(());
         };
-        let sample = SampleCall::new(point, &SampleContent::ordinary());
+        let sample = SampleCall::new(site, &SampleContent::ordinary());
         if self.reply(&connection, &sample, &request.config_digest).await == Err(TrialError::NotInitialized) {
             self.initialize(&connection, &request).await.map_err(|error| self.shown(&error.to_string()))?;
         }
         Ok(())
+    }
+
+    /// Whether the plugin offers hooks and no point.
+    pub(super) fn has_only_hooks(&self) -> bool {
+        let sites = self.offered_sites();
+        !sites.is_empty() && sites.iter().all(|site| site.hook().is_some())
+    }
+
+    /// The points and hooks of the manifest, points first.
+    pub(super) fn offered_sites(&self) -> Vec<CallSite> {
+        let Some(manifest) = &self.manifest else { return Vec::new() };
+        let points = Point::ALL.into_iter().filter(|&point| manifest.offers(point).is_some());
+        let hooks = manifest.hooks.keys().cloned().map(CallSite::Hook);
+        points.map(CallSite::Point).chain(hooks).collect()
     }
 
     /// The current connection.
@@ -206,10 +225,10 @@ impl Session {
         config_digest: &str,
     ) -> Result<Bytes, TrialError> {
         let message = sample.request(&self.call(config_digest, self.timeout));
-        connection.call(Rpc::At(sample.point), &message, self.timeout).await
+        connection.call(Rpc::at(&sample.site), &message, self.timeout).await
     }
 
-    /// Makes a call that must be answered with a verdict.
+    /// Makes a call that must be answered with a verdict, or at a hook with contributions.
     ///
     /// # Errors
     /// The rule that the reply breaks.
@@ -223,7 +242,7 @@ impl Session {
         self.judged(sample, reply)
     }
 
-    /// The verdict of a reply to `sample`.
+    /// The reply to `sample`, if it is valid.
     ///
     /// # Errors
     /// The rule that the reply breaks.
@@ -232,23 +251,31 @@ impl Session {
         sample: &SampleCall,
         reply: Result<Bytes, TrialError>,
     ) -> Result<Bytes, Fault> {
-        let expected = format!("a valid reply with a verdict at {}", sample.point);
-        let reply = reply.map_err(|error| Fault::new(&*expected, error.to_string(), remedy(&error)))?;
-        let offer = self.manifest.as_ref().and_then(|manifest| manifest.offers(sample.point));
-        let access = offer.map_or(hookgate::core::manifest::Access::Read, |offer| offer.access);
-        let fix =
-            "build the reply as section 3 says: one verdict, and only patches and notices that are allowed";
+        let SampleCall { site, .. } = sample;
+        let (expected, fix) = match site {
+            CallSite::Point(point) => (
+                format!("a valid reply with a verdict at {point}"),
+                "build the reply as section 3 says: one verdict, and only patches and notices that are allowed",
+            ),
+            CallSite::Hook(hook) => (
+                format!("a valid reply at the hook {hook}"),
+                "build the reply as section 9 says: only contributions and notices that are allowed, or an empty one",
+            ),
+        };
+        let reply = reply.map_err(|error| Fault::new(&*expected, error.to_string(), remedy(&error, site)))?;
+        let offer = self.manifest.as_ref().and_then(|manifest| manifest.offers_at(site));
+        let access = offer.map_or(Access::Read, |offer| offer.access);
         sample
             .check(reply.clone(), access)
             .map(|()| reply)
             .map_err(|flaw| Fault::new(expected, format!("a reply that a gateway refuses: {flaw}"), fix))
     }
 
-    /// An ordinary call at each point, which must be answered with a verdict.
+    /// An ordinary call at each point and hook, which must be answered.
     pub(super) async fn still_answers(&self) -> Result<(), Fault> {
         let connection = self.connection()?;
-        for &point in &self.points {
-            let sample = SampleCall::new(point, &SampleContent::ordinary());
+        for site in &self.sites {
+            let sample = SampleCall::new(site, &SampleContent::ordinary());
             self.decision(&connection, &sample, &self.digest()).await?;
         }
         Ok(())
@@ -265,16 +292,22 @@ fn undecodable(error: prost::DecodeError) -> TrialError {
 }
 
 /// What the plugin's author can do about a call without a reply.
-fn remedy(error: &TrialError) -> &'static str {
+fn remedy(error: &TrialError, site: &CallSite) -> &'static str {
     match error {
         TrialError::NotInitialized => {
             "keep the instance of a digest until each gateway that initialised it sends Release or Shutdown"
+        }
+        TrialError::Status { code: Code::Unimplemented, .. } if site.hook().is_some() => {
+            "implement OnHook for each hook in the manifest, or remove the hook"
         }
         TrialError::Status { code: Code::Unimplemented, .. } => {
             "implement the rpc of each point in the manifest, or remove the point"
         }
         TrialError::Status { code: Code::InvalidArgument, .. } => {
             "decide about any valid payload; pass the settings that the plugin needs with --config and --tenant-config"
+        }
+        TrialError::Status { .. } if site.hook().is_some() => {
+            "see the plugin's log; a plugin that has nothing to contribute answers with an empty reply"
         }
         TrialError::Status { .. } => "see the plugin's log; a plugin that decides answers continue or cancel",
         TrialError::Lost(_) => {

@@ -52,7 +52,7 @@ pub enum Rpc {
 
 impl Rpc {
     /// The method that calls a plugin at `site`.
-    pub(super) fn at(site: &CallSite) -> Self {
+    pub fn at(site: &CallSite) -> Self {
         match site {
             CallSite::Point(point) => Rpc::At(*point),
             CallSite::Hook(_) => Rpc::OnHook,
