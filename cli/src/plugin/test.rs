@@ -202,6 +202,7 @@ where
     let parts = P::request_parts(decoded);
     let payload = Arc::new(parts.payload.unwrap_or_default());
     let context = CallContext {
+        site: P::POINT.into(),
         identity: Arc::new(Identity {
             tenant: test.tenant.as_str().into(),
             operator: test.operator.as_str().into(),

@@ -1,4 +1,4 @@
-//! The context of a call: who calls, and for how long. Built once per call at the edge, immutable, passed
+//! The context of a call: who calls, where plugins are called, and for how long. Built once per call at the edge, immutable, passed
 //! first and named `ctx`.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use hookgate_proto::{gateway::v1::RequestContext, plugin::v1 as wire};
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use super::call_site::CallSite;
 
 /// The identity that a verified token proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +23,11 @@ pub struct Identity {
     pub claims: BTreeMap<String, String>,
 }
 
-/// Who calls, what the agent reports about its call, and the deadline.
+/// Who calls, where plugins are called, what the agent reports about its call, and the deadline.
 #[derive(Debug, Clone)]
 pub struct CallContext {
+    /// The point or the hook.
+    pub site: CallSite,
     /// From the token.
     pub identity: Arc<Identity>,
     /// The gateway's id of this invocation (UUIDv7).

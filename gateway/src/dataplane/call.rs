@@ -12,10 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Detail,
-    core::{
-        call_site::CallSite,
-        context::{CallContext, Identity},
-    },
+    core::context::{CallContext, Identity},
     edge::{
         admission::{Admission, CallPermits, MemoryPermit},
         request_meta::{CallHeaders, RequestMeta},
@@ -138,7 +135,6 @@ pub(super) struct ChainCall<'a, P: AgentCall> {
     pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) tenant: &'a TenantPlans,
     pub(super) ctx: &'a CallContext,
-    pub(super) site: CallSite,
     pub(super) payload: P::Payload,
     /// The chain that the agent expects.
     pub(super) expected_digest: Option<String>,

@@ -10,6 +10,7 @@ use crate::{
     auth::AuthRefusal,
     config::Detail,
     core::{
+        call_site::CallSite,
         context::{CallContext, Identity},
         error::{Code, Error, Violation},
     },
@@ -138,10 +139,10 @@ pub(super) async fn build_context<P: AgentCall>(call: DecodedCall<'_, P>) -> Res
     let ctx = ctx.insert(CallContext {
         trace,
         takes_results,
-        ..context(scope.meta, said, identity, request.context)?
+        ..context(scope.meta, site, said, identity, request.context)?
     });
     let expected_digest = request.expect_plan_digest;
-    Ok(ChainCall { snapshot, tenant, ctx, site, payload, expected_digest, broken_off })
+    Ok(ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off })
 }
 
 /// Runs the tenant's chain. Its future is most of a call's and in a box: the layers above move theirs several times
@@ -153,8 +154,8 @@ pub(super) fn run_chain<P: AgentCall>(
     call: ChainCall<'_, P>,
 ) -> BoxFuture<'_, Result<ChainOutcome<P>, Error>> {
     Box::pin(async move {
-        let ChainCall { snapshot, tenant, ctx, site, payload, expected_digest, broken_off } = call;
-        snapshot.invoker.run::<P>(tenant, ctx, &site, payload, expected_digest.as_deref(), broken_off).await
+        let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
+        snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
     })
 }
 
@@ -167,6 +168,7 @@ fn refused(facts: &mut CallFacts, refusal: AuthRefusal) -> Error {
 
 fn context(
     meta: &RequestMeta,
+    site: CallSite,
     said: CallHeaders,
     identity: Arc<Identity>,
     mut request: RequestContext,
@@ -181,6 +183,7 @@ fn context(
     }
     request.labels.extend(identity.claims.clone());
     Ok(CallContext {
+        site,
         identity,
         request_id: meta.request_id,
         correlation_id: said.correlation_id,

@@ -39,7 +39,6 @@ pub trait Plugins: Send + Sync {
     fn call<P: AgentCall>(
         &self,
         step: &Step,
-        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
@@ -50,7 +49,6 @@ pub trait Plugins: Send + Sync {
     fn observe<P: AgentCall>(
         &self,
         step: &Step,
-        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
@@ -75,7 +73,6 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     /// A chain that has not started. If it is dropped before its end, its steps go to `broken_off`.
     pub fn new(
         ctx: &'a CallContext,
-        site: &'a CallSite,
         plan: &'a Plan,
         plugins: &'a C,
         limits: &'a ReplyLimits,
@@ -85,7 +82,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     ) -> Self {
         let original = Arc::new(payload);
         let progress = ChainProgress::new(Arc::clone(&original), plan.steps.len(), limits.request, ctx.trace);
-        let runner = StepRunner { ctx, site, plugins, limits, budget, caller: OnceLock::new(), original };
+        let runner = StepRunner { ctx, plugins, limits, budget, caller: OnceLock::new(), original };
         Chain { plan, runner, progress, end: None, broken_off }
     }
 
@@ -98,7 +95,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
                 self.progress.observe(&self.runner, step);
             }
         }
-        self.end = Some(chain_result(&result, self.runner.site));
+        self.end = Some(chain_result(&result, &self.runner.ctx.site));
         let progress = &mut self.progress;
         ChainOutcome {
             result,
@@ -125,7 +122,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
                     [step] => {
                         self.progress.asked = Some(Instant::now());
                         let went = self.runner.run(step, &self.progress.payload).await;
-                        self.progress.settle(step, self.runner.site, went)
+                        self.progress.settle(step, &self.runner.ctx.site, went)
                     }
                     steps => self.run_group(steps).await,
                 };
@@ -141,7 +138,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     fn steps_at_once(&self, group: &[Step]) -> usize {
         let most = (MAX_GROUP_BYTES / self.progress.payload.encoded_len().max(1)).max(1);
         let calls = group.iter().filter(|step| step.mode != Mode::Observe).count();
-        match self.runner.site {
+        match self.runner.ctx.site {
             CallSite::Point(_) if calls > most => 1,
             CallSite::Point(_) => group.len(),
             CallSite::Hook(_) => most,
@@ -164,7 +161,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
             }
             self.progress.asked = Some(started);
             let end = match runs.next().await {
-                Some(went) => self.progress.settle(step, self.runner.site, went),
+                Some(went) => self.progress.settle(step, &self.runner.ctx.site, went),
                 None => Some(Err(Error::new(Code::Internal, "a step of a group did not run"))),
             };
             if end.is_some() {
@@ -191,7 +188,7 @@ impl<P: AgentCall, C: Plugins> Drop for Chain<'_, P, C> {
         });
         for (step, payload) in std::mem::take(&mut progress.observers) {
             let message = runner.message(step, Some(end.clone()));
-            runner.plugins.observe::<P>(step, runner.site, message, payload, runner.ctx);
+            runner.plugins.observe::<P>(step, message, payload, runner.ctx);
         }
     }
 }

@@ -12,8 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     scripted::{
-        FAIL, LIMITS, SITE, SKIP, Script, Setup, cancels, context, continues, outcomes, patches, payload,
-        rename,
+        FAIL, LIMITS, SKIP, Script, Setup, cancels, context, continues, outcomes, patches, payload, rename,
     },
     *,
 };
@@ -152,16 +151,8 @@ async fn observers_are_told_when_the_caller_goes_away() {
     let ctx = context();
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
     let (plugins, mut broken_off) = (&setup.plugins, Vec::new());
-    let chain = Chain::<BeforeToolCall, _>::new(
-        &ctx,
-        &SITE,
-        &plan,
-        plugins,
-        &LIMITS,
-        budget,
-        payload(),
-        &mut broken_off,
-    );
+    let chain =
+        Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, &LIMITS, budget, payload(), &mut broken_off);
     tokio::time::timeout(Duration::from_millis(100), chain.run(1)).await.err().expect("it hangs for 5 s");
     let outcomes: Vec<_> = broken_off.iter().map(|step| step.outcome.as_str()).collect();
     assert_eq!(outcomes, ["observed", "modified", "cancelled_by_caller", "observed"]);
@@ -191,7 +182,6 @@ async fn observers_are_told_when_it_is_the_gateway_that_breaks_off() {
         let (plugins, mut broken_off) = (&setup.plugins, Vec::new());
         let chain = Chain::<BeforeToolCall, _>::new(
             &ctx,
-            &SITE,
             &plan,
             plugins,
             &LIMITS,

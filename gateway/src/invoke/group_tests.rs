@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     scripted::{
-        FAIL, LIMITS, SITE, SKIP, Script, ScriptedPlugins, Setup, cancels, context, continues, outcomes,
-        payload, rename,
+        FAIL, LIMITS, SKIP, Script, ScriptedPlugins, Setup, cancels, context, continues, outcomes, payload,
+        rename,
     },
     *,
 };
@@ -102,16 +102,8 @@ async fn readers_of_a_large_payload_run_one_after_the_other() {
         let (plan, ctx, mut broken_off) = (setup.plan(), context(), Vec::new());
         let payload = BeforeToolCallPayload { args: vec![b' '; bytes].into(), ..payload() };
         let (budget, gone) = (Budget::new(Duration::from_secs(15), ctx.received, None), &mut broken_off);
-        let chain = Chain::<BeforeToolCall, _>::new(
-            &ctx,
-            &SITE,
-            &plan,
-            &setup.plugins,
-            &LIMITS,
-            budget,
-            payload,
-            gone,
-        );
+        let chain =
+            Chain::<BeforeToolCall, _>::new(&ctx, &plan, &setup.plugins, &LIMITS, budget, payload, gone);
         let started = Instant::now();
         let ended = chain.run(1).await;
         assert_eq!(started.elapsed(), took, "{bytes} bytes for each of three");
@@ -126,8 +118,7 @@ async fn run_for(setup: &Setup, patience: Duration) -> Result<ChainOutcome<Befor
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
     let mut broken_off = Vec::new();
     let (plugins, gone) = (&setup.plugins, &mut broken_off);
-    let chain =
-        Chain::<BeforeToolCall, _>::new(&ctx, &SITE, &plan, plugins, &LIMITS, budget, payload(), gone);
+    let chain = Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, &LIMITS, budget, payload(), gone);
     tokio::time::timeout(patience, chain.run(1)).await.map_err(|_| broken_off)
 }
 
@@ -295,16 +286,8 @@ async fn run(setup: Setup, plan: Plan) -> Run {
     ctx.trace = true;
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
     let (plugins, started, mut broken_off) = (setup.plugins, Instant::now(), Vec::new());
-    let chain = Chain::<BeforeToolCall, _>::new(
-        &ctx,
-        &SITE,
-        &plan,
-        &plugins,
-        &LIMITS,
-        budget,
-        payload(),
-        &mut broken_off,
-    );
+    let chain =
+        Chain::<BeforeToolCall, _>::new(&ctx, &plan, &plugins, &LIMITS, budget, payload(), &mut broken_off);
     let ended = chain.run(1).await;
     let took = started.elapsed();
     assert_eq!(ended.steps.iter().map(|step| step.added).sum::<Duration>(), took, "all time is in steps");

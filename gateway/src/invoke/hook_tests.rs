@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     core::{
+        call_site::CallSite,
         error::Code,
         step::{Mode, OnError, Reason, StepOutcome},
     },
@@ -36,7 +37,6 @@ impl Plugins for HookPlugins {
     async fn call<P: AgentCall>(
         &self,
         step: &Step,
-        _: &CallSite,
         _: wire::Call,
         _: Arc<P::Payload>,
         _: &CallContext,
@@ -48,14 +48,7 @@ impl Plugins for HookPlugins {
         Ok(PluginReply { bytes, queue: Duration::ZERO, served: ServingEndpoint::default() })
     }
 
-    fn observe<P: AgentCall>(
-        &self,
-        step: &Step,
-        _: &CallSite,
-        call: wire::Call,
-        _: Arc<P::Payload>,
-        _: &CallContext,
-    ) {
+    fn observe<P: AgentCall>(&self, step: &Step, call: wire::Call, _: Arc<P::Payload>, _: &CallContext) {
         let result = call.chain_result.expect("observers are told");
         self.observed.lock().expect("no panic").push((step.plugin, result));
     }
@@ -92,10 +85,9 @@ async fn run(
     };
     let payload = HookPayload { hook: "my_hook".into(), body: vec![b' '; bytes].into() };
     let site = CallSite::Hook(HookName::new("my_hook").expect("a name"));
-    let (ctx, mut broken_off) = (context(), Vec::new());
+    let (ctx, mut broken_off) = (CallContext { site, ..context() }, Vec::new());
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
-    let chain =
-        Chain::<Hook, _>::new(&ctx, &site, &plan, &plugins, &LIMITS, budget, payload, &mut broken_off);
+    let chain = Chain::<Hook, _>::new(&ctx, &plan, &plugins, &LIMITS, budget, payload, &mut broken_off);
     let started = Instant::now();
     let ended = chain.run(1).await;
     (ended, started.elapsed(), plugins)

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::{
-        call_site::CallSite,
         context::CallContext,
         error::{Code, Error},
         failure::Failure,
@@ -90,7 +89,7 @@ impl Invoker {
         Budget::new(self.budget, received, deadline)
     }
 
-    /// Runs the tenant's chain at `site` over `payload`. If the future is dropped, the steps so far go to
+    /// Runs the tenant's chain at the context's site over `payload`. If the future is dropped, the steps so far go to
     /// `broken_off`, and the current one is reported as `cancelled_by_caller`.
     ///
     /// # Errors
@@ -101,11 +100,11 @@ impl Invoker {
         &self,
         tenant: &TenantPlans,
         ctx: &CallContext,
-        site: &CallSite,
         payload: P::Payload,
         expected_digest: Option<&str>,
         broken_off: &mut Vec<StepReport>,
     ) -> Result<ChainOutcome<P>, Error> {
+        let site = &ctx.site;
         let plan = tenant.plan_at(site);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(Code::PlanChanged, "The plan no longer matches `expect_plan_digest`"));
@@ -115,7 +114,7 @@ impl Invoker {
             return Err(Error::new(Code::StepsRequired, message));
         }
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
-        let chain = Chain::<P, _>::new(ctx, site, plan, routes, &routes.replies, budget, payload, broken_off);
+        let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
     }
 }
@@ -124,25 +123,23 @@ impl Plugins for Routes {
     async fn call<P: AgentCall>(
         &self,
         step: &Step,
-        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
         limit: Duration,
     ) -> Result<PluginReply, Failure> {
         let meta = meta(ctx, limit >= step.timeout);
-        self.clients[step.plugin].call(site.clone(), call, payload, meta, limit).await
+        self.clients[step.plugin].call(ctx.site.clone(), call, payload, meta, limit).await
     }
 
     fn observe<P: AgentCall>(
         &self,
         step: &Step,
-        site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         ctx: &CallContext,
     ) {
-        observe::enqueue::<P>(self, step, site, call, payload, meta(ctx, true));
+        observe::enqueue::<P>(self, step, &ctx.site, call, payload, meta(ctx, true));
     }
 
     fn is_abandoned(&self) -> bool {

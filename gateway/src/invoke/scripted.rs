@@ -82,7 +82,6 @@ impl Plugins for ScriptedPlugins {
     async fn call<P: AgentCall>(
         &self,
         step: &Step,
-        _site: &CallSite,
         _call: wire::Call,
         payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -113,7 +112,6 @@ impl Plugins for ScriptedPlugins {
     fn observe<P: AgentCall>(
         &self,
         step: &Step,
-        _site: &CallSite,
         call: wire::Call,
         payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -196,16 +194,8 @@ impl Setup {
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
         let mut broken_off = Vec::new();
         let (plugins, limits) = (&self.plugins, &LIMITS);
-        let chain = Chain::<BeforeToolCall, _>::new(
-            &ctx,
-            &SITE,
-            &plan,
-            plugins,
-            limits,
-            budget,
-            payload(),
-            &mut broken_off,
-        );
+        let chain =
+            Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, limits, budget, payload(), &mut broken_off);
         let ended = chain.run(1).await;
         (ended, self.plugins)
     }
@@ -213,6 +203,7 @@ impl Setup {
 
 pub(super) fn context() -> CallContext {
     CallContext {
+        site: SITE.clone(),
         identity: Arc::new(Identity {
             tenant: "acme".into(),
             operator: "ops".into(),

@@ -11,7 +11,7 @@ use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
 
 use crate::{
-    core::{call_site::CallSite, context::CallContext, failure::Failure, step::Reason},
+    core::{context::CallContext, failure::Failure, step::Reason},
     invoke::{
         AgentCall, Plugins,
         budget::Budget,
@@ -26,7 +26,6 @@ use crate::{
 /// The parts of a chain that all its steps share.
 pub(super) struct StepRunner<'a, P: AgentCall, C: Plugins> {
     pub(super) ctx: &'a CallContext,
-    pub(super) site: &'a CallSite,
     pub(super) plugins: &'a C,
     pub(super) limits: &'a ReplyLimits,
     pub(super) budget: Budget,
@@ -79,11 +78,10 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
         };
         let started = Instant::now();
         let message = self.message(step, None);
-        let answer =
-            self.plugins.call::<P>(step, self.site, message, Arc::clone(payload), self.ctx, limit).await;
+        let answer = self.plugins.call::<P>(step, message, Arc::clone(payload), self.ctx, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
         let read = answer.and_then(|PluginReply { bytes, served, .. }| {
-            let read = reply::read::<P>(bytes, self.site, payload, grant, self.limits);
+            let read = reply::read::<P>(bytes, &self.ctx.site, payload, grant, self.limits);
             served.judge(read.as_ref().err().map(|flaw| flaw.reason));
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
@@ -103,7 +101,7 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
     pub(super) fn is_met(&self, step: &Step, payload: &P::Payload) -> bool {
         let (original, current) = (P::subject(&self.original), P::subject(payload));
         step.conditions.is_met(&MatchSubject {
-            site: self.site,
+            site: &self.ctx.site,
             tool: original.tool.zip(current.tool).map(<[&str; 2]>::from),
             text: original.text.zip(current.text).map(<[&str; 2]>::from),
             model: current.model.or(self.ctx.request.model.as_deref()),

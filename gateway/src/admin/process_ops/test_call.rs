@@ -81,7 +81,7 @@ pub async fn trial<P: ExtensionPoint>(
         check_config(manifest, &terms.config)?;
     }
     super::log(who, "call", Some(name));
-    let context = context(who, &terms, parts.context);
+    let context = context(who, P::POINT, &terms, parts.context);
     let call = wire::Call {
         context: Some(context.for_plugins()),
         config_digest: String::new(), // the client knows it
@@ -184,10 +184,12 @@ fn offered<'a>(
 
 fn context(
     who: &OperationReason,
+    point: crate::core::point::Point,
     terms: &TestCallParams<'_>,
     request: hookgate_proto::gateway::v1::RequestContext,
 ) -> CallContext {
     CallContext {
+        site: point.into(),
         identity: Arc::new(Identity {
             tenant: Arc::clone(&terms.tenant),
             operator: who.author.as_str().into(),

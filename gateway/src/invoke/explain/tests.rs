@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     core::{
-        call_site::CallSite,
         context::{CallContext, Identity},
         failure::Failure,
         manifest::{Access, Manifest, PointAccess, SideEffects},
@@ -84,7 +83,6 @@ impl Plugins for Continuing {
     async fn call<P: AgentCall>(
         &self,
         step: &Step,
-        _site: &CallSite,
         _call: wire::Call,
         _payload: Arc<P::Payload>,
         _ctx: &CallContext,
@@ -108,15 +106,7 @@ impl Plugins for Continuing {
         })
     }
 
-    fn observe<P: AgentCall>(
-        &self,
-        _: &Step,
-        _: &CallSite,
-        _: wire::Call,
-        _: Arc<P::Payload>,
-        _: &CallContext,
-    ) {
-    }
+    fn observe<P: AgentCall>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: &CallContext) {}
 
     fn is_abandoned(&self) -> bool {
         false
@@ -127,6 +117,7 @@ impl Plugins for Continuing {
 fn context(question: &ExplainQuery) -> CallContext {
     let received = Instant::now();
     let mut ctx = CallContext {
+        site: question.site.clone(),
         identity: Arc::new(Identity {
             tenant: question.tenant.as_str().into(),
             operator: "ops".into(),
@@ -159,8 +150,7 @@ async fn run<P: AgentCall>(
     let ctx = context(question);
     let budget = crate::invoke::Budget::new(config.limits.budget.0, ctx.received, ctx.deadline);
     let mut broken_off = Vec::new();
-    let chain =
-        Chain::<P, _>::new(&ctx, &question.site, plan, plugins, &LIMITS, budget, payload, &mut broken_off);
+    let chain = Chain::<P, _>::new(&ctx, plan, plugins, &LIMITS, budget, payload, &mut broken_off);
     chain.run(1).await.steps
 }
 
