@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hookgate_proto::{
-    gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::Decision,
+    gateway::v1::{
+        extension_point_service_client::ExtensionPointServiceClient, hook_service_client::HookServiceClient,
+    },
+    types::v1::Decision,
 };
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::{BodyExt as _, Full};
@@ -52,7 +55,7 @@ pub(crate) struct Target {
     pub(crate) ca: Option<Vec<u8>>,
 }
 
-/// Whether a call was answered with "continue" or refused for lack of room.
+/// Whether a call was answered with "continue", or a hook as expected, or refused for lack of room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     Continued,
@@ -102,10 +105,10 @@ impl Target {
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
             endpoint = endpoint.tls_config(tls)?;
         }
-        let client = ExtensionPointServiceClient::new(MapRequest::new(endpoint.connect().await?, change));
+        let channel = MapRequest::new(endpoint.connect().await?, change);
         let parse = |token: &String| format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
         let tokens = self.tokens.iter().map(parse).collect::<Result<_, _>>()?;
-        Ok(GrpcCaller { client, tokens, requests: self.payload.requests(), next: number * STRIDE })
+        Ok(GrpcCaller { channel, tokens, requests: self.payload.requests(), next: number * STRIDE })
     }
 
     async fn http_caller(&self, number: usize) -> Result<HttpCaller, BenchError> {
@@ -127,7 +130,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// Makes the next call. Any answer other than "continue" is an error.
+    /// Makes the next call. Any answer other than "continue", or of a hook the expected one, is an error.
     pub(crate) async fn call(&mut self) -> Result<(), BenchError> {
         match self {
             Caller::Grpc(grpc) => match grpc.next_call().await? {
@@ -141,7 +144,7 @@ impl Caller {
 
 /// A request as it is sent.
 type HttpRequest = http::Request<tonic::body::Body>;
-type GatewayClient = ExtensionPointServiceClient<MapRequest<Channel, fn(HttpRequest) -> HttpRequest>>;
+type GatewayChannel = MapRequest<Channel, fn(HttpRequest) -> HttpRequest>;
 
 fn unchanged(request: HttpRequest) -> HttpRequest {
     request
@@ -154,7 +157,7 @@ fn as_post(mut request: HttpRequest) -> HttpRequest {
 
 #[derive(Clone)]
 pub(crate) struct GrpcCaller {
-    client: GatewayClient,
+    channel: GatewayChannel,
     tokens: Vec<MetadataValue<Ascii>>,
     requests: Vec<GatewayRequest>,
     next: usize,
@@ -168,8 +171,8 @@ impl GrpcCaller {
         let token = self.tokens[self.next % self.tokens.len()].clone();
         let message = self.requests[self.next % self.requests.len()].clone();
         self.next += 1;
-        let client = self.client.clone();
-        async move { CallOutcome::of(send(client, message, token).await) }
+        let channel = self.channel.clone();
+        async move { CallOutcome::of(send(channel, message, token).await) }
     }
 }
 
@@ -187,10 +190,11 @@ impl CallOutcome {
 }
 
 async fn send(
-    mut client: GatewayClient,
+    channel: GatewayChannel,
     message: GatewayRequest,
     token: MetadataValue<Ascii>,
 ) -> Result<Decision, Status> {
+    let mut client = ExtensionPointServiceClient::new(channel.clone());
     match message {
         GatewayRequest::BeforeLlmRequest(message) => {
             let answer = client.before_llm_request(authorized(message, token)).await?;
@@ -207,6 +211,13 @@ async fn send(
         GatewayRequest::BeforeResponse(message) => {
             let answer = client.before_response(authorized(message, token)).await?;
             Ok(answer.into_inner().decision())
+        }
+        GatewayRequest::RunHook(message, expected) => {
+            let answer = HookServiceClient::new(channel).run_hook(authorized(message, token)).await?;
+            match answer.into_inner().contributions.len() {
+                count if count == expected => Ok(Decision::Continue),
+                count => Err(Status::internal(format!("{count} contributions, not {expected}"))),
+            }
         }
     }
 }

@@ -9,7 +9,11 @@ use hookgate_sdk::{
 };
 use serde_json::{Value, json};
 
-use crate::{BenchError, certificates::CertificateFiles, payload::TENANT};
+use crate::{
+    BenchError,
+    certificates::CertificateFiles,
+    payload::{HOOK, TENANT},
+};
 
 pub(crate) const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
 pub(crate) const ISSUER: &str = "https://id.example.com";
@@ -41,6 +45,17 @@ pub(crate) fn tls_chain(plugins: &[PluginAddress<'_>], files: &CertificateFiles)
     config["server"]["tls"] = json!({ "cert_file": files.certificate, "key_file": files.key });
     let entries = config["plugins"].as_array_mut();
     entries.into_iter().flatten().for_each(|plugin| plugin["tls"] = json!({ "ca_file": files.ca }));
+    config
+}
+
+/// A gateway that asks these plugins at the hook, all at the same time.
+pub(crate) fn hook(plugins: &[PluginAddress<'_>]) -> Value {
+    let mut config = chain(plugins);
+    let bindings = config["bindings"].as_array_mut();
+    bindings.into_iter().flatten().for_each(|binding| {
+        binding["hooks"] = json!([HOOK]);
+        binding["mode"] = json!("advise");
+    });
     config
 }
 

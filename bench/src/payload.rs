@@ -16,6 +16,8 @@ pub(crate) const SMALL_BYTES: usize = 1 << 10;
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
 /// The tenant that calls, unless a scenario has several.
 pub(crate) const TENANT: &str = "acme";
+/// The hook that is called.
+pub(crate) const HOOK: &str = "recall";
 
 /// What the calls of a scenario carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -29,6 +31,9 @@ pub(crate) enum Payload {
     LargeContent,
     /// 1 KiB at each of the four points in turn.
     EveryPoint,
+    /// A hook with a message of 1 KiB. The answer must have this many contributions.
+    #[value(skip)]
+    Hook { contributions: usize },
 }
 
 impl Payload {
@@ -38,6 +43,7 @@ impl Payload {
             Payload::ToolCall => vec![tool_call()],
             Payload::SmallContent => vec![response(SMALL_BYTES)],
             Payload::LargeContent => vec![response(LARGE_BYTES)],
+            Payload::Hook { contributions } => vec![GatewayRequest::RunHook(hook(), contributions)],
             Payload::EveryPoint => {
                 let llm_request = gateway::BeforeLlmRequestRequest {
                     payload: Some(BeforeLlmRequestPayload { text: text(SMALL_BYTES), ..Default::default() }),
@@ -76,6 +82,8 @@ pub(crate) enum GatewayRequest {
     BeforeToolCall(gateway::BeforeToolCallRequest),
     AfterToolResult(gateway::AfterToolResultRequest),
     BeforeResponse(gateway::BeforeResponseRequest),
+    /// With how many contributions it must be answered.
+    RunHook(gateway::RunHookRequest, usize),
 }
 
 fn tool_call() -> GatewayRequest {
@@ -96,6 +104,11 @@ fn response(bytes: usize) -> GatewayRequest {
         payload: Some(payload),
         ..Default::default()
     })
+}
+
+fn hook() -> gateway::RunHookRequest {
+    let body = json!({ "message": text(SMALL_BYTES) }).to_string();
+    gateway::RunHookRequest { hook: HOOK.into(), body: body.into(), ..Default::default() }
 }
 
 /// The context that a plugin gets with a call, as short as it can be.

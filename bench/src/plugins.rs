@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hookgate_sdk::{
-    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Offer, Plugin,
-    Point, Reply, Server,
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, HookOffer, HookPayload, HookReply, Host,
+    InitError, NoConfig, Offer, Plugin, PluginError, Point, Reply, Server,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 use tokio::net::TcpListener;
 use tonic::transport::{Identity, ServerTlsConfig, server::TcpIncoming};
 
@@ -21,7 +21,8 @@ use crate::{
 
 pub(crate) const ECHO_NAMES: [&str; 10] =
     ["echo-0", "echo-1", "echo-2", "echo-3", "echo-4", "echo-5", "echo-6", "echo-7", "echo-8", "echo-9"];
-pub(crate) const WAIT_NAMES: [&str; 3] = ["wait-0", "wait-1", "wait-2"];
+pub(crate) const WAIT_NAMES: [&str; 10] =
+    ["wait-0", "wait-1", "wait-2", "wait-3", "wait-4", "wait-5", "wait-6", "wait-7", "wait-8", "wait-9"];
 pub(crate) const PATCH_NAME: &str = "patch";
 /// How long a waiting plugin waits.
 const WAIT: Duration = Duration::from_millis(5);
@@ -82,8 +83,8 @@ impl Plugin for PatchPlugin {
     }
 }
 
-/// Waits before it answers "continue". It only reads and has no side effects, so nothing prevents the gateway
-/// from running several of them at the same time.
+/// Waits before it answers "continue", or at a hook with one contribution. It only reads and has no side effects,
+/// so nothing prevents the gateway from running several of them at the same time.
 struct WaitPlugin<const N: usize>;
 
 impl<const N: usize> Plugin for WaitPlugin<N> {
@@ -94,6 +95,10 @@ impl<const N: usize> Plugin for WaitPlugin<N> {
 
     fn points() -> Vec<Offer> {
         vec![Point::BeforeToolCall.read()]
+    }
+
+    fn hooks() -> Vec<HookOffer> {
+        vec![HookOffer::new(payload::HOOK)]
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
@@ -108,6 +113,11 @@ impl<const N: usize> Plugin for WaitPlugin<N> {
     ) -> Answer<BeforeToolCallPatch> {
         tokio::time::sleep(WAIT).await;
         Ok(Reply::proceed())
+    }
+
+    async fn on_hook(&self, _: &Context, _: &NoConfig, _: HookPayload) -> Result<HookReply, PluginError> {
+        tokio::time::sleep(WAIT).await;
+        HookReply::none().contribute("memory", &json!({ "content": "The fiscal year begins in April." }))
     }
 }
 
@@ -127,6 +137,13 @@ pub(crate) async fn serve(name: &str, address: &str, ready: impl FnOnce(&str)) -
         "wait-0" => run::<WaitPlugin<0>>(address, ready).await,
         "wait-1" => run::<WaitPlugin<1>>(address, ready).await,
         "wait-2" => run::<WaitPlugin<2>>(address, ready).await,
+        "wait-3" => run::<WaitPlugin<3>>(address, ready).await,
+        "wait-4" => run::<WaitPlugin<4>>(address, ready).await,
+        "wait-5" => run::<WaitPlugin<5>>(address, ready).await,
+        "wait-6" => run::<WaitPlugin<6>>(address, ready).await,
+        "wait-7" => run::<WaitPlugin<7>>(address, ready).await,
+        "wait-8" => run::<WaitPlugin<8>>(address, ready).await,
+        "wait-9" => run::<WaitPlugin<9>>(address, ready).await,
         PATCH_NAME => run::<PatchPlugin>(address, ready).await,
         ADD_NAME => run::<AddPlugin>(address, ready).await,
         TRAFFIC_NAME => run::<TrafficPlugin>(address, ready).await,

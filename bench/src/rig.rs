@@ -125,6 +125,9 @@ impl Rig {
             GatewaySetup::Wait(plugins) => {
                 gateway_config::chain(&borrowed(&self.tcp_plugins(&WAIT_NAMES[..plugins])?))
             }
+            GatewaySetup::Hook(plugins) => {
+                gateway_config::hook(&borrowed(&self.tcp_plugins(&WAIT_NAMES[..plugins])?))
+            }
             GatewaySetup::OneTenant => {
                 let plugins = self.tcp_plugins(&ECHO_NAMES[..1])?;
                 gateway_config::one_step_for_each_tenant(1, &borrowed(&plugins))

@@ -128,6 +128,7 @@ pub(crate) fn all(only: &str, with_envoy: bool) -> Vec<Row> {
     rows.push(added_latency());
     rows.extend(CONCURRENCIES.into_iter().flat_map(cpu_of_calls));
     rows.extend([1, 4].map(waiting_plugins));
+    rows.extend([1, 4].map(advising_plugins));
     rows.extend(CONCURRENCIES.map(many_tenants));
     rows.extend(CONCURRENCIES.map(large_content));
     rows.extend(absolute());
@@ -220,6 +221,16 @@ fn waiting_plugins(c: usize) -> Row {
     let formula = Formula::LatencyRatio(Quantile::P50, three, one);
     Row::ratio("read-plugins", c, ["p50, 3 READ plugins that wait 5 ms", "1 such plugin"], formula)
         .must(1.3, 1.1)
+}
+
+fn advising_plugins(c: usize) -> Row {
+    let scenario = |plugins| {
+        let payload = Payload::Hook { contributions: plugins };
+        Scenario::gateway(GatewaySetup::Hook(plugins), c).with_payload(payload)
+    };
+    let formula = Formula::LatencyRatio(Quantile::P50, scenario(10), scenario(1));
+    let texts = ["p50 of a hook, 10 plugins that wait 5 ms", "1 such plugin"];
+    Row::ratio("hook-advise", c, texts, formula).must(1.5, 1.2)
 }
 
 fn many_tenants(c: usize) -> Row {

@@ -27,6 +27,8 @@ pub(crate) enum GatewaySetup {
     Patch,
     /// This many waiting plugins.
     Wait(usize),
+    /// This many waiting plugins at a hook.
+    Hook(usize),
     OneTenant,
     ManyTenants,
     /// One echo plugin on a Unix socket.
@@ -110,6 +112,9 @@ impl fmt::Display for Scenario {
             Subject::Gateway(GatewaySetup::Wait(plugins)) => {
                 write!(f, "gateway, waiting plugins: {plugins}")?
             }
+            Subject::Gateway(GatewaySetup::Hook(plugins)) => {
+                write!(f, "gateway, waiting plugins at a hook: {plugins}")?
+            }
             Subject::Gateway(GatewaySetup::OneTenant) => write!(f, "gateway, one tenant")?,
             Subject::Gateway(GatewaySetup::ManyTenants) => write!(f, "gateway, many tenants")?,
             Subject::Gateway(GatewaySetup::UnixPlugin) => write!(f, "gateway, plugin on a Unix socket")?,
@@ -124,6 +129,7 @@ impl fmt::Display for Scenario {
             Payload::SmallContent => write!(f, ", content of 1 KiB")?,
             Payload::LargeContent => write!(f, ", content of 256 KiB")?,
             Payload::EveryPoint => write!(f, ", every point")?,
+            Payload::Hook { .. } => write!(f, ", hook")?,
         }
         match self.load {
             LoadModel::Closed => Ok(()),

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 23] = [
+const ROWS: [(&str, &[Option<u64>]); 24] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -15,6 +15,7 @@ const ROWS: [(&str, &[Option<u64>]); 23] = [
     ("grpc-over-http", &[Some(16), Some(64)]),
     ("patch", &[Some(16), Some(64)]),
     ("read-plugins", &[Some(1), Some(4)]),
+    ("hook-advise", &[Some(1), Some(4)]),
     ("many-tenants", &[Some(16), Some(64)]),
     ("large-content", &[Some(16), Some(64)]),
     ("json-scan", &[None]),
