@@ -107,11 +107,7 @@ pub(crate) async fn eventful() -> Eventful {
     let slow = named("slow").at(POINT, Act::hang()).start().await;
     let guard = named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start_unix().await;
     let observer = named("observer").at(POINT, Act::pass().behind(&gate)).start().await;
-    let gatherer = named("gatherer").only(&[]).hooks(&["recall"]).at_with(HOOKS, |seen| {
-        let tenant = seen.call.context.as_ref().map(|caller| caller.tenant.as_str());
-        if tenant == Some("acme") { Act::contribute("memory", "{}") } else { Act::hang() }
-    });
-    let gatherer = gatherer.start().await;
+    let gatherer = gatherer().await;
     let issuer = json!({
         "issuer": "https://other.example.com", "audience": "hookgate", "jwks_url": published_keys().await,
         "tenants": ["globex"],
@@ -145,6 +141,24 @@ pub(crate) async fn eventful() -> Eventful {
     let database = format!("sqlite:{}", folder.path().join("hookgate.db").display());
     let gateway = gateway.store(&database, folder.path()).set("/server/host_addr", "127.0.0.1:0");
     let gateway = with_issuer(gateway, &issuer).start().await;
+    make_calls(&gateway).await;
+    write_without_permission(&advisor).await;
+    write_too_much(&advisor).await;
+    gate.open();
+    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer, gatherer], _folder: folder }
+}
+
+/// Contributes what its hook doesn't take for one tenant, and hangs for others.
+async fn gatherer() -> FakePlugin {
+    let plugin = FakePlugin::named("gatherer").only(&[]).hooks(&["recall"]).at_with(HOOKS, |seen| {
+        let tenant = seen.call.context.as_ref().map(|caller| caller.tenant.as_str());
+        if tenant == Some("acme") { Act::contribute("memory", "{}") } else { Act::hang() }
+    });
+    plugin.start().await
+}
+
+/// Calls that end in every way.
+async fn make_calls(gateway: &Gateway) {
     let (acme, globex) = (gateway.http(&token("acme")), gateway.http(&token("globex")));
     for _ in 0..12 {
         assert_eq!(traced_call(&acme).await.status, 403, "{}", gateway.log());
@@ -164,10 +178,6 @@ pub(crate) async fn eventful() -> Eventful {
     grpc.before_tool_call(hookgate_proto::gateway::v1::BeforeToolCallRequest::default())
         .await
         .expect_err("it has no payload");
-    write_without_permission(&advisor).await;
-    write_too_much(&advisor).await;
-    gate.open();
-    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer, gatherer], _folder: folder }
 }
 
 /// Runs the hook `recall` with this deadline.

@@ -93,11 +93,8 @@ async fn walk(it: &Stored, mut client: Client) {
     let request = wire::DisablePluginRequest { name: name.clone(), ..wire::DisablePluginRequest::default() };
     let off = client.disable_plugin(request).await.unwrap().into_inner();
     assert_eq!(written(off.written)["revision"], 5);
-    let request = wire::GetPlanRequest {
-        tenant: "globex".into(),
-        point: ExtensionPoint::BeforeLlmRequest.into(),
-        hook: None,
-    };
+    let point = ExtensionPoint::BeforeLlmRequest.into();
+    let request = wire::GetPlanRequest { tenant: "globex".into(), point, hook: None };
     let plan = parsed(&client.get_plan(request).await.unwrap().into_inner().plan_json);
     assert_eq!(plan["points"].as_object().unwrap().len(), 1);
     let bindings = |plan: &Value| plan["points"]["before_llm_request"]["steps"].as_array().unwrap().len();
