@@ -1,5 +1,5 @@
 //! A plugin that keeps every rule of docs/protocol.md but one, on a real socket. It offers `before_tool_call` and adds a
-//! notice with the tool's name to each reply.
+//! notice with the tool's name to each reply, or it offers hooks and remembers the message of `recall`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,16 +12,16 @@ use hookgate_proto::{
     plugin::v1::{
         Access, AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest,
         BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
-        BeforeToolCallResponse, Continue, DescribeRequest, DescribeResponse, InitializeRequest,
+        BeforeToolCallResponse, Continue, DescribeRequest, DescribeResponse, HookOffer, InitializeRequest,
         InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest, ReleaseResponse,
         ShutdownRequest, ShutdownResponse, SideEffects,
         before_response_response::Verdict as ResponseVerdict,
         before_tool_call_response::Verdict,
         plugin_service_server::{PluginService, PluginServiceServer},
     },
-    types::v1::{BeforeToolCallPatch, ExtensionPoint, Notice, NoticeKind},
+    types::v1::{BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice, NoticeKind},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::UnixListener, task::JoinHandle, time::sleep};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -53,7 +53,7 @@ pub enum BrokenRule {
     PoisonedByCancel,
     /// After a call whose time ran out, the next one is an internal error.
     PoisonedByDeadline,
-    /// A reply names the tool of the latest call.
+    /// A reply names the tool, or repeats the message, of the latest call.
     SharedState,
     /// A reply has no verdict.
     NoVerdict,
@@ -61,6 +61,10 @@ pub enum BrokenRule {
     NoReply,
     /// A point that isn't offered is answered.
     SurplusPoint,
+    /// A hook that isn't offered is answered.
+    SurplusHook,
+    /// A contribution has a kind that its hook doesn't take.
+    ForeignKind,
     /// Each Describe has another version.
     ChangingManifest,
     /// Arguments that are `null` are an internal error.
@@ -81,14 +85,23 @@ pub struct ConformingPlugin {
 }
 
 impl ConformingPlugin {
-    /// Starts a plugin that breaks `rule` alone.
+    /// Starts a plugin at a point that breaks `rule` alone.
     pub async fn start(rule: BrokenRule) -> Self {
+        Self::start_with(rule, &[]).await
+    }
+
+    /// Starts a plugin at hooks only that breaks `rule` alone.
+    pub async fn start_at_hooks(rule: BrokenRule) -> Self {
+        Self::start_with(rule, &["recall", "session_start", "my_hook"]).await
+    }
+
+    async fn start_with(rule: BrokenRule, hooks: &'static [&'static str]) -> Self {
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
         let socket = UnixListener::bind(directory.path().join("s")).expect("the socket is new");
         let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
         let ended = CancellationToken::new();
-        let service = Service { rule, state: Mutex::default(), ended: ended.clone() };
+        let service = Service { rule, hooks, state: Mutex::default(), ended: ended.clone() };
         let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
         let (reporter, health) = tonic_health::server::health_reporter();
         if rule == BrokenRule::NotServing {
@@ -118,6 +131,8 @@ impl Drop for ConformingPlugin {
 
 struct Service {
     rule: BrokenRule,
+    /// The hooks that are offered, in place of a point.
+    hooks: &'static [&'static str],
     state: Mutex<State>,
     ended: CancellationToken,
 }
@@ -127,7 +142,7 @@ struct State {
     /// The gateways that initialised each digest.
     instances: HashMap<String, HashSet<String>>,
     describes: u64,
-    latest_tool: String,
+    latest_text: String,
     is_poisoned: bool,
 }
 
@@ -180,6 +195,17 @@ impl Service {
         Ok(())
     }
 
+    /// `text`, or that of the latest call.
+    async fn mixed_up(&self, text: String) -> String {
+        if !self.breaks(BrokenRule::SharedState) {
+            return text;
+        }
+        self.state().latest_text = text;
+        // Other calls come meanwhile.
+        sleep(Duration::from_millis(5)).await;
+        self.state().latest_text.clone()
+    }
+
     /// The patch of the reply.
     fn patch(&self, args: &[u8]) -> Result<Option<BeforeToolCallPatch>, Status> {
         if self.breaks(BrokenRule::NullFails) && args == b"null" {
@@ -224,8 +250,30 @@ fn round(value: &mut Value) {
 
 #[async_trait]
 impl PluginService for Service {
-    async fn on_hook(&self, _: Request<OnHookRequest>) -> Result<Response<OnHookResponse>, Status> {
-        Err(Status::unimplemented("no hooks are offered"))
+    async fn on_hook(&self, request: Request<OnHookRequest>) -> Result<Response<OnHookResponse>, Status> {
+        let time_left = time_left(request.metadata());
+        let OnHookRequest { call, payload } = request.into_inner();
+        let (call, HookPayload { hook, body }) = (call.unwrap_or_default(), payload.unwrap_or_default());
+        if !self.hooks.contains(&hook.as_str()) && !self.breaks(BrokenRule::SurplusHook) {
+            return Err(Status::unimplemented(format!("{hook} is not offered")));
+        }
+        self.check_digest(&call.config_digest)?;
+        if self.breaks(BrokenRule::NoReply) {
+            pending::<()>().await;
+        }
+        self.work(time_left).await?;
+        let body: Value = serde_json::from_slice(&body).expect("the body is JSON");
+        let message = body["message"].as_str().unwrap_or_default().to_owned();
+        let message = self.mixed_up(message).await;
+        let kind = if self.breaks(BrokenRule::ForeignKind) { "memories" } else { "memory" };
+        let memory = json!({ "content": message }).to_string();
+        // Only `recall` has a message, and takes a memory that is not empty.
+        let contributions =
+            (!message.is_empty()).then(|| Contribution { kind: kind.into(), value: memory.into() });
+        Ok(Response::new(OnHookResponse {
+            contributions: contributions.into_iter().collect(),
+            notices: Vec::new(),
+        }))
     }
 
     async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
@@ -244,11 +292,15 @@ impl PluginService for Service {
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
         };
+        let side_effects = SideEffects::None.into();
+        let hooks: Vec<_> =
+            self.hooks.iter().map(|&hook| HookOffer { hook: hook.into(), side_effects }).collect();
         Ok(Response::new(DescribeResponse {
             name: "conforming".into(),
             version,
             protocol_versions: vec![1],
-            points: vec![offer],
+            points: if hooks.is_empty() { vec![offer] } else { Vec::new() },
+            hooks,
             ..Default::default()
         }))
     }
@@ -273,6 +325,9 @@ impl PluginService for Service {
         &self,
         request: Request<BeforeToolCallRequest>,
     ) -> Result<Response<BeforeToolCallResponse>, Status> {
+        if !self.hooks.is_empty() {
+            return Err(Status::unimplemented("not offered"));
+        }
         let time_left = time_left(request.metadata());
         let BeforeToolCallRequest { call, payload } = request.into_inner();
         let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
@@ -282,13 +337,7 @@ impl PluginService for Service {
         }
         self.work(time_left).await?;
         let modify = self.patch(&payload.args)?;
-        let mut tool = payload.tool_name;
-        if self.breaks(BrokenRule::SharedState) {
-            self.state().latest_tool = tool;
-            // Other calls come meanwhile.
-            sleep(Duration::from_millis(5)).await;
-            tool = self.state().latest_tool.clone();
-        }
+        let tool = self.mixed_up(payload.tool_name).await;
         let notice = Notice {
             kind: NoticeKind::Info.into(),
             code: Some("TOOL".into()),

@@ -1,6 +1,9 @@
 //! Tests `hookgate plugin add` and `plugin approve`: nobody approves anything that they were not shown.
 
-use hookgate_proto::{plugin::v1::Access, types::v1::ExtensionPoint};
+use hookgate_proto::{
+    plugin::v1::{Access, SideEffects},
+    types::v1::ExtensionPoint,
+};
 use hookgate_tests::{fake::FakePlugin, gateway::Gateway};
 use serde_json::json;
 
@@ -85,4 +88,33 @@ async fn a_person_sees_what_another_build_wants_and_is_asked() {
     assert!(shown.contains("\nstate     ready\n") && shown.contains("\nasks for  log\n"), "{shown}");
     let spec = &desk.json(&["plugin", "show", "guard"]).await["spec"];
     assert_eq!((&spec["grants"], &spec["accepted"]["capabilities"]), (&json!(["log"]), &json!(["log"])));
+}
+
+#[tokio::test]
+async fn the_hooks_of_a_plugin_are_approved_like_its_points() {
+    let desk = desk().await;
+    let mut plugin = FakePlugin::named("notes").only(&[]).hooks(&["recall", "turn_end"]).start().await;
+    let add = ["plugin", "add", "notes", "--endpoint", &plugin.endpoint(), "--yes"];
+    let added = desk.does(&add).await;
+    let shown = "notes 1.0.0\n\nPOINT     ACCESS  SIDE EFFECTS  CHANGE\nrecall    -       none          new\n\
+                 turn_end  -       none          new\n\n";
+    assert!(added.contains(shown), "{added}");
+    assert!(added.contains("\nat        recall: contributes, no side effects\n"), "{added}");
+
+    plugin.stop().await;
+    plugin.change_manifest(|manifest| {
+        manifest.version = "2.0.0".into();
+        manifest.hooks[0].set_side_effects(SideEffects::Some);
+        manifest.hooks[1].hook = "agent_end".into();
+    });
+    plugin.start().await;
+    let end = tokio::time::Instant::now() + crate::registry::support::SOON;
+    while desk.json(&["plugin", "show", "notes"]).await["pending_manifests"] == json!([]) {
+        assert!(tokio::time::Instant::now() < end, "{}", desk.gateway.log());
+    }
+    let shown = desk.does(&["plugin", "approve", "notes", "--yes"]).await;
+    let wants = "notes 2.0.0\n\nPOINT      ACCESS  SIDE EFFECTS  CHANGE\nagent_end  -       none          new\n\
+                 recall     -       some          was none\nturn_end   -       -             no longer\n\n";
+    assert!(shown.starts_with(wants), "{shown}");
+    assert!(shown.contains("recall: contributes, with side effects\n"), "{shown}");
 }

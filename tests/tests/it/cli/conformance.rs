@@ -43,7 +43,7 @@ async fn plugin_that_keeps_every_rule_passes() {
         "{ran:?}"
     );
     assert!(ran.stdout.contains("skip  restart"), "{ran:?}");
-    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 23 checks, 21 ok, 0 failed, 2 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 24 checks, 22 ok, 0 failed, 2 skipped\n"), "{ran:?}");
 
     let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
     assert_eq!(with_outcome(&report, "skipped"), NEED_A_COMMAND, "{report}");
@@ -51,7 +51,7 @@ async fn plugin_that_keeps_every_rule_passes() {
 }
 
 /// The broken rule, its check, what came instead, and whether the other checks could be made.
-const BROKEN: [(BrokenRule, &str, &str, bool); 18] = [
+const BROKEN: [(BrokenRule, &str, &str, bool); 19] = [
     (BrokenRule::OddVersion, "manifest", "BAD_MANIFEST: `version` is `one`", false),
     (BrokenRule::AnyDigest, "unknown-digest", "a reply with the status OK", true),
     (
@@ -75,6 +75,7 @@ const BROKEN: [(BrokenRule, &str, &str, bool); 18] = [
     (BrokenRule::NoVerdict, "call", "neither continue nor cancel", false),
     (BrokenRule::NoReply, "call", "no reply within 500ms", false),
     (BrokenRule::SurplusPoint, "other-points", "a reply with the status OK", true),
+    (BrokenRule::SurplusHook, "hooks", "a reply with the status OK", true),
     (BrokenRule::ChangingManifest, "connections", "a manifest with another `version`", true),
     (BrokenRule::NullFails, "payload-empty", "status INTERNAL: no attribute `get` of null", true),
     (BrokenRule::RoundedNumbers, "payload-numbers", "a patch with 9007199254740992", true),
@@ -111,6 +112,45 @@ async fn broken_rule_fails_its_own_check_and_no_other() {
 }
 
 #[tokio::test]
+async fn plugin_with_hooks_only_passes() {
+    let plugin = ConformingPlugin::start_at_hooks(BrokenRule::Nothing).await;
+    let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
+    assert_eq!(with_outcome(&report, "failed"), Vec::<&str>::new(), "{report:#}");
+    // It has no point to call.
+    assert_eq!(with_outcome(&report, "skipped"), ["call", "stop", "restart"], "{report:#}");
+    assert_eq!(check(&report, "hooks")["section"], "docs/protocol.md#9-lifecycle-hooks");
+}
+
+#[tokio::test]
+async fn broken_rule_at_a_hook_fails_the_check_of_hooks() {
+    for (rule, got) in [
+        (
+            BrokenRule::ForeignKind,
+            "bad_reply: /contributions/0/kind is `memories`, but recall takes only memory",
+        ),
+        (BrokenRule::NoReply, "no reply within 500ms"),
+        (BrokenRule::SurplusHook, "a reply with the status OK"),
+    ] {
+        let plugin = ConformingPlugin::start_at_hooks(rule).await;
+        let timeout = if rule == BrokenRule::NoReply { "500ms" } else { "5s" };
+        let report =
+            conformance(&plugin.endpoint(), &["--output", "json", "--timeout", timeout]).await.json();
+        assert_eq!(with_outcome(&report, "failed"), ["hooks"], "{rule:?}: {report:#}");
+        let failed = check(&report, "hooks");
+        assert!(failed["got"].as_str().is_some_and(|text| text.contains(got)), "{rule:?}: {failed:#}");
+        assert!(failed["fix"].as_str().is_some_and(|text| !text.is_empty()), "{rule:?}: {failed:#}");
+    }
+    // The other checks make calls at hooks too.
+    for (rule, name) in
+        [(BrokenRule::AnyDigest, "unknown-digest"), (BrokenRule::SharedState, "parallel-calls")]
+    {
+        let plugin = ConformingPlugin::start_at_hooks(rule).await;
+        let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
+        assert_eq!(with_outcome(&report, "failed"), [name], "{rule:?}: {report:#}");
+    }
+}
+
+#[tokio::test]
 async fn fault_is_shown_with_its_section_and_its_fix() {
     let plugin = ConformingPlugin::start(BrokenRule::AnyDigest).await;
     let ran = conformance(&plugin.endpoint(), &[]).await;
@@ -123,7 +163,7 @@ FAIL  unknown-digest     docs/protocol.md#configuration-digests
     assert!(ran.stdout.contains(expected), "{ran:?}");
     let junit = conformance(&plugin.endpoint(), &["--output", "junit"]).await;
     assert_eq!(junit.code, Some(1));
-    assert!(junit.stdout.contains(r#"tests="23" failures="1" errors="0" skipped="2""#), "{junit:?}");
+    assert!(junit.stdout.contains(r#"tests="24" failures="1" errors="0" skipped="2""#), "{junit:?}");
     let failure = "<testcase name=\"unknown-digest\" classname=\"docs/protocol.md#configuration-digests\"";
     assert!(junit.stdout.contains(failure), "{junit:?}");
 }
@@ -195,7 +235,7 @@ async fn command_that_ends_before_it_listens_is_said() {
         ran.stdout.contains("got       the command ended before it listened: exit status: 7\n"),
         "{ran:?}"
     );
-    assert!(ran.stdout.ends_with("\n23 checks, 0 ok, 1 failed, 22 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\n24 checks, 0 ok, 1 failed, 23 skipped\n"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -213,7 +253,7 @@ async fn command_that_leaves_the_plugin_behind_fails_the_stop() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("got       the command ended, but something still listens"), "{ran:?}");
     assert!(
-        ran.stdout.ends_with("23 checks, 21 ok, 1 failed, 1 skipped\n"),
+        ran.stdout.ends_with("24 checks, 22 ok, 1 failed, 1 skipped\n"),
         "the restart is skipped: {ran:?}"
     );
 }

@@ -101,6 +101,24 @@ async fn ready_plugins_are_shown_with_their_manifests_and_shut_down() {
 }
 
 #[tokio::test]
+async fn hooks_are_listed_after_points() {
+    let plugin =
+        FakePlugin::named("one").only(&[ExtensionPoint::BeforeToolCall]).hooks(&["turn_end", "recall"]);
+    let plugin = plugin.start().await;
+    let file = file(&[(entry(&plugin, json!({})), json!({ "hooks": ["recall"] }))]);
+    let ran = connect(&file, &[]).await;
+    assert!(
+        ran.code == Some(0) && ran.stdout.contains("1.0.0    before_tool_call, recall, turn_end\n"),
+        "{ran:?}"
+    );
+    let row = &connect(&file, &["--output", "json"]).await.json()["plugins"][0];
+    assert_eq!(
+        (&row["points"], &row["hooks"]),
+        (&json!(["before_tool_call"]), &json!(["recall", "turn_end"]))
+    );
+}
+
+#[tokio::test]
 async fn a_plugin_that_is_refused_is_shown_with_the_reason_and_what_to_change() {
     let plugin = FakePlugin::named("one").start().await;
     let granted = json!({});

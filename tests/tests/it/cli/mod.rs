@@ -3,6 +3,7 @@
 mod approve;
 mod ask;
 mod call;
+mod call_hook;
 mod config;
 mod conformance;
 mod connect;

@@ -88,6 +88,20 @@ async fn a_cancel_is_exit_code_3() {
     assert_eq!(plugin.counts().shutdowns, 2);
 }
 
+#[tokio::test]
+async fn the_hooks_of_a_plugin_are_shown_and_a_plugin_with_hooks_only_is_told_how_to_be_called() {
+    let plugin = FakePlugin::named("notes").only(&[POINT]).hooks(&["recall"]).start().await;
+    let ran = test(&plugin, &[]).await;
+    assert!(ran.code == Some(0) && ran.stdout.contains("\nrecall            -       none\n"), "{ran:?}");
+    let json = test(&plugin, &["--output", "json"]).await.json();
+    assert_eq!(json["plugin"]["hooks"], json!([{ "hook": "recall", "side_effects": false }]));
+    plugin.change_manifest(|manifest| manifest.points.clear());
+    let ran = test(&plugin, &[]).await;
+    let said = "the plugin doesn't offer before_tool_call; it offers only the hooks recall; bind it there in a gateway, \
+                and use `hookgate call-hook`\n";
+    assert!(ran.code == Some(1) && ran.stderr.ends_with(said), "{ran:?}");
+}
+
 fn named() -> Builder {
     FakePlugin::named("guard")
 }

@@ -82,6 +82,33 @@ async fn a_token_is_shown_with_the_steps_of_each_point() {
 }
 
 #[tokio::test]
+async fn the_steps_of_hooks_come_after_those_of_points() {
+    let notes = FakePlugin::named("notes").hooks(&["recall", "turn_end"]).start().await;
+    let setup =
+        Gateway::with().tenant("acme").tenant_with("quiet", &json!({ "answer": { "detail": "minimal" } }));
+    let setup = setup.plugin(&notes);
+    let setup = setup.binding_with("notes", 10, &json!({ "name": "all", "hooks": ["turn_end", "recall"] }));
+    let gateway = setup
+        .binding_with("notes", 20, &json!({ "name": "log", "hooks": ["turn_end"], "mode": "observe" }))
+        .start()
+        .await;
+    let rows = |ran: &CommandOutput| {
+        let rows = ran.stdout.lines().skip_while(|line| !line.starts_with("before_response"));
+        rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let ran = whoami(&gateway, &token("acme"), &[]).await;
+    let expected = [
+        "before_response 0 none",
+        "recall 1 all notes advise",
+        "turn_end 1 all notes advise",
+        "turn_end 2 log notes observe",
+    ];
+    assert_eq!((ran.code, rows(&ran)), (Some(0), expected.map(str::to_owned).into()), "{ran:?}");
+    let ran = whoami(&gateway, &token("quiet"), &[]).await;
+    assert_eq!(rows(&ran)[1..], ["recall 1 not told", "turn_end 2 not told"], "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_refused_token_is_told_with_the_remedy() {
     let (_guard, gateway) = gateway().await;
     for (token, said) in [

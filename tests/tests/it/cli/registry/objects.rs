@@ -391,3 +391,37 @@ async fn a_rejected_entry_fails_the_write_and_shows_in_every_view_of_the_plugin(
     desk.does(&["plugin", "describe", "guard"]).await;
     assert!(!desk.does(&["plugin", "show", "guard"]).await.contains("refuses"));
 }
+
+#[tokio::test]
+async fn a_binding_is_set_at_hooks_or_at_points() {
+    let plugin = FakePlugin::named("notes").hooks(&["recall", "turn_end"]).start_unix().await;
+    let desk = Desk::of(file_with("acme").plugin(&plugin)).await;
+    let set = ["binding", "set", "n", "--plugin", "notes", "--all", "--priority", "30"];
+    let done = desk.does(&[&set[..], &["--hooks", "recall,turn_end"]].concat()).await;
+    for said in
+        ["    hooks     [\"recall\",\"turn_end\"]\n", "recall    +n: runs n\n", "turn_end  +n: runs n\n"]
+    {
+        assert!(done.contains(said), "{said}: {done}");
+    }
+    let list = desk.does(&["binding", "list"]).await;
+    let row = list.lines().find(|line| line.starts_with("n ")).expect("it is listed");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[4..6], ["30", "advise"], "{list}");
+    assert!(desk.does(&["binding", "show", "n"]).await.contains("  hooks:\n  - recall\n  - turn_end\n"));
+
+    // One list replaces the other.
+    desk.does(&["binding", "set", "n", "--points", "before_response"]).await;
+    let spec = &desk.json(&["binding", "show", "n"]).await["spec"];
+    assert_eq!((&spec["points"], &spec["hooks"]), (&json!(["before_response"]), &Value::Null));
+    let done = desk.does(&["binding", "set", "n", "--hooks", "turn_end", "--mode", "observe"]).await;
+    assert!(
+        done.contains("before_response  -n: ") && done.contains("turn_end         +n: runs n\n"),
+        "{done}"
+    );
+
+    let enforce = ["binding", "set", "n", "--hooks", "recall", "--mode", "enforce"];
+    desk.fails(&enforce, 2, "\n  /mode: ").await;
+    desk.fails(&["binding", "set", "n", "--hooks", "Recall"], 2, "the name of a hook is a lower-case letter")
+        .await;
+    let both = ["binding", "set", "n", "--hooks", "recall", "--points", "before_response"];
+    desk.fails(&both, 2, "cannot be used with").await;
+}
