@@ -15,7 +15,7 @@ const ROWS: [(&str, &[Option<u64>]); 24] = [
     ("grpc-over-http", &[Some(16), Some(64)]),
     ("patch", &[Some(16), Some(64)]),
     ("read-plugins", &[Some(1), Some(4)]),
-    ("hook-advise", &[Some(1), Some(4)]),
+    ("hook-advise", &[Some(1)]),
     ("many-tenants", &[Some(16), Some(64)]),
     ("large-content", &[Some(16), Some(64)]),
     ("json-scan", &[None]),
