@@ -248,8 +248,8 @@ enum Command {
     /// Contributions are shown in the order of the chain. Long values are cut short; `--output json` has them whole.
     #[command(
         after_help = "Example: hookgate call-hook recall --body '{\"message\": \"Where did we leave off?\"}'\n\n\
-                            Exit codes: 0 answered, whoever contributes, 2 invalid usage, 4 no result: an error, or no \
-                            answer."
+                            Exit codes: 0 answered, even if no plugin contributes, 2 invalid usage, 4 no result: an \
+                            error, or no answer."
     )]
     CallHook(Box<call_hook::HookCallArgs>),
     /// Checks whether a gateway is ready, for containers without a shell.

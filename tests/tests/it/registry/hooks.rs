@@ -131,7 +131,7 @@ async fn a_binding_that_a_hook_can_not_have_is_refused_with_its_place() {
     ] {
         let mut binding = json!({ "plugin": "memory", "tenant": "*", "priority": 20, "hooks": ["recall"] });
         binding.as_object_mut().expect("an object").extend(members.as_object().expect("one").clone());
-        let answer = ask(&operator, Method::PUT, "bindings/other", Some(&binding)).await;
+        let answer = ask(&operator, Method::PUT, "bindings/other?expected_version=0", Some(&binding)).await;
         assert_eq!(answer.status, 422, "{members}: {answer:?}");
         assert!(pointers(&answer).iter().any(|at| at.ends_with(pointer)), "{members}: {answer:?}");
     }

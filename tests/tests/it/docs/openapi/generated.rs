@@ -37,6 +37,9 @@ const TOOL_ANSWER: &str = include_str!("tool_answer.json");
 /// An error answer that must not be cached.
 const ERROR_RESPONSE: &str = include_str!("error_response.json");
 
+/// The operation of agents that is no point's and has errors of plugins.
+const HOOK_PATH: &str = "/v1/hooks/{hook}";
+
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
 fn reference(kind: &str, name: &str) -> OrderedJson {
@@ -292,6 +295,12 @@ fn set_error_responses(document: &mut OrderedJson) {
                 shared.iter().any(|code| !codes.contains(code) && examples.get(code.as_str()).is_some())
             };
             let response = match shared.get(status) {
+                _ if path == HOOK_PATH => {
+                    let mut response = error_response(*status, codes, &examples);
+                    // As answers to calls at points, they don't say how long they may be kept.
+                    response.at_mut(&["headers"]).object_mut().retain(|(name, _)| name != "Cache-Control");
+                    response
+                }
                 Some(shared) if shared == codes => reference("responses", &name),
                 Some(shared) if !has_other_example(shared) => described(&name, format!("{}.", listed(codes))),
                 _ => error_response(*status, codes, &examples),
