@@ -103,6 +103,7 @@ impl schemars::JsonSchema for HookName {
             "description": "The name of a lifecycle hook, and not that of a point.",
             "type": "string",
             "pattern": "^[a-z][a-z0-9_]{0,63}$",
+            "format": "hook-name",
         })
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{LazyLock, OnceLock};
 
+use hookgate_proto::HookName;
 use schemars::schema_for;
 use serde_json::{Number, Value};
 
@@ -59,6 +60,11 @@ const FORMATS: &[TextFormat] = &[
         fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
     },
     TextFormat {
+        name: "hook-name",
+        words: "the name of a hook, such as `turn_end`: lower-case letters, digits and `_`, and no point's name",
+        fits: |text| HookName::new(text).is_ok(),
+    },
+    TextFormat {
         name: "network",
         words: "a network without bits after its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
         fits: |text| text.parse::<Cidr>().is_ok(),
@@ -66,7 +72,7 @@ const FORMATS: &[TextFormat] = &[
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address`, `version-range`, `sha-256` and `network` are our own.
+/// `socket-address`, `version-range`, `sha-256`, `hook-name` and `network` are our own.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = SCHEMA_ID.into();

@@ -234,6 +234,14 @@ mod tests {
         ] {
             binding(&format!("{start}, {rule}"), message, remedy);
         }
+        for hook in ["Recall", "before_response"] {
+            let rule = format!("plugin: p, name: b, tenant: \"*\", priority: 2, hooks: [{hook}]");
+            let message = format!(
+                "an entry of `hooks` must be the name of a hook, such as `turn_end`: lower-case letters, digits and \
+                 `_`, and no point's name, not `{hook}`"
+            );
+            binding(&rule, &message, "");
+        }
         let text = format!("{AUTH}{}", REST.replace("plugin: p, tenant: \"*\", priority: 1", start));
         from_text(String::new(), &served(&text), []).unwrap();
     }
