@@ -121,9 +121,11 @@ fn set_error_table(schemas: &mut OrderedJson) {
     let of_reason = |reason: &Reason| answers.map(|status| Code::for_step(*reason, status).as_str());
     let of_steps = codes(Reason::ALL.iter().flat_map(of_reason));
     let OrderedJson::Array(alternatives) = schemas.at_mut(&["Error", "anyOf"]) else {
-        panic!("`anyOf` of an error is a list: with and without a failed step");
+        panic!("`anyOf` of an error is a list: a step failed at a point, at a hook, or none did");
     };
-    alternatives[0].at_mut(&["properties", "code"]).set("enum", names(&of_steps));
+    for with_step in &mut alternatives[..2] {
+        with_step.at_mut(&["properties", "code"]).set("enum", names(&of_steps));
+    }
 }
 
 /// The error answers of a point's operation, by status.
