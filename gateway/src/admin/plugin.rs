@@ -89,7 +89,7 @@ impl ActivePlugin {
             rejected: self.rejected.clone(),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point.index())))).collect(),
-            hooks: is_at_hooks.then(|| count(totals(CallSite::KINDS - 1))),
+            hooks: is_at_hooks.then(|| count(totals(CallSite::HOOKS))),
         }
     }
 }

@@ -13,13 +13,16 @@ pub enum CallSite {
 
 impl CallSite {
     /// The length of an array with an entry for each point, and one for all hooks together.
-    pub const KINDS: usize = Point::ALL.len() + 1;
+    pub const KINDS: usize = CallSite::HOOKS + 1;
+
+    /// The position of the hooks in such an array.
+    pub const HOOKS: usize = Point::ALL.len();
 
     /// The position in such an array.
     pub fn kind(&self) -> usize {
         match self {
             CallSite::Point(point) => point.index(),
-            CallSite::Hook(_) => Point::ALL.len(),
+            CallSite::Hook(_) => CallSite::HOOKS,
         }
     }
 

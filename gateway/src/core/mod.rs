@@ -10,7 +10,6 @@ pub mod digest;
 pub mod error;
 pub mod failure;
 pub mod fair_share;
-pub mod known_hooks;
 pub mod manifest;
 pub mod object;
 pub mod point;

@@ -127,8 +127,10 @@ pub(super) async fn build_context<P: AgentCall>(call: DecodedCall<'_, P>) -> Res
     facts.tool = subject.tool.map(str::to_owned);
     facts.call_id = subject.call_id.map(str::to_owned);
     let revision = snapshot.invoker.routes().table.revision();
-    facts.plan = Some((Arc::clone(&tenant.plan_at(&site).digest), revision));
-    facts.bypassed = (!tenant.bypassed(&site).is_empty()).then(|| tenant.clone());
+    let (plan, is_bypassed) = (tenant.plan_at(&site), !tenant.bypassed(&site).is_empty());
+    facts.plan = Some((Arc::clone(&plan.digest), revision));
+    facts.is_bound = is_bypassed || !plan.steps.is_empty();
+    facts.bypassed = is_bypassed.then(|| tenant.clone());
     if P::point().is_none() {
         facts.site = Some(site.clone());
     }

@@ -32,6 +32,9 @@ use crate::{
 /// plugins' limits of calls in flight it bounds the memory that groups take beside `limits.bytes_in_flight`.
 const MAX_GROUP_BYTES: usize = 1 << 20;
 
+/// The maximum number of calls of a hook at the same time. It bounds the replies that wait for earlier ones.
+const MAX_HOOK_CALLS: usize = 16;
+
 /// The plugins behind a plan's steps. [`super::Invoker`] implements it for the gateway; the tests of the
 /// chain have their own.
 pub trait Plugins: Send + Sync {
@@ -112,7 +115,10 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
 
     async fn advance(&mut self) -> Result<ChainDecision, Error> {
         for group in groups(&self.plan.steps) {
-            for steps in group.chunks(self.steps_at_once(group)) {
+            let mut left = group;
+            while !left.is_empty() {
+                let (steps, later) = left.split_at(self.steps_at_once(group, left));
+                left = later;
                 self.progress.begin_group();
                 let end = match steps {
                     [step] if step.mode == Mode::Observe => {
@@ -134,14 +140,15 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
         Ok(ChainDecision::Continue)
     }
 
-    /// How many steps of `group` may run at the same time, each call with a copy of the payload. At a point, all or one.
-    fn steps_at_once(&self, group: &[Step]) -> usize {
+    /// How many of the steps `left` of `group` run at the same time, each call with a copy of the payload. At a point that
+    /// is all of them or one; at a hook as many as fit.
+    fn steps_at_once(&self, group: &[Step], left: &[Step]) -> usize {
         let most = (MAX_GROUP_BYTES / self.progress.payload.encoded_len().max(1)).max(1);
-        let calls = group.iter().filter(|step| step.mode != Mode::Observe).count();
+        let calls = |steps: &[Step]| steps.iter().filter(|step| step.mode != Mode::Observe).count();
         match self.runner.ctx.site {
-            CallSite::Point(_) if calls > most => 1,
-            CallSite::Point(_) => group.len(),
-            CallSite::Hook(_) => most,
+            CallSite::Point(_) if calls(group) > most => 1,
+            CallSite::Point(_) => left.len(),
+            CallSite::Hook(_) => calls_of_different_plugins(left, most.min(MAX_HOOK_CALLS)),
         }
     }
 
@@ -191,6 +198,21 @@ impl<P: AgentCall, C: Plugins> Drop for Chain<'_, P, C> {
             runner.plugins.observe::<P>(step, message, payload, runner.ctx);
         }
     }
+}
+
+/// How many of `steps`, at least one, have at most `most` calls and never two of one plugin: two could fill its limit of
+/// concurrent calls, which one after the other don't.
+fn calls_of_different_plugins(steps: &[Step], most: usize) -> usize {
+    let mut plugins = Vec::with_capacity(most);
+    let end = steps.iter().position(|step| {
+        let is_call = step.mode != Mode::Observe;
+        let ends = is_call && (plugins.len() == most || plugins.contains(&step.plugin));
+        if is_call {
+            plugins.push(step.plugin);
+        }
+        ends
+    });
+    end.unwrap_or(steps.len())
 }
 
 fn chain_result(result: &Result<ChainDecision, Error>, site: &CallSite) -> wire::ChainResult {

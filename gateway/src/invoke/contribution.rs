@@ -4,12 +4,10 @@ use hookgate_proto::{is_lower_snake_case, types::v1::Contribution};
 use prost::Message;
 
 use crate::{
-    core::{
-        known_hooks::{ContributionFlaw, KnownHook},
-        step::Reason,
-    },
+    core::step::Reason,
     invoke::reply::{ReplyError, ReplyLimits},
     json,
+    payload::known_hooks::KnownHook,
 };
 
 /// The maximum number of contributions in a reply.
@@ -43,15 +41,17 @@ pub(super) fn check(
         if let Err(error) = json::scan(value, json::MAX_DEPTH) {
             return bad(format!("{at}/value is not valid JSON: {}", error.message));
         }
-        match known.map_or(Ok(()), |known| known.check(kind, value)) {
-            Ok(()) => {}
-            Err(ContributionFlaw::Kind(kinds)) if kinds.is_empty() => {
-                return bad(format!("{at}/kind is `{kind}`, but {hook} takes no contributions"));
-            }
-            Err(ContributionFlaw::Kind(kinds)) => {
-                return bad(format!("{at}/kind is `{kind}`, but {hook} takes only {}", kinds.join(", ")));
-            }
-            Err(ContributionFlaw::Value(words)) => return bad(format!("{at}/value: {words}")),
+        let Some(known) = known else { continue };
+        if known.kinds.is_empty() {
+            return bad(format!("{at}/kind is `{kind}`, but {hook} takes no contributions"));
+        }
+        if !known.kinds.contains(&kind.as_str()) {
+            return bad(format!("{at}/kind is `{kind}`, but {hook} takes only {}", known.kinds.join(", ")));
+        }
+        let value = str::from_utf8(value).unwrap_or_default().trim_ascii();
+        if let Some(error) = KnownHook::contribution_error(kind, value) {
+            let member = if error.member.is_empty() { String::new() } else { format!("/{}", error.member) };
+            return bad(format!("{at}/value{member}: {}", error.message));
         }
     }
     Ok(())
@@ -87,7 +87,10 @@ mod tests {
         let said = flaw("run_end", &[one("memory", "{}")]);
         assert_eq!(said, bad("/contributions/0/kind is `memory`, but run_end takes no contributions"));
         let said = flaw("recall", &[one("memory", "{}")]);
-        assert_eq!(said, bad(r#"/contributions/0/value: "content" is a required property at `/`"#));
+        assert_eq!(
+            said,
+            bad("/contributions/0/value/content: `content` is required: a text that isn't empty")
+        );
     }
 
     #[test]

@@ -155,6 +155,18 @@ async fn plugins_wait_for_each_other_only_where_their_copies_of_a_large_body_nee
 }
 
 #[tokio::test(start_paused = true)]
+async fn at_most_sixteen_plugins_are_asked_at_a_time_whatever_observes_between_them() {
+    for (calls, expected) in [(16, ms(5)), (17, ms(10))] {
+        let pair = |_| {
+            let observer = (Mode::Observe, SKIP, (ms(0), contributes("0")));
+            [observer, (Mode::Advise, SKIP, (ms(5), contributes("1")))]
+        };
+        let (ended, took, _) = run(10, (0..calls).flat_map(pair).collect()).await;
+        assert_eq!((took, ended.contributions.len()), (expected, calls), "{calls} plugins");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn contributions_that_make_the_answer_too_large_fail_their_step() {
     let long = format!("\"{}\"", "x".repeat(2500));
     let steps = ["1", &long, &long, "2"].map(|value| (Mode::Advise, SKIP, (ms(1), contributes(value))));

@@ -127,7 +127,10 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
                 went
             }
             None => {
-                let detail = format!("its contributions, {size} bytes, make the answer too large");
+                let room = self.contribution_room;
+                let detail = format!(
+                    "its contributions are {size} bytes, and those of the plugins before it leave {room}"
+                );
                 let failure = Failure::new(Reason::TooLarge, detail);
                 StepRun { duration: went.duration, queue: went.queue, ..StepRun::failed(failure) }
             }

@@ -2,9 +2,9 @@
 
 use hookgate_proto::{HookName, types::v1::Media};
 
-use super::{MAX_TOOL_NAME, Validate};
+use super::{MAX_TOOL_NAME, Validate, known_hooks::KnownHook};
 use crate::{
-    core::{error::Violation, known_hooks::KnownHook, schema_violation},
+    core::error::Violation,
     json::{
         self, JsonError, ValueKind,
         pointer::{JsonLocation, cut},
@@ -123,21 +123,11 @@ impl<'a> Validator<'a> {
         };
         if !is_object {
             self.object("body", body);
-        } else if let Some(known) = KnownHook::named(hook) {
-            self.schema("body", body, &known.body);
-        }
-    }
-
-    /// Checks valid JSON against a schema. Messages don't repeat values.
-    fn schema(&mut self, member: &str, value: &[u8], schema: &jsonschema::Validator) {
-        let Ok(value) = serde_json::from_slice::<serde_json::Value>(value) else {
-            return self.report(member, format!("`{member}` has a number that can't be represented"));
-        };
-        let root = JsonLocation::Key(&self.place, member).pointer();
-        for error in schema.iter_errors(&value).take(MAX_VIOLATIONS) {
-            let pointer = format!("{root}{}", error.instance_path().as_str());
-            let message = format!("It violates the hook's schema: {}", schema_violation::rule(&error));
-            self.findings.add(&JsonLocation::Root(&pointer), message);
+        } else if let (Some(known), Ok(body)) = (KnownHook::named(hook), str::from_utf8(body)) {
+            let body_errors = known.body_errors(body.trim_ascii());
+            self.inside("body", |check| {
+                body_errors.into_iter().for_each(|error| check.report(error.member, error.message));
+            });
         }
     }
 

@@ -7,6 +7,7 @@ use crate::core::error::Violation;
 
 mod check;
 mod context;
+pub mod known_hooks;
 #[cfg(test)]
 mod tests;
 

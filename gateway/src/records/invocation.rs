@@ -15,11 +15,11 @@ use crate::{
         call_site::CallSite,
         context::{CallContext, Identity},
         error::{Code, Error, grpc_name},
-        known_hooks::KnownHook,
         point::Point,
         step::{Mode, Reason, StepOutcome},
     },
     invoke::{AgentCall, Block, ChainDecision, ChainOutcome, Remark, StepReport, ToolAnswer},
+    payload::known_hooks::KnownHook,
     records::log_line,
     routing::TenantPlans,
     telemetry::{
@@ -52,6 +52,8 @@ pub struct CallFacts {
     pub call_id: Option<String>,
     /// The plan's digest and the routing table's revision.
     pub plan: Option<(Arc<str>, u64)>,
+    /// Whether the tenant has a binding where plugins are called, bypassed or not.
+    pub is_bound: bool,
     /// The tenant's plans, if a bypass removed something from them.
     pub bypassed: Option<TenantPlans>,
     /// The steps of a chain that ended early because the caller went away.
@@ -180,7 +182,7 @@ impl Invocation {
     fn record(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
         let tenant = self.facts.identity.as_ref().map(|identity| &identity.tenant);
         let (site, tenant) = (self.facts.site.as_ref(), self.inner.tenant_label(tenant));
-        let measured = InvocationMetrics::new(&self.inner, site, !end.steps.is_empty(), tenant);
+        let measured = InvocationMetrics::new(&self.inner, site, self.facts.is_bound, tenant);
         measured.invocation(end, chain_ran);
         if let Some(plans) = &self.facts.bypassed {
             measured.bypassed(plans);
@@ -252,18 +254,18 @@ pub(crate) struct InvocationMetrics<'a> {
 }
 
 impl<'a> InvocationMetrics<'a> {
-    /// `has_steps`: the plan has steps, so that an operator chose the name of the hook. A name that only an agent chose is
+    /// `is_bound`: the tenant has a binding there, so that an operator chose the name of the hook. A name that only an agent chose is
     /// no attribute, because each one would be a series.
     pub(crate) fn new(
         inner: &'a Inner,
         site: Option<&'a CallSite>,
-        has_steps: bool,
+        is_bound: bool,
         tenant: Option<KeyValue>,
     ) -> Self {
         let point = site.and_then(CallSite::point).map_or(AT_HOOK, Point::as_str);
         let hook = site.and_then(CallSite::hook).map(|hook| {
-            let is_bounded = has_steps || KnownHook::named(hook.as_str()).is_some();
-            if is_bounded {
+            let is_known = is_bound || KnownHook::named(hook.as_str()).is_some();
+            if is_known {
                 KeyValue::new(HOOK, hook.to_string())
             } else {
                 KeyValue::new(HOOK, CONVENTION_OTHER)

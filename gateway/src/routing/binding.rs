@@ -88,6 +88,12 @@ impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
                 "an empty list means no point; omit it for all points that the plugin offers".into(),
             );
         }
+        if written.hooks.as_ref().is_some_and(Vec::is_empty) {
+            problem("/hooks", "an empty list means no hook; name one, or omit it for points".into());
+        }
+        if written.hooks.is_some() && written.points.is_some() {
+            problem("/points", "`points` and `hooks` can't be combined; split the binding in two".into());
+        }
         if written.conditions.text.is_some() && written.points.iter().flatten().any(|p| p.names_a_tool()) {
             problem("/match/text", "there is no text at the tool points; remove them from `points`".into());
         }

@@ -2,7 +2,7 @@
 //! valid.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -73,7 +73,7 @@ pub(super) fn missing<'b>(
                 missing.points[point.index()].push(Arc::clone(&binding.name));
             }
         }
-        for hook in binding.written.hooks.iter().flatten() {
+        for hook in binding.written.hooks.iter().flatten().collect::<BTreeSet<_>>() {
             missing.hooks.entry(hook.clone()).or_default().push(Arc::clone(&binding.name));
         }
     }

@@ -19,8 +19,8 @@ pub(crate) fn form_groups(steps: &mut [Step]) {
     }
 }
 
-/// Makes one group of all `steps`, which are those of a hook. None of them changes what another sees, or ends the hook
-/// while another has effects that should not be.
+/// Makes one group of all `steps`, which are those of a hook: none of them changes what another sees. A failure with
+/// `on_error: fail` breaks off the calls behind it, whatever their effects.
 pub(crate) fn form_one_group(steps: &mut [Step]) {
     let len = u16::try_from(steps.len()).unwrap_or(u16::MAX);
     if let Some(first) = steps.first_mut() {

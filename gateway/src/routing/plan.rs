@@ -68,8 +68,8 @@ pub struct Step {
     /// plugin's entry excludes it: the step fails as `point_not_offered`.
     pub not_offered: bool,
     /// How much of the budget a step that may be skipped must leave: the timeouts of the later enforce and
-    /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped. Zero at hooks, where all steps
-    /// run at the same time.
+    /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped. Zero at hooks, whose steps
+    /// run at the same time as far as memory permits.
     pub reserve: Duration,
     /// How many steps, from this one on, form a group whose plugins are called at the same time. It is 1 for a
     /// step that runs alone, and within a group.

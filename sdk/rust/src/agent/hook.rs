@@ -78,7 +78,8 @@ impl From<RunHookResponse> for HookAnswer {
     }
 }
 
-/// The gateway didn't say what the plugins contributed. Go on as if nobody had.
+/// The gateway didn't say what the plugins contributed. If the error names a plugin, an operator requires it at the hook
+/// (`on_error: fail`): decide whether the agent may go on without.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("no answer at the hook {hook}: {error}")]
 #[non_exhaustive]
@@ -115,7 +116,8 @@ impl Agent {
     /// Tells the tenant's plugins that something happened in the agent's life, such as `session_start`, and gathers what
     /// they contribute. `body` is a JSON object; docs/protocol.md has that of each known hook.
     ///
-    /// A hook decides nothing. After an error, go on as if nobody had contributed:
+    /// A hook decides nothing. An agent that may go on without contributions goes on after an error as if nobody had
+    /// contributed. If the error names a plugin, an operator requires that plugin (`on_error: fail`).
     ///
     /// ```no_run
     /// # use hookgate_sdk::agent::Agent;

@@ -160,7 +160,7 @@ async fn what_an_agent_sends_wrongly_is_named_with_its_place() {
         ("recall", json!({}), "/body"),
         ("recall", json!({ "body": null }), "/body"),
         ("recall", json!({ "body": [valid] }), "/body"),
-        ("recall", json!({ "body": { "text": "hi" } }), "/body"),
+        ("recall", json!({ "body": { "text": "hi" } }), "/body/message"),
         ("recall", json!({ "body": { "message": 1 } }), "/body/message"),
         ("recall", json!({ "body": valid, "hook": "recall" }), "/hook"),
         ("recall", json!({ "body": valid, "trace": true }), "/trace"),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hookgate::core::known_hooks::KNOWN_HOOKS;
+use hookgate::payload::known_hooks::KNOWN_HOOKS;
 use hookgate_tests::{
     agent::HttpAnswer,
     fake::{Act, FakePlugin, Gate, HOOKS, Payload},
@@ -49,10 +49,8 @@ fn value(kind: &str) -> &'static str {
 
 /// The kinds of each known hook.
 fn known() -> BTreeMap<String, BTreeSet<String>> {
-    let document: Value = serde_json::from_str(KNOWN_HOOKS).expect("JSON");
-    let kinds = |entry: &Value| serde_json::from_value(entry["contributions"].clone()).expect("a list");
-    let hooks = document["hooks"].as_object().expect("an object");
-    hooks.iter().map(|(hook, entry)| (hook.clone(), kinds(entry))).collect()
+    let kinds = |kinds: &[&str]| kinds.iter().map(ToString::to_string).collect();
+    KNOWN_HOOKS.iter().map(|hook| (hook.name.to_owned(), kinds(hook.kinds))).collect()
 }
 
 async fn run(gateway: &Gateway, hook: &str, body: &Value) -> HttpAnswer {

@@ -166,7 +166,7 @@ async fn wrong_arguments_make_no_call() {
     for (args, said) in [
         (&["Recall"][..], "the name of a hook is a lower-case letter, then up to 63 lower-case letters"),
         (&["before_tool_call"], "this is the name of a point, which no hook may have"),
-        (&["recall"], "/body: It violates the hook's schema: \"message\" is a required property"),
+        (&["recall"], "/body/message: `message` is required: a text"),
         (&["recall", "--body", r#"{"message":1}"#], "/body/message: "),
         (&["my_hook", "--body", "[]"], "--body must be a JSON object, not an array"),
         (&["my_hook", "--body", r#"{"a":1,"a":2}"#], "--body is not valid JSON: "),
