@@ -57,6 +57,9 @@ const SUBAGENT: &[Member] = &[required("child", Form::NonEmptyText), optional("o
 const WINDOW: &[Member] =
     &[required("messages", Form::Objects), optional("strategy", Form::Text), optional("trigger", Form::Text)];
 const AGENT: &[Member] = &[optional("tools", Form::Objects), optional("reason", Form::Text)];
+const EVENT: &[Member] = &[required("kind", Form::NonEmptyText)];
+const MEMORY: &[Member] = &[required("content", Form::NonEmptyText)];
+const INJECT: &[Member] = &[required("content", Form::Text)];
 const WINDOW_KINDS: &[&str] = &["inject", "messages", "retain"];
 
 const fn hook(name: &'static str, body: &'static [Member], kinds: &'static [&'static str]) -> KnownHook {
@@ -83,7 +86,7 @@ pub static KNOWN_HOOKS: [KnownHook; 15] = [
     hook("assemble", WINDOW, WINDOW_KINDS),
     hook("agent_start", AGENT, &["inject"]),
     hook("agent_end", AGENT, &["inject"]),
-    hook("event", &[required("kind", Form::NonEmptyText)], &[]),
+    hook("event", EVENT, &[]),
 ];
 
 impl KnownHook {
@@ -104,9 +107,9 @@ impl KnownHook {
             false => Some(FormError { member: "", message: "must be an object".to_owned() }),
         };
         match kind {
-            "memory" => of_object(&[required("content", Form::NonEmptyText)]),
-            "inject" => of_object(&[required("content", Form::Text)]),
-            "event" => of_object(&[required("kind", Form::NonEmptyText)]),
+            "memory" => of_object(MEMORY),
+            "inject" => of_object(INJECT),
+            "event" => of_object(EVENT),
             "messages" => Form::NonEmptyObjects.error("", value),
             "retain" => Form::Texts.error("", value),
             _ => None,

@@ -182,7 +182,7 @@ impl Telemetry {
         instruments::observe(&self.0.meter, metric, read);
     }
 
-    /// Totals of the steps of `plugin` at sites of this [`CallSite::kind`] since the start.
+    /// Totals of the steps of `plugin` at sites of this [kind](crate::core::call_site::CallSite::kind) since the start.
     pub fn totals(&self, plugin: &str, kind: usize) -> Totals {
         self.0.known.load().tallies.totals(plugin, kind)
     }
