@@ -61,8 +61,9 @@ impl ProgramExit {
         }
     }
 
-    /// The CPU time that it had used, if the kernel probably ended it for that. Others send these signals too, so the CPU
-    /// time has to be near `max`. It isn't exactly that: the limit counts a whole tick for whoever runs at its end.
+    /// The CPU time that it had used, if the kernel probably ended it for that. Other senders use these signals too, so
+    /// the CPU time must be near `max`. It can differ from `max`, because the kernel charges a whole tick to the process
+    /// that runs when the tick ends.
     pub(crate) fn used_cpu(self, max: Duration) -> Option<Duration> {
         let signals = [Signal::KILL, Signal::XCPU].map(Signal::as_raw);
         let signal = self.status.signal().filter(|signal| signals.contains(signal));

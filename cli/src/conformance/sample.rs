@@ -83,7 +83,7 @@ impl SampleCall {
         }
     }
 
-    /// As [`Self::new`], but all content is part of the payload at a hook too, in members that its schema leaves open.
+    /// As [`Self::new`], but all content is part of the payload at a hook too, in members that the hook leaves open.
     pub(super) fn with_all(site: &CallSite, content: &SampleContent) -> Self {
         match site {
             CallSite::Point(point) => SampleCall::at_point(*point, content),
@@ -181,7 +181,7 @@ impl SampleCall {
     }
 }
 
-/// A body that agents may send at `hook`. With `all`, it holds all of the content, else only what the schema of a known
+/// A body that agents may send at `hook`. With `all`, it holds all of the content, else only what a known
 /// hook requires; a plugin may be strict about the bodies of its own hooks.
 fn hook_body(hook: &HookName, content: &SampleContent, all: bool) -> Bytes {
     let SampleContent { text, value, .. } = content;

@@ -19,8 +19,8 @@ impl HookReply {
 
     /// Adds a contribution: at most 64, together not larger than
     /// [`Host::max_payload_bytes`](crate::Host::max_payload_bytes). The agent gets them in this order. `kind` matches
-    /// `[a-z][a-z0-9_]{0,63}`, and `value` is any JSON value. A known hook has its own kinds, each with a schema
-    /// (docs/protocol.md).
+    /// `[a-z][a-z0-9_]{0,63}`, and `value` is any JSON value. A known hook takes only its own kinds, each with its own
+    /// form (docs/protocol.md, section 9).
     ///
     /// # Errors
     /// When the value can't be written as JSON.
