@@ -237,6 +237,8 @@ fn manifests() -> Vec<Option<Arc<Manifest>>> {
         version: semver::Version::new(1, 0, 0),
         offers: [Some(offer); 4],
         hooks: std::collections::BTreeMap::new(),
+        tool_names: Arc::default(),
+        tools: None,
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: None,

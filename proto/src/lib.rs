@@ -53,8 +53,10 @@ pub mod host {
 
 mod hook;
 mod point;
+mod tool;
 pub use hook::{HookName, HookNameError, HookOffer, is_lower_snake_case};
 pub use point::{Access, Capability, Offer, Point, SideEffects};
+pub use tool::{MAX_TOOLS_BYTES, check_tools};
 
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");

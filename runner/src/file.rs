@@ -427,6 +427,7 @@ impl PluginEntry {
             protocol_versions: vec![1],
             points: self.points.iter().map(|PointEntry(offer)| offer.to_wire()).collect(),
             hooks: Vec::new(),
+            tools: Vec::new(),
             capabilities: Vec::new(),
             config_schema: schema(&self.config_schema),
             tenant_config_schema: schema(&self.tenant_config_schema),

@@ -285,7 +285,7 @@ impl PluginService for RunnerPlugin {
         let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
         let instance = Instance::new(config_digest, config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);
-        Ok(Response::new(wire::InitializeResponse {}))
+        Ok(Response::new(wire::InitializeResponse::default()))
     }
 
     async fn before_llm_request(

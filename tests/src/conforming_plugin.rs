@@ -318,7 +318,7 @@ impl PluginService for Service {
             state.instances.retain(|digest, _| *digest == config_digest);
         }
         state.instances.entry(config_digest).or_default().insert(gateway_instance_id);
-        Ok(Response::new(InitializeResponse {}))
+        Ok(Response::new(InitializeResponse::default()))
     }
 
     async fn before_tool_call(

@@ -209,6 +209,7 @@ impl Session {
             tenant_config: self.tenant_config.to_string().into(),
             tenant_config_digest: digest(&self.tenant_config),
             chain_result: None,
+            run_tool: false,
             host_token: String::new(),
         };
         if let Some(config) = &self.config {

@@ -225,6 +225,7 @@ where
         tenant_config_digest: digest(tenant_config),
         chain_result: None,
         host_token: String::new(),
+        run_tool: false,
     };
     let began = Instant::now();
     let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };

@@ -38,7 +38,11 @@ pub(super) fn data_edge(
     services.add_service(health);
     add_reflection(
         &mut services,
-        &["hookgate.gateway.v1.ExtensionPointService", "hookgate.gateway.v1.HookService"],
+        &[
+            "hookgate.gateway.v1.ExtensionPointService",
+            "hookgate.gateway.v1.HookService",
+            "hookgate.gateway.v1.ToolService",
+        ],
     );
     DataEdge { stack: stack::port(gateway, CommonServices::new(services.routes(), drain)) }
 }

@@ -17,11 +17,14 @@ use hookgate_proto::{Capability, HookName};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Consent {
-    /// The offered points; at least one, unless `hooks` has one.
+    /// The offered points; at least one, unless `hooks` or `tools` has one.
     pub points: OfferedPoints,
     /// The side effects at each offered hook.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<HookName, SideEffects>,
+    /// Names that the plugin's tools may have, as globs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub tools: BTreeSet<String>,
     /// Requested capabilities; all must be in `grants`.
     #[serde(default)]
     pub capabilities: BTreeSet<Capability>,
@@ -85,7 +88,10 @@ pub struct ManifestDiff {
     pub points: OffersDiff<Point, PointAccess>,
     #[serde(skip_serializing_if = "OffersDiff::is_empty")]
     pub hooks: OffersDiff<HookName, SideEffects>,
-    pub capabilities: CapabilitiesDiff,
+    /// Globs of tools' names.
+    #[serde(skip_serializing_if = "SetDiff::is_empty")]
+    pub tools: SetDiff<String>,
+    pub capabilities: SetDiff<Capability>,
     /// The schemas that changed, were added or were removed.
     pub schemas: Vec<&'static str>,
     /// The differences of `schemas`, in words.
@@ -150,12 +156,33 @@ impl<Site: Ord + Clone + fmt::Display, Offer: PartialEq + Clone> OffersDiff<Site
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct CapabilitiesDiff {
+/// The differences between two sets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(bound(serialize = "T: Ord + Serialize"))]
+pub struct SetDiff<T> {
     /// Only in the new manifest.
-    pub added: BTreeSet<Capability>,
+    pub added: BTreeSet<T>,
     /// Only in the old manifest.
-    pub removed: BTreeSet<Capability>,
+    pub removed: BTreeSet<T>,
+}
+
+impl<T> Default for SetDiff<T> {
+    fn default() -> Self {
+        SetDiff { added: BTreeSet::new(), removed: BTreeSet::new() }
+    }
+}
+
+impl<T: Ord + Clone> SetDiff<T> {
+    fn between(before: &BTreeSet<T>, after: &BTreeSet<T>) -> Self {
+        SetDiff {
+            added: after.difference(before).cloned().collect(),
+            removed: before.difference(after).cloned().collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty()
+    }
 }
 
 impl ManifestDiff {
@@ -163,10 +190,8 @@ impl ManifestDiff {
     pub fn between(before: &Consent, after: &Consent) -> Self {
         let points = OffersDiff::between(&before.points.offers(), &after.points.offers());
         let hooks = OffersDiff::between(&before.hooks, &after.hooks);
-        let capabilities = CapabilitiesDiff {
-            added: after.capabilities.difference(&before.capabilities).copied().collect(),
-            removed: before.capabilities.difference(&after.capabilities).copied().collect(),
-        };
+        let tools = SetDiff::between(&before.tools, &after.tools);
+        let capabilities = SetDiff::between(&before.capabilities, &after.capabilities);
         let (mut schemas, mut schemas_in_words) = (Vec::new(), Vec::new());
         for (name, before, after) in [
             ("config_schema", &before.config_schema, &after.config_schema),
@@ -181,7 +206,7 @@ impl ManifestDiff {
             schemas.push(name);
             schemas_in_words.push(words);
         }
-        ManifestDiff { points, hooks, capabilities, schemas, schemas_in_words }
+        ManifestDiff { points, hooks, tools, capabilities, schemas, schemas_in_words }
     }
 }
 
@@ -190,7 +215,10 @@ impl fmt::Display for ManifestDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = self.points.in_words(PointAccess::to_string);
         parts.extend(self.hooks.in_words(|side_effects| format!("side effects: {}", side_effects.as_str())));
-        let CapabilitiesDiff { added, removed } = &self.capabilities;
+        let SetDiff { added, removed } = &self.tools;
+        parts.extend(added.iter().map(|glob| format!("provides tools named `{glob}`")));
+        parts.extend(removed.iter().map(|glob| format!("no longer provides tools named `{glob}`")));
+        let SetDiff { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
         parts.extend(removed.iter().map(|capability| format!("no longer requests {}", capability.as_str())));
         parts.extend(self.schemas_in_words.iter().cloned());

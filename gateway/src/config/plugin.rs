@@ -269,6 +269,9 @@ pub struct Binding {
     pub config: JsonObject,
     /// Payload fields that the plugin may patch. Absent: all fields that the point allows.
     pub writable: Option<Vec<String>>,
+    /// Globs on names of the plugin's tools that the binding doesn't provide.
+    #[serde(default)]
+    pub deny_tools: Vec<String>,
     /// Conditions of the step. Absent: always runs.
     #[serde(rename = "match", default)]
     pub conditions: Match,

@@ -6,7 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use hookgate_proto::HookName;
 
 pub use crate::core::point::{Access, PointAccess, SideEffects};
-use crate::core::{call_site::CallSite, point::Point};
+use crate::core::{
+    call_site::CallSite,
+    point::Point,
+    tool::{ToolNames, Tools},
+};
 
 #[derive(Debug, Clone)]
 pub struct Manifest {
@@ -18,6 +22,10 @@ pub struct Manifest {
     pub offers: [Option<PointAccess>; 4],
     /// The side effects at each hook that is offered.
     pub hooks: BTreeMap<HookName, SideEffects>,
+    /// The names that the plugin's tools may have.
+    pub tool_names: Arc<ToolNames>,
+    /// Its tools. `None` while it has not been initialised.
+    pub tools: Option<Tools>,
     /// The capabilities that the plugin asks for, all of which are granted.
     pub capabilities: Vec<String>,
     /// Schema of the plugin-level config.
@@ -30,6 +38,12 @@ impl Manifest {
     /// The offer at `point`. Returns `None` if the plugin is not called there.
     pub fn offers(&self, point: Point) -> Option<PointAccess> {
         self.offers[point.index()]
+    }
+
+    /// Whether the plugin is called at `site`, as a step or for its tools.
+    pub fn is_called_at(&self, site: &CallSite) -> bool {
+        let has_tools = || !self.tool_names.is_empty();
+        self.offers_at(site).is_some() || (*site == CallSite::Point(Point::BeforeToolCall) && has_tools())
     }
 
     /// The offer at `site`. A hook has no payload to change, so the access there is read.

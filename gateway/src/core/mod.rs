@@ -15,3 +15,4 @@ pub mod object;
 pub mod point;
 pub mod schema_violation;
 pub mod step;
+pub mod tool;

@@ -1,4 +1,4 @@
-//! The gRPC side of the data port: the extension points, the hooks, health and reflection.
+//! The gRPC side of the data port: the extension points, the hooks, the list of tools, health and reflection.
 //!
 //! Messages of the extension points and hooks are unframed here and not by tonic's server. So a message that is
 //! undecodable, too large or compressed gets an answer with a code of ours, and not just a bare status.
@@ -18,6 +18,7 @@ use crate::{
         call::Gateway,
         protocol::Protocol,
         stack::{HttpService, call},
+        tools,
     },
     edge::{
         body::too_large,
@@ -31,6 +32,9 @@ use crate::{
     payload::Validate,
     transcode,
 };
+
+/// The services of the package `hookgate.gateway.v1`.
+const SERVICES: [&str; 3] = ["ExtensionPointService/", "HookService/", "ToolService/"];
 
 /// All gRPC services of the data port: one per extension point, one for the hooks, and those that every port has.
 pub(super) struct GrpcRouter<L, C, R, A, H> {
@@ -83,7 +87,8 @@ impl<L: HttpService, C: HttpService, R: HttpService, A: HttpService, H: HttpServ
             "ExtensionPointService/AfterToolResult" => self.after_tool_result.clone().oneshot(request).await,
             "ExtensionPointService/BeforeResponse" => self.before_response.clone().oneshot(request).await,
             "HookService/RunHook" => self.run_hook.clone().oneshot(request).await,
-            _ if method.starts_with("ExtensionPointService/") || method.starts_with("HookService/") => {
+            "ToolService/ListTools" => Ok(tools::answer_grpc(&self.gateway, request).await),
+            _ if SERVICES.iter().any(|service| method.starts_with(service)) => {
                 Ok(self.refuse("No such method"))
             }
             _ => Ok(self.refuse("No such service")),

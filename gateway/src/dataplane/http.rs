@@ -1,5 +1,5 @@
-//! The HTTP side of the data port: a path per extension point and hook, JSON in and out; [`whoami`]; and the OpenAPI
-//! document.
+//! The HTTP side of the data port: a path per extension point and hook, JSON in and out; [`tools`]; [`whoami`]; and the
+//! OpenAPI document.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
         call::Gateway,
         protocol::{HookInPath, Protocol},
         stack::call,
-        whoami,
+        tools, whoami,
     },
     edge::{
         header::single,
@@ -34,7 +34,7 @@ use crate::{
 /// The OpenAPI 3.1 description of every HTTP answer of all ports. The tests check every answer against it.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// The routes of the four points, of the hooks and of [`whoami`]. All other paths answer with a problem document.
+/// The routes of the four points, of the hooks, of [`tools`] and of [`whoami`]. All other paths answer with a problem document.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let hooks = post_service(call::<Hook, JsonProtocol>(&gateway)).layer(from_fn(name_hook));
     Router::new()
@@ -43,6 +43,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/after-tool-result", post_service(call::<AfterToolResult, JsonProtocol>(&gateway)))
         .route("/v1/before-response", post_service(call::<BeforeResponse, JsonProtocol>(&gateway)))
         .route("/v1/hooks/{hook}", hooks)
+        .route(tools::PATH, any(tools::answer))
         .route(whoami::PATH, any(whoami::answer))
         .route("/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
@@ -116,7 +117,8 @@ async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
     let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
-                  /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/whoami describes a token";
+                  /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/tools lists the tools of plugins; /v1/whoami describes a \
+                  token";
     refuse(&gateway, &Error::new(Code::NotFound, detail))
 }
 

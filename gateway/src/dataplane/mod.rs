@@ -15,4 +15,5 @@ mod server_span;
 pub mod stack;
 mod stage;
 mod stages;
+pub mod tools;
 pub mod whoami;

@@ -18,6 +18,8 @@ pub struct Budget {
     /// The total at the start.
     total: Duration,
     end: Instant,
+    /// What every step that may be skipped leaves to the plugin that runs the tool.
+    tool_reserve: Duration,
 }
 
 /// How long a step may take.
@@ -35,7 +37,12 @@ impl Budget {
     /// The budget of a call received at `received` whose caller waits until `deadline`, if it said so.
     pub fn new(limit: Duration, received: Instant, deadline: Option<Instant>) -> Self {
         let total = total(limit, deadline.map(|deadline| deadline.saturating_duration_since(received)));
-        Budget { total, end: received + total }
+        Budget { total, end: received + total, tool_reserve: Duration::ZERO }
+    }
+
+    /// The same, with `reserve` for the plugin that runs the tool.
+    pub(super) fn with_tool_reserve(self, reserve: Duration) -> Self {
+        Budget { tool_reserve: reserve, ..self }
     }
 
     pub fn end(&self) -> Instant {
@@ -48,7 +55,8 @@ impl Budget {
 
     /// How long `step` may take now.
     pub fn allowance(&self, step: &Step) -> StepAllowance {
-        allowance(self.total, self.left(), step)
+        let reserved = reserved_time(self.total, step, self.tool_reserve);
+        allowance(reserved, self.left(), step)
     }
 }
 
@@ -63,17 +71,17 @@ pub(super) fn margin(caller: Duration) -> Duration {
 }
 
 /// The time that `step` must leave for later steps. A step that may be skipped leaves the later mandatory
-/// steps their timeouts, but at most half of the total.
-pub(super) fn reserved_time(total: Duration, step: &Step) -> Duration {
+/// steps their timeouts and the tool its own, but at most half of the total.
+pub(super) fn reserved_time(total: Duration, step: &Step, tool: Duration) -> Duration {
     match step.on_error {
         OnError::Fail => Duration::ZERO,
-        OnError::Skip => step.reserve.min(total / 2),
+        OnError::Skip => step.reserve.saturating_add(tool).min(total / 2),
     }
 }
 
-/// How long `step` may take if `left` of the invocation's time remains.
-pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> StepAllowance {
-    let usable = left.saturating_sub(reserved_time(total, step));
+/// How long `step` may take if `left` of the invocation's time remains, of which `reserved` is for later steps.
+pub(super) fn allowance(reserved: Duration, left: Duration, step: &Step) -> StepAllowance {
+    let usable = left.saturating_sub(reserved);
     let least = match step.on_error {
         OnError::Fail => Duration::from_nanos(1),
         OnError::Skip => MIN_STEP_TIME,

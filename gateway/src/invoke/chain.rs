@@ -85,6 +85,8 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     ) -> Self {
         let original = Arc::new(payload);
         let progress = ChainProgress::new(Arc::clone(&original), plan.steps.len(), limits.request, ctx.trace);
+        let tool = plan.tools.as_ref().and_then(|tools| tools.route(P::subject(&original).tool?));
+        let budget = tool.map_or(budget, |step| budget.with_tool_reserve(step.timeout));
         let runner = StepRunner { ctx, plugins, limits, budget, caller: OnceLock::new(), original };
         Chain { plan, runner, progress, end: None, broken_off }
     }
@@ -92,8 +94,11 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
     /// Runs the chain. Dropping the future means that the caller is gone: the current calls are cancelled and
     /// the observers get their calls.
     pub async fn run(mut self, revision: u64) -> ChainOutcome<P> {
-        let result = self.advance().await;
-        for step in &self.plan.steps[self.progress.steps.len()..] {
+        let result = match self.advance().await {
+            Ok(ChainDecision::Continue) => self.run_tool().await,
+            end => end,
+        };
+        for step in self.plan.steps.iter().skip(self.progress.steps.len()) {
             if step.mode == Mode::Observe {
                 self.progress.observe(&self.runner, step);
             }
@@ -138,6 +143,20 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
             }
         }
         Ok(ChainDecision::Continue)
+    }
+
+    /// Has the tool run by the plugin that provides it, if one does. Then the chain ends here, whatever the plugin says:
+    /// the agent can't run the tool.
+    async fn run_tool(&mut self) -> Result<ChainDecision, Error> {
+        let payload = Arc::clone(&self.progress.payload);
+        let tool = P::subject(&payload).tool.unwrap_or_default();
+        let Some(step) = self.plan.tools.as_ref().and_then(|tools| tools.route(tool)) else {
+            return Ok(ChainDecision::Continue);
+        };
+        self.progress.begin_tool(&step);
+        let went = self.runner.run_tool(&step, &payload, tool).await;
+        let end = self.progress.settle(&step, &self.runner.ctx.site, went);
+        end.unwrap_or_else(|| Err(Error::new(Code::Internal, "the step of a tool did not end the chain")))
     }
 
     /// How many of the steps `left` of `group` run at the same time, each call with a copy of the payload. At a point that

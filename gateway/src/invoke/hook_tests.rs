@@ -78,7 +78,7 @@ async fn run(
     }
     let mut steps_of_plan = setup.steps;
     form_one_group(&mut steps_of_plan);
-    let plan = Plan { steps: steps_of_plan, digest: "digest".into() };
+    let plan = Plan { steps: steps_of_plan, tools: None, digest: "digest".into() };
     let plugins = HookPlugins {
         scripts: steps.into_iter().map(|(.., script)| script).collect(),
         observed: Mutex::default(),

@@ -28,7 +28,7 @@ pub(super) struct ChainProgress<'a, P: AgentCall> {
     pub(super) payload: Arc<P::Payload>,
     pub(super) contributions: Vec<PluginContribution>,
     pub(super) notices: Vec<Remark>,
-    /// The reports of the first steps of the plan.
+    /// The reports of the first steps of the plan, and of the one that runs the tool.
     pub(super) steps: Vec<StepReport>,
     /// The changes of each step, if the caller asked for a trace.
     pub(super) changes: Vec<PayloadChange<P>>,
@@ -36,6 +36,8 @@ pub(super) struct ChainProgress<'a, P: AgentCall> {
     pub(super) observers: Vec<(&'a Step, Arc<P::Payload>)>,
     /// When the step was called whose result is awaited.
     pub(super) asked: Option<Instant>,
+    /// The step that runs the tool, once it is called.
+    tool_step: Option<Step>,
     /// The longest duration in the current group so far.
     longest: Duration,
     /// How many bytes more all contributions together may have.
@@ -55,6 +57,7 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
             changes: Vec::new(),
             observers: Vec::new(),
             asked: None,
+            tool_step: None,
             longest: Duration::ZERO,
             trace,
         }
@@ -63,6 +66,13 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
     /// Called before the steps that run at the same time.
     pub(super) fn begin_group(&mut self) {
         self.longest = Duration::ZERO;
+    }
+
+    /// Called before `step`, which comes after those of the plan, runs the tool.
+    pub(super) fn begin_tool(&mut self, step: &Step) {
+        self.begin_group();
+        self.asked = Some(Instant::now());
+        self.tool_step = Some(step.clone());
     }
 
     /// Remembers an observer's call, which is sent when the chain is over.
@@ -141,10 +151,10 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
     pub(super) fn break_off<C: Plugins>(&mut self, runner: &StepRunner<'_, P, C>, plan: &'a Plan) {
         let mut left = plan.steps.iter().skip(self.steps.len());
         if let Some(asked) = self.asked.take()
-            && let Some(step) = left.next()
+            && let Some(step) = left.next().cloned().or_else(|| self.tool_step.take())
         {
             let went = StepRun { duration: asked.elapsed(), ..StepRun::from_event(StepEvent::CallerGone) };
-            self.report(step, &went);
+            self.report(&step, &went);
         }
         for step in left.filter(|step| step.mode == Mode::Observe) {
             self.observe(runner, step);

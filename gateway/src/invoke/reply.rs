@@ -96,6 +96,8 @@ pub struct PluginCancel {
     pub scope: CancelScope,
     /// The tool's result, a JSON value.
     pub result: Option<Bytes>,
+    /// Whether there was a result that can't be used.
+    pub lost_result: bool,
 }
 
 /// Why a reply counts as a failed step.
@@ -160,6 +162,19 @@ pub fn read<P: AgentCall>(
             })
         }
     }
+}
+
+/// Checks the reply of a plugin that was to run its tool: only a result or a refusal is one. The tool has run if there was a
+/// result, so one that can't be used is no refusal.
+pub(super) fn of_tool<P: AgentCall>(said: VerifiedReply<P>) -> Result<VerifiedReply<P>, ReplyError> {
+    let fault = match &said.cancel {
+        Some(cancel) if cancel.lost_result => {
+            "its tool's result is not JSON, nested deeper than 64, or too large"
+        }
+        Some(_) => return Ok(said),
+        None => "it was to run its tool, and its reply holds continue in place of a cancel with the result",
+    };
+    Err(ReplyError::new(Reason::BadReply, fault))
 }
 
 /// Reads an observer's reply and returns its cancel, if any. Observers' patches are ignored, so they aren't
@@ -326,7 +341,8 @@ fn cancelled(
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         *sanitised += 1;
     }
-    PluginCancel { code, message, retry_after_ms: cancel.retry_after_ms, scope, result }
+    let lost_result = has_result && result.is_none();
+    PluginCancel { code, message, retry_after_ms: cancel.retry_after_ms, scope, result, lost_result }
 }
 
 /// The longest tool's result that may be given beside `payload`, in bytes. An answer is no larger with it than a patch may

@@ -186,7 +186,7 @@ impl Setup {
     pub(super) fn plan(&self) -> Plan {
         let mut steps = self.steps.clone();
         form_groups(&mut steps);
-        Plan { steps, digest: "digest".into() }
+        Plan { steps, tools: None, digest: "digest".into() }
     }
 
     pub(super) async fn run(self) -> (ChainOutcome<BeforeToolCall>, ScriptedPlugins) {

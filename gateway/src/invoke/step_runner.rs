@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use hookgate_proto::plugin::v1 as wire;
+use hookgate_proto::{plugin::v1 as wire, types::v1::CancelScope};
 use tokio::time::Instant;
 
 use crate::{
-    core::{context::CallContext, failure::Failure, step::Reason},
+    core::{block_status::TOOL_ANSWERED, context::CallContext, failure::Failure, step::Reason},
     invoke::{
         AgentCall, Plugins,
         budget::Budget,
         decide::StepEvent,
         precheck::{Before, before},
-        reply::{self, ReplyLimits, VerifiedReply},
+        reply::{self, PluginCancel, ReplyLimits, VerifiedReply},
     },
     routing::{MatchSubject, Step},
     upstream::PluginReply,
@@ -57,6 +57,27 @@ impl<P: AgentCall> StepRun<P> {
         }
     }
 
+    /// A cancel by the gateway in the name of the step.
+    fn cancelled(code: &str, message: String) -> Self {
+        let cancel = PluginCancel {
+            code: code.to_owned(),
+            message,
+            retry_after_ms: None,
+            scope: CancelScope::Step,
+            result: None,
+            lost_result: false,
+        };
+        let said = VerifiedReply {
+            cancel: Some(cancel),
+            payload: None,
+            changed: Vec::new(),
+            notices: Vec::new(),
+            contributions: Vec::new(),
+            sanitised: 0,
+        };
+        StepRun { said: Some(said), ..Self::from_event(StepEvent::Cancelled) }
+    }
+
     fn from_reply(said: VerifiedReply<P>, takes_results: bool) -> Self {
         let event = match &said.cancel {
             Some(cancel) if takes_results && cancel.result.is_some() => StepEvent::Answered,
@@ -72,16 +93,38 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
     /// Runs an enforcing or advising step over `payload`.
     pub(super) async fn run(&self, step: &Step, payload: &Arc<P::Payload>) -> StepRun<P> {
         let met = self.is_met(step, payload);
+        self.call(step, payload, met, false).await
+    }
+
+    /// Has the plugin of `step` run its `tool`. Without a call, the step cancels where the result could not be used.
+    pub(super) async fn run_tool(&self, step: &Step, payload: &Arc<P::Payload>, tool: &str) -> StepRun<P> {
+        let (plugin, binding) = (&step.plugin_name, &step.binding);
+        if !self.is_met(step, payload) {
+            let message =
+                format!("The conditions of binding '{binding}' exclude this call of the tool '{tool}'");
+            return StepRun::cancelled("TOOL_NOT_ALLOWED", message);
+        }
+        if !self.ctx.takes_results {
+            let message = format!("Plugin '{plugin}' runs the tool '{tool}', and the agent takes no results");
+            return StepRun::cancelled(TOOL_ANSWERED, message);
+        }
+        self.call(step, payload, true, true).await
+    }
+
+    /// Calls the plugin of `step`, if its conditions are `met` and nothing else prevents it. With `run_tool`, the plugin is to
+    /// run its tool.
+    async fn call(&self, step: &Step, payload: &Arc<P::Payload>, met: bool, run_tool: bool) -> StepRun<P> {
         let (grant, limit, cut) = match before(step, met, || self.budget.allowance(step)) {
             Before::Ask { grant, limit, cut } => (grant, limit, cut),
             Before::Leave(event, failure) => return StepRun { failure, ..StepRun::from_event(event) },
         };
         let started = Instant::now();
-        let message = self.message(step, None);
+        let message = wire::Call { run_tool, ..self.message(step, None) };
         let answer = self.plugins.call::<P>(step, message, Arc::clone(payload), self.ctx, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
         let read = answer.and_then(|PluginReply { bytes, served, .. }| {
-            let read = reply::read::<P>(bytes, &self.ctx.site, payload, grant, self.limits);
+            let read = reply::read::<P>(bytes, &self.ctx.site, payload, grant, self.limits)
+                .and_then(|said| if run_tool { reply::of_tool(said) } else { Ok(said) });
             served.judge(read.as_ref().err().map(|flaw| flaw.reason));
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
@@ -120,6 +163,7 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
             tenant_config_digest: step.tenant_config_digest.to_string(),
             chain_result,
             host_token: String::new(),
+            run_tool: false,
         }
     }
 }

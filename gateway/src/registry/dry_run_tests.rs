@@ -378,7 +378,8 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
     let plan = plans.plan(point);
     let fact = |step: &Step| {
-        let BindingDetails { priority, version, config_digest, is_floor: _, is_at_hooks: _ } = &*step.written;
+        let BindingDetails { priority, version, config_digest, is_floor: _, is_at_hooks: _, denied_tools: _ } =
+            &*step.written;
         let conditions = step.conditions.source();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
         let fixed =

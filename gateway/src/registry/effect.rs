@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     config::{Config, Detail, Rate},
     core::{call_site::CallSite, failure::Failure, point::Point},
-    routing::{RouteTable, Step, TenantPlans, TenantRoute},
+    routing::{Plan, PlanTools, RouteTable, Step, TenantPlans, TenantRoute},
 };
 
 /// The maximum number of tenants to describe; further ones are only counted.
@@ -127,15 +127,15 @@ fn effect(
         _ => false,
     };
     let at = |site: &CallSite| {
-        let ((was, _), (is, digest)) = (steps(was, site), steps(is, site));
-        let same = are_same(was, is);
+        let (was, is) = (SitePlan::new(was, site), SitePlan::new(is, site));
+        let same = was.is_same(is);
         if same && same_troubles {
             return None;
         }
-        let [then, now] = [(was, before), (is, after)].map(|(steps, of)| failing(steps, of.troubles));
+        let [then, now] = [(was, before), (is, after)].map(|(plan, of)| failing(plan, of.troubles));
         let names =
             |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
-        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, digest, now))
+        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, now))
     };
     let points = Point::ALL.into_iter().filter_map(|point| Some((point, at(&point.into())?)));
     let points: BTreeMap<_, _> = points.collect();
@@ -174,41 +174,81 @@ fn hooks(route: TenantRoute<'_>) -> impl Iterator<Item = &HookName> {
     plans.into_iter().flat_map(TenantPlans::hooks)
 }
 
-fn steps<'t>(route: TenantRoute<'t>, site: &CallSite) -> (&'t [Step], Option<&'t str>) {
-    match route {
-        TenantRoute::Known(plans) => {
-            let plan = plans.plan_at(site);
-            (&plan.steps, Some(&plan.digest))
+/// A tenant's plan at one point or hook. Without steps if the tenant is not served.
+#[derive(Clone, Copy)]
+struct SitePlan<'t>(Option<&'t Plan>);
+
+impl<'t> SitePlan<'t> {
+    fn new(route: TenantRoute<'t>, site: &CallSite) -> Self {
+        match route {
+            TenantRoute::Known(plans) => SitePlan(Some(plans.plan_at(site))),
+            TenantRoute::Disabled | TenantRoute::Unknown => SitePlan(None),
         }
-        TenantRoute::Disabled | TenantRoute::Unknown => (&[], None),
+    }
+
+    fn tools(self) -> Option<&'t PlanTools> {
+        self.0.and_then(|plan| plan.tools.as_deref())
+    }
+
+    /// The steps in order, then those that are called only for their tools.
+    fn steps(self) -> Vec<&'t Step> {
+        let mut steps: Vec<_> = self.0.iter().flat_map(|plan| &plan.steps).collect();
+        for step in self.tools().into_iter().flat_map(PlanTools::steps) {
+            if !steps.iter().any(|other| other.binding == step.binding) {
+                steps.push(step);
+            }
+        }
+        steps
+    }
+
+    /// The tools with the bindings that provide them.
+    fn tool_names(self) -> impl Iterator<Item = (&'t str, &'t str)> {
+        self.tools()
+            .into_iter()
+            .flat_map(PlanTools::iter)
+            .map(|tool| (tool.tool.name.as_str(), &*tool.step.binding))
+    }
+
+    fn is_same(self, other: Self) -> bool {
+        // The usual case: tables share the plans of unaffected tenants.
+        if self.0.zip(other.0).is_some_and(|(plan, other)| std::ptr::eq(plan, other)) {
+            return true;
+        }
+        let (steps, others) = (self.steps(), other.steps());
+        steps.len() == others.len()
+            && steps.iter().zip(others).all(|(step, other)| same(step, other))
+            && self.tool_names().eq(other.tool_names())
     }
 }
 
-fn are_same(was: &[Step], is: &[Step]) -> bool {
-    // The usual case: tables share the plans of unaffected tenants.
-    std::ptr::eq(was, is) || was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is))
-}
-
 /// The steps that would fail if they ran now.
-fn failing(steps: &[Step], troubles: &StepFailures) -> Vec<FailingBinding> {
+fn failing(plan: SitePlan<'_>, troubles: &StepFailures) -> Vec<FailingBinding> {
     let one = |step: &Step| {
         let failure = step.flaw().or_else(|| troubles.get(&*step.plugin_name).cloned())?;
         let (binding, reason) = (step.binding.to_string(), failure.reason.as_str());
         Some(FailingBinding { binding, reason, detail: failure.detail })
     };
-    steps.iter().filter_map(one).collect()
+    plan.steps().into_iter().filter_map(one).collect()
 }
 
-fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>, failing: Vec<FailingBinding>) -> PlanEffect {
-    let find = |steps: &'_ [Step], name: &str| steps.iter().position(|step| *step.binding == *name);
-    let name = |step: &Step| step.binding.to_string();
-    let changed = |step: &&Step| find(was, &step.binding).is_some_and(|at| !same(&was[at], step));
+fn plan_effect(was: SitePlan<'_>, is: SitePlan<'_>, failing: Vec<FailingBinding>) -> PlanEffect {
+    let tools = |plan: SitePlan<'_>, binding: &str| -> Vec<String> {
+        plan.tool_names().filter(|(_, of)| *of == binding).map(|(name, _)| name.to_owned()).collect()
+    };
+    let (then, now) = (was.steps(), is.steps());
+    let find = |steps: &[&Step], name: &str| steps.iter().position(|step| *step.binding == *name);
+    let name = |step: &&Step| step.binding.to_string();
+    let changed = |step: &&&Step| {
+        let is_other =
+            |at: usize| !same(then[at], step) || tools(was, &step.binding) != tools(is, &step.binding);
+        find(&then, &step.binding).is_some_and(is_other)
+    };
     PlanEffect {
-        plan_digest: digest.map(str::to_owned),
-        added: is.iter().filter(|step| find(was, &step.binding).is_none()).map(name).collect(),
-        removed: was.iter().filter(|step| find(is, &step.binding).is_none()).map(name).collect(),
-        changed: is.iter().filter(changed).map(name).collect(),
-        order: is.iter().map(name).collect(),
+        plan_digest: is.0.map(|plan| plan.digest.to_string()),
+        added: now.iter().filter(|step| find(&then, &step.binding).is_none()).map(name).collect(),
+        removed: then.iter().filter(|step| find(&now, &step.binding).is_none()).map(name).collect(),
+        changed: now.iter().filter(changed).map(name).collect(),
+        order: now.iter().map(name).collect(),
         failing,
     }
 }

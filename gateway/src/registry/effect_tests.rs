@@ -18,6 +18,8 @@ fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest
         version: version.parse().expect("a version"),
         offers,
         hooks: BTreeMap::new(),
+        tool_names: Arc::default(),
+        tools: None,
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: Some(Arc::new(jsonschema::validator_for(&schema).expect("a schema"))),

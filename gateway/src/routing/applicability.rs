@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     config::{Binding, Bypass, Config, Consent, Plugin, Tenant},
-    core::{call_site::CallSite, manifest::Manifest},
+    core::{call_site::CallSite, manifest::Manifest, point::Point, step::Mode},
 };
 
 /// Why a binding isn't in a plan.
@@ -57,7 +57,22 @@ impl<'p> PluginOffers<'p> {
         }
     }
 
-    /// Whether the plugin is known not to be called at `site`.
+    /// Whether the plugin is known to provide tools.
+    fn has_tools(self) -> bool {
+        match self {
+            PluginOffers::Manifest(manifest) => !manifest.tool_names.is_empty(),
+            PluginOffers::Consent(consent) => !consent.tools.is_empty(),
+            PluginOffers::Unknown => false,
+        }
+    }
+
+    /// Whether `binding` provides tools of the plugin if it applies at `before_tool_call`. Only an answer that is enforced
+    /// replaces the tool.
+    pub(super) fn gives_tools(self, binding: &Binding) -> bool {
+        self.has_tools() && binding.hooks.is_none() && binding.mode() == Mode::Enforce
+    }
+
+    /// Whether the plugin is known not to be called as a step at `site`.
     pub(super) fn lack(self, site: &CallSite) -> bool {
         match (self, site) {
             (PluginOffers::Manifest(manifest), site) => manifest.offers_at(site).is_none(),
@@ -98,6 +113,7 @@ pub(super) fn at(binding: &Binding, site: &CallSite, offers: PluginOffers<'_>) -
         (CallSite::Hook(hook), Some(hooks), _) => hooks.contains(hook),
         (CallSite::Hook(_), None, _) | (CallSite::Point(_), Some(_), _) => false,
         (CallSite::Point(point), None, Some(points)) => points.contains(point),
+        (CallSite::Point(Point::BeforeToolCall), None, None) if offers.gives_tools(binding) => true,
         (CallSite::Point(_), None, None) if offers.lack(site) => return Err(AbsenceReason::PointNotOffered),
         (CallSite::Point(_), None, None) => true,
     };

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     config::{self, Config, Problem},
-    core::call_site::CallSite,
+    core::{call_site::CallSite, tool::ToolNames},
     routing::{
         applicability::{self, PluginOffers},
         conditions::{ConditionPool, Conditions},
@@ -22,6 +22,8 @@ pub(super) struct CompiledBinding {
     /// Index in `Config.plugins`.
     pub(super) plugin: usize,
     pub(super) conditions: Conditions,
+    /// The names of its plugin's tools that it doesn't provide.
+    pub(super) denied_tools: Option<Arc<ToolNames>>,
     /// Whether both the binding and its plugin are enabled.
     pub(super) enabled: bool,
 }
@@ -97,6 +99,13 @@ impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
         if written.conditions.text.is_some() && written.points.iter().flatten().any(|p| p.names_a_tool()) {
             problem("/match/text", "there is no text at the tool points; remove them from `points`".into());
         }
+        let denied_tools = match &written.deny_tools[..] {
+            [] => None,
+            globs => ToolNames::new("deny_tools", globs)
+                .map_err(|error| problem("/deny_tools", error.to_string()))
+                .ok()
+                .map(Arc::new),
+        };
         if let Err((key, message)) = scope(written, &self.is_listed) {
             problem(key, message);
         }
@@ -109,7 +118,15 @@ impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
         let (plugin, conditions) = (plugin?, conditions?);
         let enabled = applicability::enabled(written, &self.of[plugin]).is_ok();
         let name = (&*written.effective_name()).into();
-        Some(CompiledBinding { index, written: Arc::clone(written), name, plugin, conditions, enabled })
+        Some(CompiledBinding {
+            index,
+            written: Arc::clone(written),
+            name,
+            plugin,
+            conditions,
+            denied_tools,
+            enabled,
+        })
     }
 }
 

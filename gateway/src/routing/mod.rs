@@ -12,6 +12,7 @@ mod bypass_index;
 mod conditions;
 mod groups;
 mod plan;
+mod plan_tools;
 mod rebuild;
 mod table;
 mod table_inputs;
@@ -27,4 +28,5 @@ pub use groups::groups;
 #[cfg(test)]
 pub(crate) use groups::{form_groups, form_one_group};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
+pub use plan_tools::{PlanTool, PlanTools};
 pub use table::{RouteTable, TenantPlans, TenantRoute};

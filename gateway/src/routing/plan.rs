@@ -19,12 +19,14 @@ use crate::{
         manifest::PointAccess,
         point::Point,
         step::{Mode, OnError, Reason},
+        tool::ToolNames,
     },
     routing::{
         Conditions,
         applicability::PluginOffers,
         binding::CompiledBinding,
         groups::{form_groups, form_one_group},
+        plan_tools::{BindingTools, PlanTools},
     },
 };
 
@@ -33,6 +35,8 @@ use crate::{
 pub struct Plan {
     /// By ascending priority, observers included. If empty, the payload passes unchanged.
     pub steps: Vec<Step>,
+    /// The tools that plugins provide, at `before_tool_call`. `None` without any.
+    pub tools: Option<Arc<PlanTools>>,
     /// Changes with the steps. This is the [`crate::core::digest`] of a JSON array with one object for each
     /// step, observers included, in order. The members are:
     ///
@@ -41,6 +45,8 @@ pub struct Plan {
     /// - `priority`: as written
     /// - `points`: the points at which the binding applies, in the order of an agent's loop
     /// - `hooks`: the hooks at which it applies, in the order of their names; absent without any
+    /// - `tools`: a digest of the names of the tools that the plugin provides through the binding, null before they are
+    ///   known; absent without any
     /// - `mode`, `on_error`: with their defaults filled in; `skip` for an observer
     /// - `timeout_ms`: the step's timeout
     /// - `config`: digest of the plugin-level config with its references unresolved
@@ -115,7 +121,8 @@ pub struct StepTemplate {
     pub tenant_config: Bytes,
     /// Digest of `tenant_config`.
     pub tenant_config_digest: Arc<str>,
-    /// Why the plugin's schema rejects `tenant_config`, in one sentence for operators. Such a step fails as
+    /// Why the step can't be called: the plugin's schema rejects `tenant_config`, or another binding provides the same
+    /// tool. One sentence for operators. Such a step fails as
     /// `not_ready` without a call. The plugin never sees a config that its schema rejects, and the step keeps
     /// its place, so that a mistake in a tenant's config blocks an enforcing chain instead of removing a rule
     /// from it.
@@ -137,6 +144,8 @@ pub struct BindingDetails {
     pub is_floor: bool,
     /// Whether the binding names hooks, not points.
     pub is_at_hooks: bool,
+    /// The names of tools that it doesn't provide.
+    pub denied_tools: Option<Arc<ToolNames>>,
     /// The accepted manifest's version. `None` before there is one.
     pub version: Option<Arc<str>>,
     /// Digest of the plugin-level config with its references unresolved.
@@ -149,11 +158,18 @@ pub(super) struct ChainElement {
     pub(super) fixed: Arc<StepTemplate>,
     /// The element's part of a plan's digest, as canonical JSON; see [`Plan::digest`].
     facts: Vec<u8>,
+    /// The tools that it provides at `before_tool_call`.
+    pub(super) tools: Option<BindingTools>,
 }
 
 impl ChainElement {
-    /// The element of `binding`, given its plugin's offers and the config in `fixed`.
-    pub(super) fn new(fixed: StepTemplate, binding: &CompiledBinding, offers: PluginOffers<'_>) -> Self {
+    /// The element of `binding`, given its plugin's offers and tools, and the config in `fixed`.
+    pub(super) fn new(
+        fixed: StepTemplate,
+        binding: &CompiledBinding,
+        offers: PluginOffers<'_>,
+        tools: Option<BindingTools>,
+    ) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
             Point::ALL.into_iter().filter(|point| binding.stands_at(&(*point).into(), offers)).collect();
@@ -173,8 +189,27 @@ impl ChainElement {
         if let Some(hooks) = &binding.written.hooks {
             facts["hooks"] = json!(hooks.iter().collect::<BTreeSet<_>>());
         }
-        ChainElement { fixed: Arc::new(fixed), facts: canonical(&facts) }
+        let is_there = binding.stands_at(&Point::BeforeToolCall.into(), offers);
+        let tools = tools.filter(|_| is_there && offers.gives_tools(&binding.written));
+        if let Some(tools) = &tools {
+            facts["tools"] = tools.tools.as_ref().map(|_| names_digest(tools)).into();
+        }
+        ChainElement { fixed: Arc::new(fixed), facts: canonical(&facts), tools }
     }
+
+    /// Whether the plugin is called for its tools and not as a step, because it doesn't offer the point. A binding that
+    /// names the point asks for a step all the same, which fails.
+    fn is_only_for_tools(&self, binding: &CompiledBinding, offers: PluginOffers<'_>) -> bool {
+        let names_the_point = binding.written.points.is_some();
+        self.tools.is_some() && !names_the_point && offers.lack(&Point::BeforeToolCall.into())
+    }
+}
+
+/// Changes with the names of the tools.
+fn names_digest(tools: &BindingTools) -> String {
+    let mut names: Vec<_> = tools.provided().map(|tool| tool.name.as_str()).collect();
+    names.sort_unstable();
+    digest_of(names.join("\n").as_bytes())
 }
 
 /// The plans of one chain.
@@ -190,7 +225,7 @@ impl Plans {
     /// The plan at `site`. It is empty at a hook without a binding.
     pub(super) fn at(&self, site: &CallSite) -> &Plan {
         static EMPTY: LazyLock<Plan> =
-            LazyLock::new(|| Plan { steps: Vec::new(), digest: digest_elements(&[]) });
+            LazyLock::new(|| Plan { steps: Vec::new(), tools: None, digest: digest_elements(&[]) });
         match site {
             CallSite::Point(point) => &self.points[point.index()],
             CallSite::Hook(hook) => self.hooks.get(hook).unwrap_or(&EMPTY),
@@ -219,11 +254,15 @@ fn plan<'c>(
 ) -> Plan {
     let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(site, *offers));
     let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
-    for (_, offers, element) in stands {
+    let is_tool_call = *site == CallSite::Point(Point::BeforeToolCall);
+    for (binding, offers, element) in stands.clone() {
+        elements.push(element);
+        if is_tool_call && element.is_only_for_tools(*binding, *offers) {
+            continue;
+        }
         let offer = offers.manifest().and_then(|manifest| manifest.offers_at(site));
         let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(site));
         steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO, group_len: 1 });
-        elements.push(element);
     }
     match site {
         CallSite::Point(_) => {
@@ -242,7 +281,8 @@ fn plan<'c>(
         None => digest_elements(&elements),
     };
     digests.push((elements, digest.clone()));
-    Plan { steps, digest }
+    let tools = is_tool_call.then(|| PlanTools::of(stands.map(|(.., element)| element)));
+    Plan { steps, tools: tools.flatten(), digest }
 }
 
 /// Sets [`Step::reserve`] of each step.

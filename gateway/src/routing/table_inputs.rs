@@ -12,12 +12,13 @@ use serde_json::Value;
 
 use crate::{
     config::{self, Config, Detail, JsonObject, Rate, UnknownTenant},
-    core::{digest::digest, manifest::Manifest, point::Point, schema_violation},
+    core::{digest::digest, manifest::Manifest, point::Point, schema_violation, tool::ToolNames},
     routing::{
         applicability::PluginOffers,
         binding::{CompiledBinding, NameIndex},
         conditions::ConditionPool,
         plan::{BindingDetails, ChainElement, StepTemplate},
+        plan_tools::BindingTools,
     },
 };
 
@@ -51,6 +52,25 @@ struct PluginInputs {
     name: Arc<str>,
     version: Option<Arc<str>>,
     config_digest: Arc<str>,
+    /// The names that its tools may have, by its manifest or else its consent. `None` without any.
+    tool_names: Option<Arc<ToolNames>>,
+}
+
+impl PluginInputs {
+    fn new(plugin: &config::Plugin, manifest: Option<&Manifest>) -> Self {
+        let names = match (manifest, &plugin.accepted) {
+            (Some(manifest), _) => Arc::clone(&manifest.tool_names),
+            // Without the globs, which were checked, a step that isn't offered fails.
+            (None, Some(consent)) => Arc::new(ToolNames::new("tools", &consent.tools).unwrap_or_default()),
+            (None, None) => Arc::default(),
+        };
+        PluginInputs {
+            name: plugin.name.as_str().into(),
+            version: manifest.map(|manifest| manifest.version.to_string().into()),
+            config_digest: digest(&Value::Object(plugin.config.clone())).into(),
+            tool_names: Some(names).filter(|names| !names.is_empty()),
+        }
+    }
 }
 
 /// A binding with what all its steps share.
@@ -91,12 +111,9 @@ impl TableInputs {
         pool: Arc<ConditionPool>,
     ) -> Self {
         let manifests: Vec<_> = padded(config, manifests).map(|manifest| manifest.cloned()).collect();
-        let plugin = |(plugin, manifest): (&Arc<config::Plugin>, &Option<Arc<Manifest>>)| PluginInputs {
-            name: plugin.name.as_str().into(),
-            version: manifest.as_ref().map(|manifest| manifest.version.to_string().into()),
-            config_digest: digest(&Value::Object(plugin.config.clone())).into(),
-        };
-        let plugins = config.plugins.iter().zip(&manifests).map(plugin).collect();
+        let plugins = config.plugins.iter().zip(&manifests);
+        let plugins =
+            plugins.map(|(plugin, manifest)| PluginInputs::new(plugin, manifest.as_deref())).collect();
         let mut ground = TableInputs {
             written: config.plugins.clone(),
             manifests,
@@ -152,6 +169,7 @@ impl TableInputs {
             priority: binding.written.priority,
             is_floor: binding.written.is_floor(),
             is_at_hooks: binding.written.hooks.is_some(),
+            denied_tools: binding.denied_tools.clone(),
             version: version.clone(),
             config_digest: config_digest.clone(),
         };
@@ -191,7 +209,12 @@ impl TableInputs {
             conditions: binding.conditions.clone(),
             written: Arc::clone(written),
         };
-        ChainElement::new(fixed, binding, offers)
+        let tools = self.plugins[binding.plugin].tool_names.as_ref().map(|names| BindingTools {
+            names: Arc::clone(names),
+            tools: offers.manifest().and_then(|manifest| manifest.tools.clone()),
+            denied: binding.denied_tools.clone(),
+        });
+        ChainElement::new(fixed, binding, offers, tools)
     }
 }
 

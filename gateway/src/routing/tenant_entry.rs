@@ -12,7 +12,7 @@ use crate::{
     core::point::Point,
     json::pointer::child,
     routing::{
-        TenantPlans,
+        PlanTool, PlanTools, TenantPlans,
         binding::CompiledBinding,
         bypass_index::{self, BypassedBindings},
         plan::{Plans, StepTemplate},
@@ -183,8 +183,15 @@ pub(super) fn problems<'l>(
     config: &Config,
     tenants: impl Iterator<Item = &'l Arc<ListedTenant>>,
 ) -> Vec<Problem> {
-    let concerned: Vec<_> = tenants.filter(|listed| !listed.refused.is_empty()).collect();
-    if concerned.is_empty() {
+    let mut clashes = BTreeSet::new();
+    let mut concerned = Vec::new();
+    for listed in tenants {
+        clashes.extend(listed.tool_clashes());
+        if !listed.refused.is_empty() {
+            concerned.push(listed);
+        }
+    }
+    if concerned.is_empty() && clashes.is_empty() {
         return Vec::new();
     }
     let bindings = places(&config.bindings);
@@ -209,7 +216,37 @@ pub(super) fn problems<'l>(
     let refused =
         concerned.iter().flat_map(|listed| listed.refused.iter().map(|refused| (&***listed, refused)));
     let found: BTreeSet<_> = refused.filter_map(problem).collect();
-    found.into_iter().map(|(pointer, message)| Problem::new(pointer, message)).collect()
+    let refused = found.into_iter().map(|(pointer, message)| Problem::new(pointer, message));
+    refused.chain(clashes.iter().map(|clash| clash.problem(config))).collect()
+}
+
+/// A tool's name that two bindings of a plan provide.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ToolClash<'l> {
+    tool: &'l str,
+    first: &'l str,
+    second: &'l str,
+}
+
+impl ListedTenant {
+    fn tool_clashes(&self) -> impl Iterator<Item = ToolClash<'_>> {
+        let plan = self.plans.as_ref().map(|plans| plans.plan(Point::BeforeToolCall));
+        let tools = plan.and_then(|plan| plan.tools.as_deref()).filter(|tools| tools.has_clash());
+        tools.into_iter().flat_map(PlanTools::iter).filter_map(|PlanTool { tool, step, rival }| {
+            Some(ToolClash { tool: &tool.name, first: &step.binding, second: &rival?.binding })
+        })
+    }
+}
+
+impl ToolClash<'_> {
+    fn problem(&self, config: &Config) -> Problem {
+        let ToolClash { tool, first, second } = self;
+        let at = config.bindings.iter().position(|binding| binding.effective_name() == *second);
+        let pointer = at.map_or_else(|| "/bindings".to_owned(), |at| format!("/bindings/{at}"));
+        let message =
+            format!("bindings `{first}` and `{second}` both provide the tool `{tool}`, so its calls fail");
+        Problem::new(pointer, message).remedy(format!("add `{tool}` to `deny_tools` of one of them"))
+    }
 }
 
 /// Maps each object of `list` to its index.

@@ -20,22 +20,24 @@ use crate::core::error::grpc_name;
 use std::sync::Arc;
 
 /// HTTP paths of the data port.
-const KNOWN_ROUTES: [&str; 6] = [
+const KNOWN_ROUTES: [&str; 7] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
     "/v1/before-response",
+    "/v1/tools",
     "/v1/whoami",
     "/openapi.json",
 ];
 
 /// Full gRPC method names of the extension points and of the services for plugins.
-const KNOWN_METHODS: [&str; 16] = [
+const KNOWN_METHODS: [&str; 17] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
     "hookgate.gateway.v1.ExtensionPointService/BeforeResponse",
     "hookgate.gateway.v1.HookService/RunHook",
+    "hookgate.gateway.v1.ToolService/ListTools",
     "hookgate.host.v1.StorageService/Get",
     "hookgate.host.v1.StorageService/GetMany",
     "hookgate.host.v1.StorageService/List",

@@ -1,7 +1,10 @@
 //! Encodes an answer or a problem as a body.
 
 use bytes::Bytes;
-use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
+use hookgate_proto::{
+    gateway::v1 as gateway,
+    types::v1::{CancelScope, ToolAnnotations},
+};
 
 use super::writer::{Changes, ObjectWriter, WriteJson};
 use crate::core::error::{FailedStep, Violation};
@@ -47,6 +50,40 @@ impl CallAnswer for gateway::RunHookResponse {
         object.member("plan_digest", &self.plan_digest);
         object.member("revision", &self.revision);
         object.member("request_id", &self.request_id);
+    }
+}
+
+/// Written by hand because a list has no decision.
+impl CallAnswer for gateway::ListToolsResponse {
+    fn members(&self, object: &mut ObjectWriter<'_>) {
+        object.member("tools", self.tools.as_slice());
+        object.member("plan_digest", &self.plan_digest);
+        object.member("revision", &self.revision);
+    }
+}
+
+impl WriteJson for gateway::ListedTool {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.member("name", &self.name);
+            object.member("description", &self.description);
+            object.json("input_schema", &self.input_schema);
+            object.optional("annotations", self.annotations.as_ref());
+            object.optional("plugin", self.plugin.as_ref());
+            object.optional("binding", self.binding.as_ref());
+        });
+    }
+}
+
+impl WriteJson for ToolAnnotations {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.optional("title", self.title.as_ref());
+            object.optional("read_only_hint", self.read_only_hint.as_ref());
+            object.optional("destructive_hint", self.destructive_hint.as_ref());
+            object.optional("idempotent_hint", self.idempotent_hint.as_ref());
+            object.optional("open_world_hint", self.open_world_hint.as_ref());
+        });
     }
 }
 

@@ -253,13 +253,19 @@ impl Endpoint {
         let same = |live: &&ReadyConnection| {
             live.accepted.version() == accepted.version() && self.is_delivered(&live.config)
         };
-        let config = match beside.filter(same) {
+        let beside = beside.filter(same);
+        let config = match beside {
             Some(live) => Arc::clone(&live.config),
             None => Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?),
         };
         prepared.store(Some(Arc::clone(&config)));
-        let known = self.is_delivered(&config);
+        // A process behind a new connection may have other tools than the last one.
+        let has_tools = !accepted.manifest.tool_names.is_empty();
+        let known = self.is_delivered(&config) && (!has_tools || beside.is_some());
         let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
+        if let Some(tools) = beside.and_then(ReadyConnection::tools) {
+            live.note_tools(tools);
+        }
         let admitted = manifests.admit(&live);
         let admission = admitted.map_err(|accepted| mismatch(&accepted, &live))?;
         let mut lives: Vec<_> = self.usable();
@@ -327,9 +333,17 @@ impl Endpoint {
         }
         let _alone = self.handing_over.lock().await;
         let sent = Instant::now();
-        match initialize::initialize(&live.connection, &live.config, &self.registration, self.address()).await
-        {
-            Ok(()) => {
+        match initialize::initialize(live, &self.registration, self.address()).await {
+            Ok(tools) => {
+                if live.tools().is_some_and(|before| before != tools) {
+                    // Another process answers there now. The supervisor tries again with growing delays.
+                    let detail = "its tools have changed";
+                    self.withdraw(live, Why::InitializeUnavailable, detail);
+                    return Err(ConnectError::Away(detail.into()));
+                }
+                if self.registration.manifests.note_tools(live, tools) {
+                    self.registration.changed();
+                }
                 // Before the first call: a plugin may need time after it gets its configuration.
                 if self.lock_delivered_digest().is_none() {
                     self.check_over(live).await;

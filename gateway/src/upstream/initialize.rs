@@ -13,15 +13,17 @@ use tokio::time::Instant;
 use super::{
     client::SharedResources,
     codec::{self, ExchangeError},
-    connection::{Connection, Rpc},
+    connection::Rpc,
     control_call,
+    ready_connection::ReadyConnection,
     redaction::Redaction,
     refusal::{Refusal, RefusalDetail},
     registration::Registration,
+    tools,
 };
 use crate::{
     config,
-    core::{digest::digest, manifest::Manifest, schema_violation},
+    core::{digest::digest, manifest::Manifest, schema_violation, tool::Tools},
     grpc::framing,
 };
 
@@ -168,22 +170,30 @@ pub(super) enum InitializeError {
     Unsent(String),
 }
 
-/// Delivers the configuration to the endpoint at `address` and awaits the response, within the plugin's
-/// `limits.initialize`.
+/// Delivers the configuration of `live` to its endpoint at `address` and awaits the response, within the plugin's
+/// `limits.initialize`. Returns the plugin's tools.
 pub(super) async fn initialize(
-    connection: &Connection,
-    prepared: &PreparedConfig,
+    live: &ReadyConnection,
     Registration { plugin, shared, .. }: &Registration,
     address: &str,
-) -> Result<(), InitializeError> {
+) -> Result<Tools, InitializeError> {
+    let ReadyConnection { connection, config: prepared, .. } = live;
     let request = prepared.request(plugin, shared, address);
     let limit = plugin.limits.initialize.0;
     let (frame, deadline) = (framing::frame(&request), Instant::now() + limit);
-    let reply = control_call::call(connection, Rpc::Initialize, frame, deadline, shared.max_reply()).await;
+    let reply =
+        control_call::call(connection, Rpc::Initialize, frame, deadline, tools::MAX_ANSWER_BYTES).await;
     let refused = |refusal, advice| Err(InitializeError::Refused(RefusalDetail::new(refusal, advice)));
     match reply {
         Ok(reply) => match InitializeResponse::decode(reply) {
-            Ok(InitializeResponse {}) => Ok(()),
+            Ok(InitializeResponse { tools }) => {
+                let tools = tools::check(&live.accepted.manifest.tool_names, tools);
+                tools.or_else(|fault| {
+                    let advice =
+                        format!("the answer to Initialize is wrong: {}", prepared.display_text(&fault));
+                    refused(Refusal::InitializeFailed, advice)
+                })
+            }
             Err(error) => refused(
                 Refusal::InitializeFailed,
                 format!(
@@ -282,6 +292,8 @@ mod tests {
             version: semver::Version::new(1, 0, 0),
             offers: [None; 4],
             hooks: std::collections::BTreeMap::new(),
+            tool_names: Arc::default(),
+            tools: None,
             capabilities: Vec::new(),
             config_schema: None,
             tenant_config_schema: None,

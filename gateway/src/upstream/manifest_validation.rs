@@ -21,6 +21,7 @@ use crate::{
         digest::digest,
         manifest::{Access, Manifest, PointAccess, SideEffects},
         point::Point,
+        tool::{ToolNames, Tools},
     },
     grpc::framing,
     upstream::{
@@ -74,7 +75,16 @@ impl AcceptedManifest {
         &self.manifest.version
     }
 
-    /// Whether this manifest equals `other` in everything but the version.
+    /// This manifest with `tools`, if they are known.
+    pub(super) fn with_tools(self: &Arc<Self>, tools: Option<Tools>) -> Arc<Self> {
+        if tools.is_none() || tools == self.manifest.tools {
+            return Arc::clone(self);
+        }
+        let manifest = Arc::new(Manifest { tools, ..(*self.manifest).clone() });
+        Arc::new(AcceptedManifest { manifest, shape: self.shape.clone() })
+    }
+
+    /// Whether this manifest equals `other` in everything but the version and the tools.
     pub(super) fn has_shape_of(&self, other: &AcceptedManifest) -> bool {
         self.shape == other.shape
     }
@@ -175,11 +185,12 @@ pub(super) fn judge(
     let version = identity(registered, &described)?;
     let offers = offers(&described.points)?;
     let hooks = hooks(&described.hooks)?;
-    if hooks.is_empty() && described.points.is_empty() {
+    let tool_names = tool_names(&described.tools)?;
+    if hooks.is_empty() && described.points.is_empty() && tool_names.is_empty() {
         return Err(RefusalDetail::new(
             Refusal::NoExtensionPoint,
-            "the plugin offers no extension point and no hook: name at least one in `points` or `hooks` of the answer \
-             to Describe",
+            "the plugin offers no extension point, no hook and no tool: name at least one in `points`, `hooks` or \
+             `tools` of the answer to Describe",
         )
         .into());
     }
@@ -189,6 +200,7 @@ pub(super) fn judge(
     let shape = Consent {
         points: offers.into(),
         hooks: hooks.clone(),
+        tools: tool_names.globs().clone(),
         capabilities,
         config_schema: config_schema.as_ref().map(digest),
         tenant_config_schema: tenant_config_schema.as_ref().map(digest),
@@ -197,7 +209,10 @@ pub(super) fn judge(
         "" => codec::display_text(&described.name).into(),
         name => name.into(),
     };
-    let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
+    let before = before.filter(|before| before.shape == shape);
+    // Those of the same configuration, until this process gives its own.
+    let tools = before.and_then(|before| before.manifest.tools.clone());
+    let (config_schema, tenant_config_schema) = match before {
         // An identical manifest: reuse it.
         Some(before) if before.manifest.version == version => {
             return Ok(AcceptedManifest { manifest: Arc::clone(&before.manifest), shape });
@@ -213,9 +228,17 @@ pub(super) fn judge(
         }
     };
     let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
-    let manifest =
-        Manifest { name, version, offers, hooks, capabilities, config_schema, tenant_config_schema };
-    let manifest = Arc::new(manifest);
+    let manifest = Arc::new(Manifest {
+        name,
+        version,
+        offers,
+        hooks,
+        tool_names: Arc::new(tool_names),
+        tools,
+        capabilities,
+        config_schema,
+        tenant_config_schema,
+    });
     // Last, so that no operator is asked to approve a plugin that can't be used.
     if asks {
         consented(registered, &manifest, &shape)?;
@@ -363,6 +386,31 @@ fn hooks(hooks: &[plugin::HookOffer]) -> Result<BTreeMap<HookName, SideEffects>,
         }
     }
     Ok(offers)
+}
+
+/// The names that the plugin's tools may have.
+fn tool_names(globs: &[String]) -> Result<ToolNames, RefusalDetail> {
+    if globs.len() > ToolNames::MAX_GLOBS {
+        let named = globs.len();
+        return Err(bad_manifest(format!(
+            "`tools` has {named} globs: keep it within {}",
+            ToolNames::MAX_GLOBS
+        )));
+    }
+    let is_wildcard = |glob: &&String| glob.chars().all(|c| matches!(c, '*' | '?'));
+    if let Some(glob) = globs.iter().find(is_wildcard) {
+        return Err(bad_manifest(format!(
+            "`tools` has the glob `{glob}`, which covers every plugin's tools: begin it with a prefix of your own"
+        )));
+    }
+    if let Some(long) = globs.iter().find(|glob| glob.len() > ToolNames::MAX_GLOB_BYTES) {
+        let bytes = long.len();
+        return Err(bad_manifest(format!(
+            "`tools` has a glob of {bytes} bytes: keep each within {}",
+            ToolNames::MAX_GLOB_BYTES
+        )));
+    }
+    ToolNames::new("tools", globs).map_err(|error| bad_manifest(codec::display_text(&error.to_string())))
 }
 
 fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, RefusalDetail> {

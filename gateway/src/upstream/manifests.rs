@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::upstream::{manifest_validation::AcceptedManifest, ready_connection::ReadyConnection};
+use crate::{
+    core::tool::Tools,
+    upstream::{manifest_validation::AcceptedManifest, ready_connection::ReadyConnection},
+};
 
 /// Whether a connection's manifest was already accepted.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,18 +77,42 @@ impl Manifests {
         Ok(ManifestAdmission::Became)
     }
 
+    /// Records the tools that the plugin gave over `live`. Returns whether those of the accepted manifest changed.
+    pub(super) fn note_tools(&self, live: &ReadyConnection, tools: Tools) -> bool {
+        if live.accepted.manifest.tool_names.is_empty() {
+            return false;
+        }
+        live.note_tools(tools);
+        let mut serving = self.serving();
+        self.refresh_tools(&usable(&mut serving))
+    }
+
+    /// Gives the accepted manifest the tools of the oldest of `usable` with its version, so that endpoints that differ don't
+    /// change them in turn. Returns whether that changed it.
+    fn refresh_tools(&self, usable: &[Arc<ReadyConnection>]) -> bool {
+        let Some(accepted) = self.accepted() else { return false };
+        let of_version = usable.iter().filter(|live| is(live, &accepted));
+        let refreshed = accepted.with_tools(of_version.into_iter().find_map(|live| live.tools()));
+        let changed = !Arc::ptr_eq(&refreshed, &accepted);
+        if changed {
+            self.accepted.store(Some(refreshed));
+        }
+        changed
+    }
+
     /// Reconsiders the accepted manifest after a connection ended. Returns whether it changed.
     pub(super) fn look_again(&self) -> bool {
         let mut serving = self.serving();
         let others = usable(&mut serving);
         let Some(accepted) = self.accepted() else { return false };
         if others.iter().any(|other| is(other, &accepted)) {
-            return false;
+            return self.refresh_tools(&others);
         }
         let fitting = others.iter().filter(|other| other.accepted.has_shape_of(&accepted));
         // The highest version, so that every gateway chooses the same.
         if let Some(next) = fitting.max_by(|a, b| a.accepted.version().cmp(b.accepted.version())) {
             self.accepted.store(Some(Arc::clone(&next.accepted)));
+            self.refresh_tools(&others);
             return true;
         }
         drop(serving);

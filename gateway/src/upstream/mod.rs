@@ -47,6 +47,7 @@ mod resolve;
 mod scale_up;
 mod state;
 mod supervisor;
+mod tools;
 mod transport;
 mod trial;
 

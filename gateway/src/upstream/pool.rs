@@ -458,7 +458,7 @@ async fn reach(
     if !live.is_initialised() {
         initialised(endpoint, &live, 0, deadline).await?;
     }
-    if live.accepted.manifest.offers_at(site).is_none() {
+    if !live.accepted.manifest.is_called_at(site) {
         let detail = format!("the plugin's manifest does not offer {site}");
         return Err(Failure::new(Reason::PointNotOffered, detail));
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::{
+    core::tool::Tools,
     task::single_flight::SingleFlight,
     upstream::{
         connection::Connection, initialize::PreparedConfig, manifest_validation::AcceptedManifest, state::Why,
@@ -35,6 +36,8 @@ pub(super) struct ReadyConnection {
     pub(super) connection: Arc<Connection>,
     pub(super) accepted: Arc<AcceptedManifest>,
     pub(super) config: Arc<PreparedConfig>,
+    /// What the plugin answered to Initialize over this connection, or over another one to the same process.
+    tools: Mutex<Option<Tools>>,
     /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
     /// behind the same address reports NOT_INITIALIZED itself.
     initialised: AtomicBool,
@@ -66,6 +69,7 @@ impl ReadyConnection {
             connection,
             accepted: Arc::new(accepted),
             config,
+            tools: Mutex::default(),
             initialised: AtomicBool::new(known),
             proven: AtomicBool::new(false),
             generation: AtomicU64::new(0),
@@ -83,6 +87,15 @@ impl ReadyConnection {
     /// is over.
     pub(super) fn take_handshake(&self) -> Option<Span> {
         self.handshake.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The tools of the process behind the connection. `None` while it has not given any.
+    pub(super) fn tools(&self) -> Option<Tools> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn note_tools(&self, tools: Tools) {
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some(tools);
     }
 
     pub(super) fn is_usable(&self) -> bool {

@@ -48,7 +48,7 @@ pub struct DescribeResponse {
     /// Majors of this protocol that the plugin speaks.
     #[prost(uint32, repeated, tag = "3")]
     pub protocol_versions: ::prost::alloc::vec::Vec<u32>,
-    /// At least one, unless `hooks` has one.
+    /// At least one, unless `hooks` or `tools` has one.
     #[prost(message, repeated, tag = "4")]
     pub points: ::prost::alloc::vec::Vec<PointOffer>,
     /// Capabilities wanted: `storage:read`, `storage:write`, `log`, `emit`; each must be granted.
@@ -64,6 +64,10 @@ pub struct DescribeResponse {
     /// At most 64.
     #[prost(message, repeated, tag = "8")]
     pub hooks: ::prost::alloc::vec::Vec<HookOffer>,
+    /// Names that the plugin's tools may have, at most 64; globs with `*`, `?` and `\[..\]`, at most 128 bytes each. An operator
+    /// consents to these.
+    #[prost(string, repeated, tag = "9")]
+    pub tools: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// One configuration for a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -112,8 +116,13 @@ pub struct Limits {
     pub max_details_bytes: u64,
 }
 /// The configuration is ready for calls.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct InitializeResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InitializeResponse {
+    /// The tools that the plugin provides with this configuration: at most 64, of 256 KiB together, each name once and
+    /// covered by DescribeResponse.tools.
+    #[prost(message, repeated, tag = "1")]
+    pub tools: ::prost::alloc::vec::Vec<super::super::types::v1::Tool>,
+}
 /// Ends the use of one configuration that this gateway instance handed over.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseRequest {
@@ -160,6 +169,10 @@ pub struct Call {
     /// secret: never log it. Empty where that of InitializeRequest is.
     #[prost(string, tag = "6")]
     pub host_token: ::prost::alloc::string::String,
+    /// Only at `before_tool_call`: all other plugins have let the call pass, and the tool is this plugin's. Run it, and answer
+    /// with `Cancel.result`. A cancel without a result is a block, which the model sees as the tool's error.
+    #[prost(bool, tag = "7")]
+    pub run_tool: bool,
 }
 /// The caller. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is an
 /// unverified statement of the agent.
@@ -245,8 +258,9 @@ pub struct Cancel {
     /// How far the cancel reaches.
     #[prost(enumeration = "super::super::types::v1::CancelScope", tag = "4")]
     pub scope: i32,
-    /// Only at `before_tool_call` and with access MODIFY: the tool's result, any JSON value, instead of running the tool. An
-    /// agent that takes no results gets a block with the code TOOL_ANSWERED and `message`; `code` and `scope` don't count.
+    /// Only at `before_tool_call`, and with access MODIFY or `Call.run_tool`: the tool's result, any JSON value, instead of the
+    /// agent's running the tool. An agent that takes no results gets a block with the code TOOL_ANSWERED and `message`; `code`
+    /// and `scope` don't count.
     #[prost(bytes = "bytes", tag = "5")]
     pub result: ::prost::bytes::Bytes,
 }
@@ -664,7 +678,7 @@ pub mod plugin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Called at `before_tool_call`.
+        /// Called at `before_tool_call`, and to run one of the plugin's own tools: see `Call.run_tool`.
         pub async fn before_tool_call(
             &mut self,
             request: impl tonic::IntoRequest<super::BeforeToolCallRequest>,
@@ -861,7 +875,7 @@ pub mod plugin_service_server {
             tonic::Response<super::BeforeLlmRequestResponse>,
             tonic::Status,
         >;
-        /// Called at `before_tool_call`.
+        /// Called at `before_tool_call`, and to run one of the plugin's own tools: see `Call.run_tool`.
         async fn before_tool_call(
             &self,
             request: tonic::Request<super::BeforeToolCallRequest>,

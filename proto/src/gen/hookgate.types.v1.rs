@@ -217,6 +217,41 @@ pub struct Contribution {
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::prost::bytes::Bytes,
 }
+/// A tool that a plugin provides, as in the Model Context Protocol.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tool {
+    /// `\[A-Za-z0-9_.-\]{1,128}`, as calls name it in `tool_name`.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What the tool does, for the model; at most 4 KiB.
+    #[prost(string, tag = "2")]
+    pub description: ::prost::alloc::string::String,
+    /// JSON Schema of the arguments, whose `type` is `object`; at most 64 KiB.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub input_schema: ::prost::bytes::Bytes,
+    /// What to expect of the tool.
+    #[prost(message, optional, tag = "4")]
+    pub annotations: ::core::option::Option<ToolAnnotations>,
+}
+/// What to expect of a tool, by the word of its plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ToolAnnotations {
+    /// A name for people, at most 256 bytes.
+    #[prost(string, optional, tag = "1")]
+    pub title: ::core::option::Option<::prost::alloc::string::String>,
+    /// Changes nothing.
+    #[prost(bool, optional, tag = "2")]
+    pub read_only_hint: ::core::option::Option<bool>,
+    /// May delete or overwrite.
+    #[prost(bool, optional, tag = "3")]
+    pub destructive_hint: ::core::option::Option<bool>,
+    /// A repeated call with the same arguments changes nothing more.
+    #[prost(bool, optional, tag = "4")]
+    pub idempotent_hint: ::core::option::Option<bool>,
+    /// Reaches beyond the plugin, for example the web.
+    #[prost(bool, optional, tag = "5")]
+    pub open_world_hint: ::core::option::Option<bool>,
+}
 /// A plugin's remark that the agent gets with the decision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {

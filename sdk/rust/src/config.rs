@@ -37,6 +37,11 @@ pub(crate) fn parse_config<T: DeserializeOwned>(json: &[u8]) -> Result<T, String
     }
 }
 
+/// The JSON Schema of `T`.
+pub(crate) fn schema<T: JsonSchema>() -> bytes::Bytes {
+    serde_json::to_vec(&schemars::schema_for!(T)).expect("a schema is a JSON value").into()
+}
+
 /// Removes from serde's message the quoted value and the position, which means nothing to an author of
 /// YAML. The expectation follows the last ", expected", which can't be part of a value.
 fn without_value(text: &str) -> String {

@@ -35,6 +35,7 @@ mod serve;
 pub mod storage;
 #[cfg(feature = "otel")]
 pub mod telemetry;
+mod tool;
 #[cfg(test)]
 mod tool_rule;
 mod wire;
@@ -64,6 +65,7 @@ pub use reply::{Cancel, Notice, Reply, Verdict};
 pub use serve::{Registration, RegistrationError, ServeError, Server, serve, stop_signal};
 pub use storage::Storage;
 pub use tonic::{Code as StatusCode, Status};
+pub use tool::{Tool, ToolCall, ToolError};
 
 /// Largest message that a plugin takes, in bytes: the largest request limit of a gateway (16 MiB) and the 1 MiB
 /// that a call may add to it (docs/protocol.md, section 6).

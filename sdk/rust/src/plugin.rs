@@ -12,7 +12,7 @@ use crate::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Capability,
     Context, Event, HookOffer, HookPayload, HookReply, HostError, InitError, Log, Offer, PluginError, Reply,
-    Storage,
+    Storage, Tool,
     host_service::{HostClient, HostLinks},
 };
 
@@ -35,6 +35,10 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// The capabilities that it asks for; the gateway rejects the plugin if they are not granted.
     const CAPABILITIES: &'static [Capability] = &[];
 
+    /// The names that its tools may have, as globs with `*`, `?` and `[..]`, such as `memory.*`. The gateway's operator approves
+    /// them, and the gateway rejects a tool with another name.
+    const TOOL_NAMES: &'static [&'static str] = &[];
+
     /// Plugin-level configuration. It is set by the gateway's operator and may contain secrets. Reject
     /// unknown members with `#[serde(deny_unknown_fields)]`. Use [`NoConfig`](crate::NoConfig) if there is
     /// none.
@@ -43,11 +47,17 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// same name as one of `Config`. Use [`NoConfig`](crate::NoConfig) if there is none.
     type TenantConfig: DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
-    /// The points it answers at, each once. At least one, unless it answers at a hook.
+    /// The points it answers at, each once. At least one, unless it answers at a hook or provides a tool.
     fn points() -> Vec<Offer>;
 
     /// The lifecycle hooks it answers at, each once, at most 64.
     fn hooks() -> Vec<HookOffer> {
+        Vec::new()
+    }
+
+    /// The tools it provides with its configuration, each name once, at most 64. An agent's call of one runs after all other
+    /// plugins have let it pass. Called once, after [`Plugin::initialize`].
+    fn tools(&self) -> Vec<Tool<Self>> {
         Vec::new()
     }
 

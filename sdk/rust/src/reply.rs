@@ -186,9 +186,7 @@ impl Reply<BeforeToolCallPatch> {
         result: &T,
         message: impl Into<String>,
     ) -> Result<Self, PluginError> {
-        let mut cancel = Cancel::new("", message);
-        cancel.0.result = json::to_bytes(result)?;
-        Ok(cancel.into())
+        Ok(Cancel::from_result(json::to_bytes(result)?, message).into())
     }
 
     /// Replaces the tool's name, 1 to 256 bytes.
@@ -254,6 +252,11 @@ impl Cancel {
             scope: CancelScope::Step.into(),
             result: Bytes::new(),
         })
+    }
+
+    /// The tool's result as JSON text.
+    pub(crate) fn from_result(result: Bytes, message: impl Into<String>) -> Self {
+        Cancel(wire::Cancel { result, ..Cancel::new("", message).0 })
     }
 
     /// When it makes sense to try again.

@@ -23,6 +23,9 @@ pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
         points.insert(point.to_owned(), json!({ "access": access, "side_effects": side_effects }));
     }
     let mut accepted = json!({ "points": points, "capabilities": manifest.capabilities });
+    if !manifest.tools.is_empty() {
+        accepted["tools"] = json!(manifest.tools);
+    }
     for (member, schema) in
         [("config_schema", &manifest.config_schema), ("tenant_config_schema", &manifest.tenant_config_schema)]
     {

@@ -23,7 +23,7 @@ use std::{
 use bytes::Bytes;
 use hookgate_proto::{
     plugin::v1::{Access, DescribeResponse, HookOffer, PointOffer, SideEffects},
-    types::v1::ExtensionPoint,
+    types::v1::{ExtensionPoint, Tool},
 };
 use rustls::{ServerConfig, pki_types::CertificateDer};
 use tonic::Status;
@@ -52,6 +52,16 @@ pub const POINTS: [ExtensionPoint; 4] = [
 /// Stands for all hooks where a script is for a point.
 pub const HOOKS: ExtensionPoint = ExtensionPoint::Unspecified;
 
+/// A tool that takes any object.
+fn tool(name: &str) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        description: format!("Does {name}"),
+        input_schema: Bytes::from_static(br#"{ "type": "object" }"#),
+        annotations: None,
+    }
+}
+
 /// A plugin's reaction at one point, depending on what it sees.
 type Script = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 
@@ -75,6 +85,8 @@ struct Behaviour {
     scripts: BTreeMap<i32, Script>,
     describe: Handshake,
     initialize: Handshake,
+    /// Answered to Initialize.
+    tools: Vec<Tool>,
     health: Health,
     /// The digests of initialised configurations. A call with another one is rejected as NOT_INITIALIZED.
     known_digests: BTreeSet<String>,
@@ -113,6 +125,13 @@ impl Builder {
         let side_effects = SideEffects::None.into();
         let offers = hooks.iter().map(|&hook| HookOffer { hook: hook.into(), side_effects });
         self.manifest(|manifest| manifest.hooks.extend(offers))
+    }
+
+    /// Provides these tools too.
+    pub fn tools(mut self, names: &[&str]) -> Self {
+        self.behaviour.manifest.tools.extend(names.iter().map(|&name| name.to_owned()));
+        self.behaviour.tools.extend(names.iter().map(|name| tool(name)));
+        self
     }
 
     /// Declares this access at every point offered.
@@ -235,6 +254,7 @@ impl FakePlugin {
             scripts: BTreeMap::new(),
             describe: Handshake::Proper,
             initialize: Handshake::Proper,
+            tools: Vec::new(),
             health: Health::default(),
             known_digests: BTreeSet::new(),
         };
@@ -335,6 +355,11 @@ impl FakePlugin {
     /// From now on, answers Initialize like this.
     pub fn set_initialize(&self, handshake: Handshake) {
         self.state.behaviour().initialize = handshake;
+    }
+
+    /// From now on, answers Initialize with these tools.
+    pub fn set_tools(&self, names: &[&str]) {
+        self.state.behaviour().tools = names.iter().map(|name| tool(name)).collect();
     }
 
     /// From now on, answers health checks like this.

@@ -120,7 +120,8 @@ impl PluginService for Service {
         let handshake = self.state.behaviour().initialize.clone();
         conduct(handshake).await?;
         self.state.behaviour().known_digests.insert(digest);
-        Ok(Response::new(InitializeResponse {}))
+        let tools = self.state.behaviour().tools.clone();
+        Ok(Response::new(InitializeResponse { tools }))
     }
 
     async fn before_llm_request(

@@ -88,6 +88,7 @@ pub async fn trial<P: ExtensionPoint>(
         tenant_config: terms.config.clone(),
         tenant_config_digest: terms.config_digest.clone(),
         chain_result: None,
+        run_tool: false,
         host_token: String::new(),
     };
     let began = Instant::now();

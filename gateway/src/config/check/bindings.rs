@@ -8,7 +8,7 @@ use crate::{
         problem::{did_you_mean, item},
         schema::alternatives,
     },
-    core::{point::Point, step::Mode},
+    core::{point::Point, step::Mode, tool::ToolNames},
     json::pointer::child,
 };
 
@@ -65,6 +65,7 @@ impl ConfigChecker<'_> {
         }
         self.writable(pointer, binding);
         self.conditions(&child(pointer, "match"), &binding.conditions);
+        self.denied_tools(&child(pointer, "deny_tools"), binding);
         if binding.hooks.is_some() {
             self.at_hooks(pointer, binding);
         }
@@ -186,6 +187,32 @@ impl ConfigChecker<'_> {
                 );
             }
         }
+    }
+
+    fn denied_tools(&mut self, pointer: &str, binding: &Binding) {
+        self.tool_globs(pointer, &binding.deny_tools);
+        let lists_another = |points: &Vec<Point>| !points.contains(&Point::BeforeToolCall);
+        let is_elsewhere = binding.hooks.is_some() || binding.points.as_ref().is_some_and(lists_another);
+        if !binding.deny_tools.is_empty() && (is_elsewhere || binding.mode() != Mode::Enforce) {
+            let message = "`deny_tools` has no effect: only bindings at `before_tool_call` in mode enforce provide tools";
+            self.report(pointer, message, "omit `deny_tools`");
+        }
+    }
+
+    /// Globs of tools' names.
+    pub(super) fn tool_globs(&mut self, pointer: &str, globs: &[String]) {
+        if globs.len() > ToolNames::MAX_GLOBS {
+            let message = format!("lists {} globs", globs.len());
+            self.report(pointer, message, format!("list at most {}", ToolNames::MAX_GLOBS));
+        }
+        for (index, glob) in globs.iter().enumerate() {
+            if glob.is_empty() || glob.len() > ToolNames::MAX_GLOB_BYTES {
+                let message = format!("the glob has {} bytes", glob.len());
+                let remedy = format!("write a glob of 1 to {} bytes", ToolNames::MAX_GLOB_BYTES);
+                self.report(item(pointer, index), message, remedy);
+            }
+        }
+        self.globs(pointer, globs);
     }
 
     fn globs(&mut self, pointer: &str, globs: &[String]) {

@@ -104,13 +104,15 @@ impl ConfigChecker<'_> {
 
     fn accepted(&mut self, pointer: &str, plugin: &Plugin) {
         let Some(accepted) = &plugin.accepted else { return };
-        if accepted.points.offers().is_empty() && accepted.hooks.is_empty() {
+        if accepted.points.offers().is_empty() && accepted.hooks.is_empty() && accepted.tools.is_empty() {
             self.report(
                 child(pointer, "points"),
                 "a manifest needs at least one point",
                 "name the points that the plugin offers, or leave `accepted` out",
             );
         }
+        let globs: Vec<_> = accepted.tools.iter().cloned().collect();
+        self.tool_globs(&child(pointer, "tools"), &globs);
         for capability in &accepted.capabilities {
             if !plugin.grants.contains(capability) {
                 self.report(

@@ -104,19 +104,39 @@ fn steps(
     total: Duration,
     question: &ExplainQuery,
 ) -> Vec<StepExplanation> {
-    let of_plan: Vec<_> = plan.steps.iter().map(|step| assume_manifest(step, manifests_known)).collect();
+    let mut of_plan: Vec<_> = plan.steps.iter().map(|step| assume_manifest(step, manifests_known)).collect();
+    let tool_step = tool_step(plan, question).map(|step| assume_manifest(&step, manifests_known));
+    let tool_reserve = tool_step.as_ref().map_or(Duration::ZERO, |step| step.timeout);
+    of_plan.extend(tool_step);
     let subject = subject(question);
     let met: Vec<_> = of_plan.iter().map(|step| step.conditions.is_met(&subject)).collect();
-    let at_once = walk(&of_plan, &met, total, Takes::Nothing);
-    let in_the_worst_case = walk(&of_plan, &met, total, Takes::AllItGets);
+    let at_once = walk(&of_plan, &met, total, tool_reserve, Takes::Nothing);
+    let in_the_worst_case = walk(&of_plan, &met, total, tool_reserve, Takes::AllItGets);
     let bindings: HashMap<_, _> =
         config.bindings.iter().map(|binding| (binding.effective_name(), binding)).collect();
     let walked = at_once.into_iter().zip(in_the_worst_case);
-    let steps = of_plan.iter().zip(walked).filter_map(|(step, (went, worst))| {
+    let steps = of_plan.iter().zip(walked).enumerate().filter_map(|(at, (step, (went, worst)))| {
         let binding = bindings.get(&*step.binding)?;
-        Some(explain_step(config, binding, step, total, question, went, worst))
+        let worst = worst_case(worst, budget::reserved_time(total, step, tool_reserve));
+        let explained = explain_step(config, binding, step, question, went, worst);
+        Some(StepExplanation { runs_tool: at >= plan.steps.len(), ..explained })
     });
     steps.collect()
+}
+
+/// The step that runs the tool of the call, after all others.
+fn tool_step(plan: &Plan, question: &ExplainQuery) -> Option<Step> {
+    let step = plan.tools.as_ref()?.route(question.call.tool.as_deref()?)?;
+    Some(step.into_owned())
+}
+
+fn worst_case(worst: TimedForecast, reserved: Duration) -> WorstCase {
+    WorstCase {
+        allowance_ms: worst.limit.map(Millis),
+        reserved_ms: worst.limit.map(|_| Millis(reserved)),
+        budget_limited: worst.limit.is_some() && worst.cut,
+        comes: worst.comes,
+    }
 }
 
 /// Returns `step`; unless `manifests_known`, a step without a manifest is returned as if its plugin offered what the
@@ -151,10 +171,9 @@ fn explain_step(
     config: &Config,
     binding: &config::Binding,
     step: &Step,
-    total: Duration,
     question: &ExplainQuery,
     went: TimedForecast,
-    worst: TimedForecast,
+    worst_case: WorstCase,
 ) -> StepExplanation {
     let written = &*step.written;
     let tenant = config.tenants.list.iter().find(|tenant| tenant.id == question.tenant);
@@ -176,21 +195,9 @@ fn explain_step(
         selector: binding.selector.clone(),
         overrides: own.into_iter().flat_map(|own| own.keys().cloned()).collect(),
         conditions: condition_reports(step, question),
+        worst_case,
         comes: went.comes,
-        worst_case: worst.limit.map_or_else(
-            || WorstCase {
-                comes: worst.comes.clone(),
-                allowance_ms: None,
-                reserved_ms: None,
-                budget_limited: false,
-            },
-            |limit| WorstCase {
-                comes: worst.comes.clone(),
-                allowance_ms: Some(Millis(limit)),
-                reserved_ms: Some(Millis(budget::reserved_time(total, step))),
-                budget_limited: worst.cut,
-            },
-        ),
+        runs_tool: false,
     }
 }
 

@@ -139,6 +139,9 @@ pub struct StepExplanation {
     pub comes: StepForecast,
     /// The forecast if every plugin takes all its time and then continues.
     pub worst_case: WorstCase,
+    /// Whether the plugin runs the call's tool here, as the last step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_tool: bool,
 }
 
 /// The origin of a step's timeout.

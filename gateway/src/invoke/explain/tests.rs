@@ -63,6 +63,8 @@ impl Case {
                 version: semver::Version::new(1, 0, 0),
                 offers: offers.map(offer),
                 hooks: BTreeMap::new(),
+                tool_names: Arc::default(),
+                tools: None,
                 capabilities: Vec::new(),
                 config_schema: None,
                 tenant_config_schema: Some(Arc::clone(&schema)),

@@ -9,7 +9,7 @@ use crate::{
         step::{Mode, Reason, StepOutcome},
     },
     invoke::{
-        budget::allowance,
+        budget::{allowance, reserved_time},
         decide::{ChainAction, StepEvent, decide},
         precheck::{Before, before, grant, observe_event},
     },
@@ -33,8 +33,15 @@ pub(super) struct TimedForecast {
     pub(super) cut: bool,
 }
 
-/// Walks `steps` with `total` time. `met` says for each step whether its conditions hold.
-pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<TimedForecast> {
+/// Walks `steps` with `total` time, of which those that may be skipped leave `tool_reserve` to the tool. `met` says for
+/// each step whether its conditions hold.
+pub(super) fn walk(
+    steps: &[Step],
+    met: &[bool],
+    total: Duration,
+    tool_reserve: Duration,
+    takes: Takes,
+) -> Vec<TimedForecast> {
     let mut ended = false;
     // The steps of a group start together, with the time that is left `at_start`.
     let mut one = |step: &Step, met: bool, at_start: Duration, left: &mut Duration| {
@@ -49,7 +56,7 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
             Mode::Enforce | Mode::Advise => {
                 let allowance = || {
                     limit = Some(Duration::ZERO);
-                    allowance(total, at_start, step)
+                    allowance(reserved_time(total, step, tool_reserve), at_start, step)
                 };
                 match before(step, met, allowance) {
                     Before::Ask { limit: gets, cut, .. } => {

@@ -40,6 +40,9 @@ fn at_once(step: &StepExplanation) -> Option<String> {
         ExpectedOutcome::Observed if step.comes.reason.is_some() => {
             Some(format!("`{name}` queues calls that its plugin never sees {}", why()))
         }
+        ExpectedOutcome::SkippedCondition if step.runs_tool => Some(format!(
+            "`{name}` provides the tool, and its conditions exclude the call: a block with TOOL_NOT_ALLOWED"
+        )),
         ExpectedOutcome::Called
         | ExpectedOutcome::Observed
         | ExpectedOutcome::SkippedCondition
@@ -50,7 +53,8 @@ fn at_once(step: &StepExplanation) -> Option<String> {
 /// Warns if mandatory steps can take longer than the invocation. Of the steps of a group, which are called at
 /// the same time, the longest counts.
 fn add_up(plan: &Plan, steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
-    let mandatory: HashMap<_, _> = steps
+    let (tool, of_plan): (Vec<_>, Vec<_>) = steps.iter().partition(|step| step.runs_tool);
+    let mandatory: HashMap<_, _> = of_plan
         .iter()
         .filter(|step| step.mode != Mode::Observe && step.on_error == OnError::Fail)
         .filter(|step| step.comes.outcome == ExpectedOutcome::Called)
@@ -58,7 +62,8 @@ fn add_up(plan: &Plan, steps: &[StepExplanation], budget: &BudgetReport) -> Opti
         .collect();
     let longest =
         |group: &[Step]| group.iter().filter_map(|step| mandatory.get(&*step.binding)).max().copied();
-    let sum = Millis(groups(&plan.steps).filter_map(longest).sum());
+    let tool = tool.iter().map(|step| step.timeout_ms.0);
+    let sum = Millis(groups(&plan.steps).filter_map(longest).chain(tool).sum());
     (sum > budget.total_ms).then(|| {
         format!(
             "the timeouts of the steps with `on_error: fail` add up to {}, the budget is {}: if they take that long, \

@@ -51,6 +51,8 @@ fn manifest(version: &str, points: &[Point], tenant_config_schema: Option<Value>
         version: version.parse().expect("a version"),
         offers,
         hooks: std::collections::BTreeMap::new(),
+        tool_names: Arc::default(),
+        tools: None,
         capabilities: Vec::new(),
         config_schema: None,
         tenant_config_schema: tenant_config_schema

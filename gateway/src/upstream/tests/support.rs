@@ -95,7 +95,7 @@ impl Default for Script {
     fn default() -> Self {
         Script {
             describe: Box::new(|| Box::pin(async { Ok(manifest()) })),
-            initialize: Box::new(|| Box::pin(async { Ok(plugin::InitializeResponse {}) })),
+            initialize: Box::new(|| Box::pin(async { Ok(plugin::InitializeResponse::default()) })),
             call: Box::new(|_| Box::pin(async { Ok(go_on()) })),
             not_initialized: Some(by_metadata),
             slow_shutdown: false,

@@ -11,6 +11,9 @@
 //!   [`Agent::on_no_decision`]; the result is then `Ok`, with your own payload and the reason in
 //!   `no_decision`. If a plugin is to blame, [`CallError`] names its step and contains the steps that ran.
 //!
+//! Plugins may provide tools: [`Agent::list_tools`] lists them, and [`Agent::before_tool_call_or_result`] has a plugin run
+//! its own.
+//!
 //! A lifecycle hook decides nothing: [`Agent::run_hook`] tells plugins what happened, and gathers what they contribute.
 //!
 //! ```no_run
@@ -39,6 +42,7 @@
 mod answer;
 mod hook;
 mod token;
+mod tools;
 mod wire;
 
 use std::time::Duration;
@@ -47,7 +51,9 @@ use tokio::time::Instant;
 use tonic::{Request, Status, transport::Channel};
 
 use hookgate_proto::gateway::v1 as messages;
-pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step, StepOutcome, StepReason};
+pub use hookgate_proto::gateway::v1::{
+    ListToolsResponse, ListedTool, PluginNotice, RequestContext, Step, StepOutcome, StepReason,
+};
 
 use self::wire::{AfterToolResult, AgentCall, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
 use crate::{

@@ -43,6 +43,7 @@ use hookgate_proto::{
         self as wire, Call, CallContext, ChainResult, plugin_service_client::PluginServiceClient,
         plugin_service_server::PluginServiceServer,
     },
+    types::v1 as types,
 };
 
 pub use self::{
@@ -67,6 +68,7 @@ const MAX_HOOKS: usize = 64;
 pub struct TestPlugin<P: Plugin> {
     client: PluginServiceClient<PluginServiceServer<PluginHost<P>>>,
     call: Call,
+    tools: Vec<types::Tool>,
     host: TestHost,
     time_left: Option<Duration>,
 }
@@ -76,6 +78,7 @@ impl<P: Plugin> Clone for TestPlugin<P> {
         TestPlugin {
             client: self.client.clone(),
             call: self.call.clone(),
+            tools: self.tools.clone(),
             host: self.host.clone(),
             time_left: self.time_left,
         }
@@ -104,9 +107,10 @@ impl<P: Plugin> TestPlugin<P> {
         let service = host::service_with_host::<P>(test_host.host_service());
         let mut client = PluginServiceClient::new(service);
         let describe = wire::DescribeRequest { protocol_versions: vec![1], ..Default::default() };
-        check(&client.describe(describe).await?.into_inner()).map_err(Status::failed_precondition)?;
+        let manifest = client.describe(describe).await?.into_inner();
+        check(&manifest).map_err(Status::failed_precondition)?;
         let config = json(config)?;
-        client
+        let initialized = client
             .initialize(wire::InitializeRequest {
                 config_digest: digest(&config),
                 config: config.clone(),
@@ -117,6 +121,8 @@ impl<P: Plugin> TestPlugin<P> {
                 limits: Some(reply_rules::LIMITS),
             })
             .await?;
+        let tools = initialized.into_inner().tools;
+        check_tools(&manifest.tools, &tools).map_err(Status::failed_precondition)?;
         let context = CallContext {
             tenant: "test-tenant".to_owned(),
             operator: "test-operator".to_owned(),
@@ -124,7 +130,7 @@ impl<P: Plugin> TestPlugin<P> {
             ..Default::default()
         };
         let call = Call { context: Some(context), config_digest: digest(&config), ..Default::default() };
-        Ok(TestPlugin { client, call, host: test_host.clone(), time_left: None })
+        Ok(TestPlugin { client, call, tools, host: test_host.clone(), time_left: None })
     }
 
     /// Calls with this tenant-level configuration; the default is an empty object.
@@ -209,6 +215,32 @@ impl<P: Plugin> TestPlugin<P> {
     ) -> Result<Reply<BeforeToolCallPatch>, Status> {
         let request = self.request::<BeforeToolCall>(payload);
         Self::reply::<BeforeToolCall>(self.client.clone().before_tool_call(request).await?.into_inner())
+    }
+
+    /// The tools that the plugin provides with its configuration.
+    pub fn tools(&self) -> &[types::Tool] {
+        &self.tools
+    }
+
+    /// Runs one of the plugin's tools, as a gateway does after all other plugins have let the call pass. The verdict is a
+    /// cancel: [`Cancel::result_json`](crate::Cancel::result_json) has the result, or the code and the message say why
+    /// there is none.
+    ///
+    /// # Errors
+    /// The plugin's error; NOT_FOUND if it doesn't provide the tool; INVALID_ARGUMENT if the arguments can't be written as
+    /// JSON.
+    pub async fn run_tool<A: Serialize + ?Sized>(
+        &self,
+        tool: &str,
+        args: &A,
+    ) -> Result<Reply<BeforeToolCallPatch>, Status> {
+        let payload =
+            BeforeToolCallPayload { tool_name: tool.to_owned(), args: json(args)?, ..Default::default() };
+        let mut request = self.request::<BeforeToolCall>(payload);
+        if let Some(call) = &mut request.get_mut().call {
+            call.run_tool = true;
+        }
+        read::<BeforeToolCall>(self.client.clone().before_tool_call(request).await?.into_inner())
     }
 
     /// Calls it at `after_tool_result`.
@@ -319,9 +351,9 @@ fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
 }
 
 fn check_offers(manifest: &wire::DescribeResponse) -> Result<(), String> {
-    let wire::DescribeResponse { points, hooks, .. } = manifest;
-    if points.is_empty() && hooks.is_empty() {
-        return Err("points() must list a point, or hooks() a hook".to_owned());
+    let wire::DescribeResponse { points, hooks, tools, .. } = manifest;
+    if points.is_empty() && hooks.is_empty() && tools.is_empty() {
+        return Err("points() must list a point, hooks() a hook, or TOOL_NAMES a name".to_owned());
     }
     if points.iter().map(|offer| offer.point).collect::<BTreeSet<_>>().len() != points.len() {
         return Err("points() must list each point once".to_owned());
@@ -340,6 +372,23 @@ fn check_offers(manifest: &wire::DescribeResponse) -> Result<(), String> {
     Ok(())
 }
 
+/// Why any gateway would reject the tools of a plugin whose manifest covers `names`.
+fn check_tools(names: &[String], tools: &[types::Tool]) -> Result<(), String> {
+    hookgate_proto::check_tools(tools)?;
+    let covered = hookgate_glob::compile("TOOL_NAMES", names).map_err(|error| error.to_string())?;
+    for types::Tool { name, input_schema, .. } in tools {
+        if !covered.is_match(name) {
+            return Err(format!("no glob in TOOL_NAMES covers the tool `{name}`"));
+        }
+        let schema: serde_json::Value =
+            serde_json::from_slice(input_schema).map_err(|error| error.to_string())?;
+        if schema.get("type").and_then(serde_json::Value::as_str) != Some("object") {
+            return Err(format!("the arguments of `{name}` must be a struct with named fields"));
+        }
+    }
+    Ok(())
+}
+
 fn properties(schema: &[u8]) -> Result<BTreeSet<String>, String> {
     let schema: serde_json::Value = serde_json::from_slice(schema).map_err(|error| error.to_string())?;
     let named = schema.get("properties").and_then(serde_json::Value::as_object);
@@ -348,3 +397,5 @@ fn properties(schema: &[u8]) -> Result<BTreeSet<String>, String> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tool_tests;

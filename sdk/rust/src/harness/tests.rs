@@ -114,7 +114,7 @@ fn a_manifest_lists_a_point_or_a_hook_and_each_once() {
     let many: Vec<_> = (0..65).map(|number| format!("hook_{number}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     for (wrong, error) in [
-        (manifest(Vec::new(), &[]), "points() must list a point, or hooks() a hook"),
+        (manifest(Vec::new(), &[]), "points() must list a point, hooks() a hook, or TOOL_NAMES a name"),
         (manifest(vec![point, point], &[]), "points() must list each point once"),
         (manifest(Vec::new(), &["a", "b", "a"]), "hooks() must list each hook once"),
         (manifest(Vec::new(), &many), "hooks() must list at most 64 hooks"),

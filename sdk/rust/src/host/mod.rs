@@ -14,9 +14,10 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, async_trait};
 
-use self::instances::{Instances, RetiredInstance};
+use self::instances::{InstanceGuard, Instances, RetiredInstance};
 use crate::{
-    Capability, Context, HookOffer, Host, HostService, InitError, MAX_CALL_BYTES, Offer, Plugin,
+    BeforeToolCallPayload, Capability, Context, HookOffer, Host, HostService, InitError, MAX_CALL_BYTES,
+    Offer, Plugin, Point, Tool, ToolCall,
     call_span::CallSpan,
     config::{self, TenantConfigs},
     context::CallSite,
@@ -53,9 +54,23 @@ pub(crate) fn server<P: Plugin>(host: Arc<PluginHost<P>>) -> PluginServiceServer
     PluginServiceServer::from_arc(host).max_decoding_message_size(MAX_CALL_BYTES)
 }
 
+/// A plugin with one configuration, and its tools.
+pub(crate) struct StartedPlugin<P: Plugin> {
+    plugin: Arc<P>,
+    tools: Vec<Tool<P>>,
+}
+
+/// A call with what it needs.
+struct OpenCall<P: Plugin, Payload> {
+    plugin: InstanceGuard<StartedPlugin<P>>,
+    tenant: Arc<P::TenantConfig>,
+    context: Context,
+    payload: Payload,
+}
+
 /// The gRPC service of a plugin, with its instances. Created by [`service`].
 pub struct PluginHost<P: Plugin> {
-    instances: Instances<P>,
+    instances: Instances<StartedPlugin<P>>,
     tenant_configs: TenantConfigs<P::TenantConfig>,
     points: Vec<Offer>,
     hooks: Vec<HookOffer>,
@@ -83,7 +98,7 @@ impl<P: Plugin> PluginHost<P> {
     /// Shuts down all instances, the newest first.
     pub(crate) async fn shutdown(&self) {
         for plugin in self.instances.take_all() {
-            plugin.shutdown().await;
+            plugin.plugin.shutdown().await;
         }
         // Also wait for instances that were released earlier and may still be flushing.
         self.flushes.close();
@@ -93,8 +108,13 @@ impl<P: Plugin> PluginHost<P> {
     }
 
     /// Flushes each of these after its last call. This happens even if the caller stops waiting.
-    fn flush(&self, retired: impl IntoIterator<Item = RetiredInstance<P>>) -> Vec<JoinHandle<()>> {
-        let flush = |instance: RetiredInstance<P>| async move { instance.unused().await.shutdown().await };
+    fn flush(
+        &self,
+        retired: impl IntoIterator<Item = RetiredInstance<StartedPlugin<P>>>,
+    ) -> Vec<JoinHandle<()>> {
+        let flush = |instance: RetiredInstance<StartedPlugin<P>>| async move {
+            instance.unused().await.plugin.shutdown().await;
+        };
         retired.into_iter().map(|instance| self.flushes.spawn(flush(instance))).collect()
     }
 
@@ -112,11 +132,45 @@ impl<P: Plugin> PluginHost<P> {
         site: Option<CallSite>,
         request: Request<W::Request>,
     ) -> Result<Response<W::Response>, Status> {
-        let missing = |field: &str| Status::invalid_argument(format!("`{field}` is missing"));
-        let site = site.ok_or_else(|| missing("payload"))?;
+        let site = site.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
         if !self.offers(&site) {
             return Err(Status::unimplemented(cut(format!("{} does not answer at {site}", P::NAME))));
         }
+        let OpenCall { plugin, tenant, context, payload } = self.open::<W>(site, request)?;
+        let asked =
+            AssertUnwindSafe(W::ask(&*plugin.plugin, &context, &tenant, payload)).catch_unwind().await;
+        match asked.map_err(|_| panicked::<P>(&format!("at {}", context.site)))? {
+            Ok(reply) => Ok(Response::new(W::response(reply))),
+            Err(error) => Err(error.into_status()),
+        }
+    }
+
+    /// Runs one of the plugin's own tools.
+    async fn run_tool(
+        &self,
+        request: Request<wire::BeforeToolCallRequest>,
+    ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
+        let site = CallSite::Point(Point::BeforeToolCall);
+        let OpenCall { plugin, tenant, context, payload } = self.open::<BeforeToolCall>(site, request)?;
+        let BeforeToolCallPayload { tool_name, args, .. } = payload;
+        let tool = plugin.tools.iter().find(|tool| tool.name() == tool_name);
+        let tool = tool.ok_or_else(|| {
+            Status::not_found(cut(format!("{} does not provide the tool {tool_name}", P::NAME)))
+        })?;
+        let call = ToolCall { plugin: Arc::clone(&plugin.plugin), context, tenant_config: tenant, args };
+        let ran = AssertUnwindSafe(tool.run(call)).catch_unwind().await;
+        match ran.map_err(|_| panicked::<P>(&format!("in the tool {tool_name}")))? {
+            Ok(reply) => Ok(Response::new(BeforeToolCall::response(reply))),
+            Err(error) => Err(error.into_status()),
+        }
+    }
+
+    fn open<W: CallWire>(
+        &self,
+        site: CallSite,
+        request: Request<W::Request>,
+    ) -> Result<OpenCall<P, W::Payload>, Status> {
+        let missing = |field: &str| Status::invalid_argument(format!("`{field}` is missing"));
         let (metadata, _, message) = request.into_parts();
         let (call, payload) = W::open(message);
         let mut call = call.ok_or_else(|| missing("call"))?;
@@ -126,12 +180,8 @@ impl<P: Plugin> PluginHost<P> {
             .tenant_configs
             .get(&call.tenant_config_digest, &call.tenant_config)
             .map_err(|error| Status::invalid_argument(cut(format!("tenant-level config: {error}"))))?;
-        let ctx = Context::new(site, &mut call, &metadata, plugin.links());
-        let asked = AssertUnwindSafe(W::ask(&*plugin, &ctx, &tenant, payload)).catch_unwind().await;
-        match asked.map_err(|_| panicked::<P>(&format!("at {}", ctx.site)))? {
-            Ok(reply) => Ok(Response::new(W::response(reply))),
-            Err(error) => Err(error.into_status()),
-        }
+        let context = Context::new(site, &mut call, &metadata, plugin.links());
+        Ok(OpenCall { plugin, tenant, context, payload })
     }
 
     fn offers(&self, site: &CallSite) -> bool {
@@ -153,17 +203,25 @@ impl<P: Plugin> PluginHost<P> {
         let link = Arc::new(self.host_services.link(&request));
         let start = |links| self.start(&request, links);
         drop(self.flush(self.instances.start(digest, gateway, link, start).await?));
-        Ok(Response::new(wire::InitializeResponse {}))
+        let plugin = self.instances.get(digest).ok_or_else(not_initialized)?;
+        let tools = plugin.tools.iter().map(|tool| tool.definition().clone()).collect();
+        Ok(Response::new(wire::InitializeResponse { tools }))
     }
 
-    async fn start(&self, request: &wire::InitializeRequest, links: Arc<HostLinks>) -> Result<P, Status> {
+    async fn start(
+        &self,
+        request: &wire::InitializeRequest,
+        links: Arc<HostLinks>,
+    ) -> Result<StartedPlugin<P>, Status> {
         let config = config::parse_config::<P::Config>(&request.config)
             .map_err(|error| InitError::from_refusal(format!("config: {error}")).into_status())?;
-        AssertUnwindSafe(P::initialize(config, Host::from_request(request, links)))
-            .catch_unwind()
-            .await
-            .map_err(|_| panicked::<P>("at initialize"))?
-            .map_err(InitError::into_status)
+        let started = async {
+            let plugin = P::initialize(config, Host::from_request(request, links)).await?;
+            let tools = plugin.tools();
+            Ok(StartedPlugin { plugin: Arc::new(plugin), tools })
+        };
+        let started = AssertUnwindSafe(started).catch_unwind().await;
+        started.map_err(|_| panicked::<P>("at initialize"))?.map_err(InitError::into_status)
     }
 }
 
@@ -194,13 +252,10 @@ pub(crate) fn manifest<P: Plugin>() -> DescribeResponse {
         points: P::points().into_iter().map(Offer::to_wire).collect(),
         hooks: P::hooks().into_iter().map(HookOffer::to_wire).collect(),
         capabilities: P::CAPABILITIES.iter().copied().map(|c: Capability| c.as_str().to_owned()).collect(),
-        config_schema: schema::<P::Config>(),
-        tenant_config_schema: schema::<P::TenantConfig>(),
+        tools: P::TOOL_NAMES.iter().map(|&name| name.to_owned()).collect(),
+        config_schema: config::schema::<P::Config>(),
+        tenant_config_schema: config::schema::<P::TenantConfig>(),
     }
-}
-
-fn schema<T: schemars::JsonSchema>() -> bytes::Bytes {
-    serde_json::to_vec(&schemars::schema_for!(T)).expect("a schema is a JSON value").into()
 }
 
 #[async_trait]
@@ -232,6 +287,11 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::BeforeToolCallRequest>,
     ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
+        if request.get_ref().call.as_ref().is_some_and(|call| call.run_tool) {
+            let site = CallSite::Point(Point::BeforeToolCall);
+            let span = CallSpan::for_call::<P>(BeforeToolCall::METHOD, Some(&site), request.metadata());
+            return span.run(self.run_tool(request)).await;
+        }
         self.answer::<BeforeToolCall>(request).await
     }
 

@@ -9,3 +9,4 @@ mod observers;
 mod poison;
 mod start;
 mod tool_answers;
+mod tools;
