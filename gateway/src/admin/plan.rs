@@ -17,7 +17,7 @@ use crate::{
         point::Point,
         step::{Mode, OnError},
     },
-    routing::{self, TenantPlans},
+    routing::{self, PlanTool, PlanTools, TenantPlans},
 };
 
 /// The plans of `tenant` at `site`, or at all points and hooks, and those of `bypasses` that are the tenant's.
@@ -32,7 +32,12 @@ pub(super) fn view<'a>(
     let is_wanted = |at: &CallSite| site.is_none_or(|wanted| wanted == at);
     let plan = |at: &CallSite| {
         let plan = plans.plan_at(at);
-        SitePlanView { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() }
+        let tools = plan.tools.as_deref().into_iter().flat_map(PlanTools::iter);
+        SitePlanView {
+            plan_digest: &plan.digest,
+            steps: plan.steps.iter().map(step).collect(),
+            tools: tools.map(tool).collect(),
+        }
     };
     let points = Point::ALL.into_iter().filter(|point| is_wanted(&(*point).into()));
     let hooks: BTreeSet<_> = match site {
@@ -77,6 +82,19 @@ struct BypassView<'a> {
 struct SitePlanView<'a> {
     plan_digest: &'a str,
     steps: Vec<StepView<'a>>,
+    /// The tools that the plugins provide, in the order of their names; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<PlanToolView<'a>>,
+}
+
+#[derive(Serialize)]
+struct PlanToolView<'a> {
+    name: &'a str,
+    plugin: &'a str,
+    binding: &'a str,
+    /// Another binding that provides the same name, so that calls of the tool fail; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rival: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -99,6 +117,15 @@ struct StepView<'a> {
     config_digest: &'a str,
     /// The digest of the step's tenant-level configuration.
     tenant_config_digest: &'a str,
+}
+
+fn tool(PlanTool { tool, step, rival }: PlanTool<'_>) -> PlanToolView<'_> {
+    PlanToolView {
+        name: &tool.name,
+        plugin: &step.plugin_name,
+        binding: &step.binding,
+        rival: rival.map(|rival| &*rival.binding),
+    }
 }
 
 fn step(step: &routing::Step) -> StepView<'_> {

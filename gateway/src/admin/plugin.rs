@@ -1,6 +1,10 @@
 //! One plugin as operators see it: its state, endpoints, manifest and totals since startup.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use hookgate_proto::HookName;
 use serde::Serialize;
@@ -177,6 +181,12 @@ struct ManifestView {
     points: Vec<OfferedPointView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<OfferedHookView>,
+    /// Globs that cover the names of all its tools; absent if it provides none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    tool_names: BTreeSet<String>,
+    /// The names of its tools, sorted; absent if it provides none, or until it is initialised.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    tools: BTreeSet<String>,
     capabilities: Vec<String>,
     config_schema: bool,
     tenant_config_schema: bool,
@@ -245,6 +255,8 @@ fn manifest(manifest: &Manifest) -> ManifestView {
                 side_effects: side_effects.as_str(),
             })
             .collect(),
+        tool_names: manifest.tool_names.globs().clone(),
+        tools: manifest.tools.iter().flat_map(|tools| tools.iter()).map(|tool| tool.name.clone()).collect(),
         capabilities: manifest.capabilities.clone(),
         config_schema: manifest.config_schema.is_some(),
         tenant_config_schema: manifest.tenant_config_schema.is_some(),

@@ -2,7 +2,7 @@
 
 use hookgate::core::digest::digest;
 use hookgate_proto::{
-    plugin::v1::{Access, DescribeResponse, SideEffects},
+    plugin::v1::{Access, DescribeResponse, HookOffer, SideEffects},
     types::v1::ExtensionPoint,
 };
 use serde_json::{Map, Value, json};
@@ -23,6 +23,12 @@ pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
         points.insert(point.to_owned(), json!({ "access": access, "side_effects": side_effects }));
     }
     let mut accepted = json!({ "points": points, "capabilities": manifest.capabilities });
+    if !manifest.hooks.is_empty() {
+        let side_effects =
+            |offer: &HookOffer| if offer.side_effects() == SideEffects::Some { "some" } else { "none" };
+        let hooks = manifest.hooks.iter().map(|offer| (offer.hook.clone(), side_effects(offer).into()));
+        accepted["hooks"] = Value::Object(hooks.collect());
+    }
     if !manifest.tools.is_empty() {
         accepted["tools"] = json!(manifest.tools);
     }
