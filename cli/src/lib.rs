@@ -38,6 +38,7 @@ mod signals;
 mod starter;
 mod status;
 mod token;
+mod tools;
 mod whoami;
 
 use hookgate::{
@@ -226,6 +227,23 @@ enum Command {
         #[command(flatten)]
         gateway: client::DataPortArgs,
     },
+    /// Lists the tools that the tenant's plugins provide, as an agent gets them.
+    ///
+    /// An agent offers them to its model. Of the descriptions, it shows the first lines; `--output json` has them whole,
+    /// with the schemas of the arguments.
+    #[command(after_help = "Example: hookgate tools --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
+                            Exit codes: 0 listed, 1 the token is refused or the gateway can't be reached, 2 invalid \
+                            usage.")]
+    Tools {
+        /// How long to wait for the answer; 1ms to 60s.
+        #[arg(long, default_value = "15s", value_parser = client::patience)]
+        timeout: Span,
+        /// Output format; json prints the answer unchanged.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+        #[command(flatten)]
+        gateway: client::DataPortArgs,
+    },
     /// Manages named gateway profiles: addresses, and where the tokens are.
     ///
     /// They are in `hookgate/config.yaml` under XDG_CONFIG_HOME, else under ~/.config.
@@ -309,6 +327,7 @@ impl Cli {
             Command::Reload(how) => process_ops::reload(&how).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
+            Command::Tools { timeout, output, gateway } => tools::run(&gateway, timeout, output).await,
             Command::Profile(command) => profile::run(command),
             Command::Call(call) => call::run(&call).await,
             Command::CallHook(call) => call_hook::run(&call).await,

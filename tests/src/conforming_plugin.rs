@@ -1,5 +1,5 @@
 //! A plugin that keeps every rule of docs/protocol.md but one, on a real socket. It offers `before_tool_call` and adds a
-//! notice with the tool's name to each reply, or it offers hooks and remembers the message of `recall`.
+//! notice with the tool's name to each reply, or it offers hooks and remembers the message of `recall`, or it provides tools.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,14 +12,17 @@ use hookgate_proto::{
     plugin::v1::{
         Access, AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest,
         BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
-        BeforeToolCallResponse, Continue, DescribeRequest, DescribeResponse, HookOffer, InitializeRequest,
-        InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest, ReleaseResponse,
-        ShutdownRequest, ShutdownResponse, SideEffects,
+        BeforeToolCallResponse, Cancel, Continue, DescribeRequest, DescribeResponse, HookOffer,
+        InitializeRequest, InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest,
+        ReleaseResponse, ShutdownRequest, ShutdownResponse, SideEffects,
         before_response_response::Verdict as ResponseVerdict,
         before_tool_call_response::Verdict,
         plugin_service_server::{PluginService, PluginServiceServer},
     },
-    types::v1::{BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice, NoticeKind},
+    types::v1::{
+        BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice, NoticeKind, Tool,
+        ToolAnnotations,
+    },
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap, transport::Server};
 
 const MAX_CALL_BYTES: usize = 17 << 20;
+const TOOLS: [&str; 2] = ["memory.find", "memory.drop"];
 
 /// The rule that the plugin breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,16 @@ pub enum BrokenRule {
     SurplusHook,
     /// A contribution has a kind that its hook doesn't take.
     ForeignKind,
+    /// The tools have names that no glob in the manifest covers.
+    UncoveredTool,
+    /// A second Initialize is answered with one tool less.
+    ChangingTools,
+    /// A tool that the plugin doesn't provide is run.
+    SurplusTool,
+    /// A call that is to run a tool is answered with continue.
+    ToolNotRun,
+    /// The result of a tool isn't JSON.
+    OddResult,
     /// Each Describe has another version.
     ChangingManifest,
     /// Arguments that are `null` are an internal error.
@@ -87,21 +101,26 @@ pub struct ConformingPlugin {
 impl ConformingPlugin {
     /// Starts a plugin at a point that breaks `rule` alone.
     pub async fn start(rule: BrokenRule) -> Self {
-        Self::start_with(rule, &[]).await
+        Self::start_with(rule, &[], false).await
     }
 
     /// Starts a plugin at hooks only that breaks `rule` alone.
     pub async fn start_at_hooks(rule: BrokenRule) -> Self {
-        Self::start_with(rule, &["recall", "session_start", "my_hook"]).await
+        Self::start_with(rule, &["recall", "session_start", "my_hook"], false).await
     }
 
-    async fn start_with(rule: BrokenRule, hooks: &'static [&'static str]) -> Self {
+    /// Starts a plugin with tools only that breaks `rule` alone.
+    pub async fn start_with_tools(rule: BrokenRule) -> Self {
+        Self::start_with(rule, &[], true).await
+    }
+
+    async fn start_with(rule: BrokenRule, hooks: &'static [&'static str], has_tools: bool) -> Self {
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
         let socket = UnixListener::bind(directory.path().join("s")).expect("the socket is new");
         let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
         let ended = CancellationToken::new();
-        let service = Service { rule, hooks, state: Mutex::default(), ended: ended.clone() };
+        let service = Service { rule, hooks, has_tools, state: Mutex::default(), ended: ended.clone() };
         let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
         let (reporter, health) = tonic_health::server::health_reporter();
         if rule == BrokenRule::NotServing {
@@ -133,6 +152,8 @@ struct Service {
     rule: BrokenRule,
     /// The hooks that are offered, in place of a point.
     hooks: &'static [&'static str],
+    /// Whether tools are provided, in place of a point.
+    has_tools: bool,
     state: Mutex<State>,
     ended: CancellationToken,
 }
@@ -163,6 +184,35 @@ impl Drop for UnfinishedCall<'_> {
 impl Service {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock panics")
+    }
+
+    /// Its tools: one only reads, and nobody may call the other to see what it does. `again`: in the answer to a repeated
+    /// Initialize.
+    fn tools(&self, again: bool) -> Vec<Tool> {
+        let names = if self.breaks(BrokenRule::UncoveredTool) { ["notes.find", "notes.drop"] } else { TOOLS };
+        let tool = |(name, reads): (&str, bool)| Tool {
+            name: name.into(),
+            description: "Does something with facts.".into(),
+            input_schema: r#"{"type":"object"}"#.into(),
+            annotations: Some(ToolAnnotations { read_only_hint: Some(reads), ..Default::default() }),
+        };
+        let most = if again && self.breaks(BrokenRule::ChangingTools) { 1 } else { names.len() };
+        let tools = names.into_iter().zip([true, false]).take(most).map(tool);
+        if self.has_tools { tools.collect() } else { Vec::new() }
+    }
+
+    /// Runs a tool.
+    fn run_tool(&self, name: &str) -> Result<Verdict, Status> {
+        let is_ours = TOOLS.contains(&name) || self.breaks(BrokenRule::SurplusTool);
+        match name {
+            _ if !is_ours => Err(Status::not_found("no such tool")),
+            "memory.drop" => Err(Status::internal("all facts are lost")),
+            _ if self.breaks(BrokenRule::ToolNotRun) => Ok(Verdict::Continue(Continue {})),
+            _ => {
+                let result = if self.breaks(BrokenRule::OddResult) { "no facts" } else { "[]" };
+                Ok(Verdict::Cancel(Cancel { result: result.into(), ..Default::default() }))
+            }
+        }
     }
 
     fn breaks(&self, rule: BrokenRule) -> bool {
@@ -299,8 +349,9 @@ impl PluginService for Service {
             name: "conforming".into(),
             version,
             protocol_versions: vec![1],
-            points: if hooks.is_empty() { vec![offer] } else { Vec::new() },
+            points: if hooks.is_empty() && !self.has_tools { vec![offer] } else { Vec::new() },
             hooks,
+            tools: if self.has_tools { vec!["memory.*".into()] } else { Vec::new() },
             ..Default::default()
         }))
     }
@@ -317,21 +368,26 @@ impl PluginService for Service {
         if self.breaks(BrokenRule::OneConfiguration) {
             state.instances.retain(|digest, _| *digest == config_digest);
         }
+        let again = state.instances.contains_key(&config_digest);
         state.instances.entry(config_digest).or_default().insert(gateway_instance_id);
-        Ok(Response::new(InitializeResponse::default()))
+        Ok(Response::new(InitializeResponse { tools: self.tools(again) }))
     }
 
     async fn before_tool_call(
         &self,
         request: Request<BeforeToolCallRequest>,
     ) -> Result<Response<BeforeToolCallResponse>, Status> {
-        if !self.hooks.is_empty() {
-            return Err(Status::unimplemented("not offered"));
-        }
         let time_left = time_left(request.metadata());
         let BeforeToolCallRequest { call, payload } = request.into_inner();
         let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
+        if !self.hooks.is_empty() || self.has_tools != call.run_tool {
+            return Err(Status::unimplemented("not offered"));
+        }
         self.check_digest(&call.config_digest)?;
+        if call.run_tool {
+            let verdict = Some(self.run_tool(&payload.tool_name)?);
+            return Ok(Response::new(BeforeToolCallResponse { verdict, ..Default::default() }));
+        }
         if self.breaks(BrokenRule::NoReply) {
             pending::<()>().await;
         }

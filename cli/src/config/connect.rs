@@ -136,6 +136,9 @@ struct EndpointRow<'r> {
     /// The hooks that it offers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<&'r HookName>,
+    /// The names of its tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<&'r str>,
     detail: &'r str,
     remedy: Option<&'static str>,
     #[serde(skip)]
@@ -145,6 +148,7 @@ struct EndpointRow<'r> {
 impl<'r> EndpointRow<'r> {
     fn new(found: &'r PluginReport, place: &'r EndpointReport) -> Self {
         let manifest = found.manifest.as_deref().filter(|_| place.version.is_some());
+        let tools = manifest.and_then(|manifest| manifest.tools.as_deref()).into_iter().flatten();
         let offers = |point: &Point| manifest.is_some_and(|manifest| manifest.offers(*point).is_some());
         EndpointRow {
             plugin: &found.plugin,
@@ -155,6 +159,7 @@ impl<'r> EndpointRow<'r> {
             version: place.version.as_deref(),
             points: Point::ALL.into_iter().filter(offers).collect(),
             hooks: manifest.into_iter().flat_map(|manifest| manifest.hooks.keys()).collect(),
+            tools: tools.map(|tool| &*tool.name).collect(),
             detail: &place.detail,
             remedy: place.why.remedy(found.owner),
             holds_readiness: found.holds_readiness,
@@ -173,6 +178,7 @@ impl<'r> EndpointRow<'r> {
             version: None,
             points: Vec::new(),
             hooks: Vec::new(),
+            tools: Vec::new(),
             detail: "its processes register with running gateways only",
             remedy: None,
             holds_readiness: false,
@@ -255,7 +261,13 @@ fn table(rows: &[EndpointRow<'_>]) -> String {
     let mut lines = vec![["PLUGIN", "ADDRESS", "RESULT", "VERSION", "POINTS"].map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
         let points = row.points.iter().map(|point| point.as_str());
-        let sites = points.chain(row.hooks.iter().map(|hook| hook.as_str())).collect::<Vec<_>>().join(", ");
+        let tools = match row.tools.len() {
+            0 => None,
+            1 => Some("1 tool".to_owned()),
+            several => Some(format!("{several} tools")),
+        };
+        let sites = points.chain(row.hooks.iter().map(|hook| hook.as_str())).chain(tools.as_deref());
+        let sites = sites.collect::<Vec<_>>().join(", ");
         let result = if row.reason == Why::Serving.as_str() { row.state } else { row.reason };
         [row.plugin, row.address, result, row.version.unwrap_or_default(), &sites].map(str::to_owned)
     }));

@@ -31,8 +31,13 @@ const ABANDONED_CALLS: u32 = 4;
 
 /// An ordinary call is answered with a valid reply, at each point of the manifest.
 pub(super) async fn call(session: &mut Session) -> CheckVerdict {
-    if session.has_only_hooks() {
-        return Err(Halt::Skipped("the plugin offers no points, only hooks".into()));
+    if session.has_no_points() {
+        let others = match (session.has_only_tools(), session.provides_tools()) {
+            (true, _) => "tools",
+            (false, true) => "hooks and tools",
+            (false, false) => "hooks",
+        };
+        return Err(Halt::Skipped(format!("the plugin offers no points, only {others}")));
     }
     let points = session.offered_sites().into_iter().filter(|site| site.point().is_some()).collect();
     answered_at(session, points).await

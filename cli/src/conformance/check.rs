@@ -39,9 +39,10 @@ pub(super) mod section {
     pub(in crate::conformance) const LIMITS: &str = "6-limits";
     pub(in crate::conformance) const HEALTH: &str = "health-checks";
     pub(in crate::conformance) const HOOKS: &str = "9-lifecycle-hooks";
+    pub(in crate::conformance) const TOOLS: &str = "10-tools-of-plugins";
     #[cfg(test)]
-    pub(in crate::conformance) const ALL: [&str; 8] =
-        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH, HOOKS];
+    pub(in crate::conformance) const ALL: [&str; 9] =
+        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH, HOOKS, TOOLS];
 }
 
 /// How far the plugin got. Later stages include the earlier ones.
@@ -54,20 +55,23 @@ pub(super) enum CheckStage {
     Accepted,
     /// It has its configuration.
     Initialized,
+    /// It answers calls: ordinary ones at points or hooks, or those of its tools if it offers nothing else.
+    Usable,
     /// It answers an ordinary call at one point or hook, or more.
     Answering,
 }
 
 impl CheckStage {
-    /// The check that leads to the stage. `only_hooks`: the plugin offers no point.
-    pub(super) const fn check(self, only_hooks: bool) -> &'static str {
+    /// The check that leads to the stage, for a plugin that offers points, or only hooks, or `only_tools`.
+    pub(super) const fn check(self, has_no_points: bool, only_tools: bool) -> &'static str {
         match self {
             CheckStage::Start => "",
             CheckStage::Described => "describe",
             CheckStage::Accepted => "manifest",
             CheckStage::Initialized => "initialize",
-            CheckStage::Answering if only_hooks => "hooks",
-            CheckStage::Answering => "call",
+            CheckStage::Usable if only_tools => "tools",
+            CheckStage::Usable | CheckStage::Answering if has_no_points => "hooks",
+            CheckStage::Usable | CheckStage::Answering => "call",
         }
     }
 }

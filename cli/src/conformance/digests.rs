@@ -8,13 +8,14 @@ use crate::conformance::{
     check::{CheckVerdict, Fault, Halt},
     sample::{SampleCall, SampleContent},
     session::{Session, unknown_digest},
+    tools,
 };
 use hookgate::upstream::{Rpc, TrialError};
 
 /// Configurations at the same time, besides the first.
 const OTHER_DIGESTS: usize = 2;
 
-/// A call with a digest that was never initialised is NOT_INITIALIZED, at each point and hook.
+/// A call with a digest that was never initialised is NOT_INITIALIZED, at each point and hook, and so is one of a tool.
 pub(super) async fn unknown(session: &mut Session) -> CheckVerdict {
     if let Some(early) = session.early.clone() {
         not_initialized(early).map_err(|fault| fault.after("a call before any Initialize"))?;
@@ -29,6 +30,11 @@ pub(super) async fn unknown(session: &mut Session) -> CheckVerdict {
             let reply = session.reply(&connection, &sample, &digest).await;
             not_initialized(reply.map(drop)).map_err(|fault| fault.after(&event))?;
         }
+    }
+    if session.provides_tools() {
+        let reply = tools::run_other(session, &connection, &unknown_digest()).await;
+        let event = "a call of a tool with a digest that was never initialised";
+        not_initialized(reply.map(drop)).map_err(|fault| fault.after(event))?;
     }
     Ok(())
 }
@@ -81,24 +87,17 @@ pub(super) async fn several(session: &mut Session) -> CheckVerdict {
             }
         }
     }
-    let answers = all_answer(session, &digests).await;
+    let mut answers = Ok(());
+    for digest in &digests {
+        if answers.is_ok() {
+            answers = session.answers_with(digest).await;
+        }
+    }
     for digest in &digests[1..] {
         // Courtesy: the check of Release has its own.
         let _ = release(session, &first.gateway_instance_id, digest).await;
     }
     answers.map_err(|fault| fault.after("Initialize with three digests").into())
-}
-
-/// An ordinary call with each digest, at each point and hook.
-async fn all_answer(session: &Session, digests: &[String]) -> Result<(), Fault> {
-    let connection = session.connection()?;
-    for site in &session.sites {
-        let sample = SampleCall::new(site, &SampleContent::ordinary());
-        for digest in digests {
-            session.decision(&connection, &sample, digest).await?;
-        }
-    }
-    Ok(())
 }
 
 /// Release by one gateway leaves the configuration to the others.

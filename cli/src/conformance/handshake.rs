@@ -88,11 +88,12 @@ pub(super) async fn initialize(session: &mut Session) -> CheckVerdict {
         Arc::clone(&connection)
     };
     let answered = session.initialize(&connection, &request).await;
-    answered.map_err(|error| {
+    let answer = answered.map_err(|error| {
         let fix = "accept the config, within 10 s; if the config is wrong, pass a valid one with --config";
         Fault::new("the status OK for Initialize", error.to_string(), fix)
     })?;
     session.initialize = Some(request);
+    session.tools = answer.tools;
     Ok(())
 }
 
@@ -105,6 +106,7 @@ pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) ->
     let hooks = |manifest: &DescribeResponse| -> BTreeSet<_> {
         manifest.hooks.iter().map(|offer| (offer.hook.clone(), offer.side_effects)).collect()
     };
+    let tools = |manifest: &DescribeResponse| -> BTreeSet<_> { manifest.tools.iter().cloned().collect() };
     let capabilities =
         |manifest: &DescribeResponse| -> BTreeSet<_> { manifest.capabilities.iter().cloned().collect() };
     let differences = [
@@ -113,6 +115,7 @@ pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) ->
         ("protocol_versions", first.protocol_versions != second.protocol_versions),
         ("points", points(first) != points(second)),
         ("hooks", hooks(first) != hooks(second)),
+        ("tools", tools(first) != tools(second)),
         ("capabilities", capabilities(first) != capabilities(second)),
         ("config_schema", schema(&first.config_schema) != schema(&second.config_schema)),
         ("tenant_config_schema", schema(&first.tenant_config_schema) != schema(&second.tenant_config_schema)),

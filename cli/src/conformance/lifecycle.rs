@@ -7,6 +7,7 @@ use crate::conformance::{
     digests, handshake,
     sample::{SampleCall, SampleContent},
     session::Session,
+    tools,
 };
 use hookgate::upstream::HealthCheckOutcome;
 
@@ -94,6 +95,10 @@ pub(super) async fn restart(session: &mut Session) -> CheckVerdict {
     for site in &session.sites {
         let sample = SampleCall::new(site, &SampleContent::ordinary());
         let reply = session.reply(&connection, &sample, &session.digest()).await;
+        digests::not_initialized(reply.map(drop)).map_err(|fault| fault.after("a restart"))?;
+    }
+    if session.answers_tools {
+        let reply = tools::run_other(session, &connection, &session.digest()).await;
         digests::not_initialized(reply.map(drop)).map_err(|fault| fault.after("a restart"))?;
     }
     let request = digests::initialize_request(session);

@@ -12,9 +12,9 @@ use crate::{
     conformance::{
         check::{
             Check, CheckResult,
-            CheckStage::{Accepted, Answering, Described, Initialized, Start},
+            CheckStage::{Accepted, Answering, Described, Initialized, Start, Usable},
             Fault, Halt, Outcome,
-            section::{CALLS, DIGESTS, HEALTH, HOOKS, LIMITS, MANIFEST, PLUGIN, REPLIES},
+            section::{CALLS, DIGESTS, HEALTH, HOOKS, LIMITS, MANIFEST, PLUGIN, REPLIES, TOOLS},
         },
         process::CommandProcess,
         report::ReportFormat,
@@ -37,6 +37,7 @@ mod process;
 mod report;
 mod sample;
 mod session;
+mod tools;
 
 /// A check ends after this many timeouts of a call. None makes as many calls one after another, each of which has its
 /// own timeout.
@@ -71,13 +72,14 @@ const CHECKS: &[Check] = &[
     Check::new("initialize", PLUGIN, Accepted, |session| handshake::initialize(session).boxed()),
     Check::new("call", REPLIES, Initialized, |session| calls::call(session).boxed()),
     Check::new("hooks", HOOKS, Initialized, |session| hooks::hooks(session).boxed()),
+    Check::new("tools", TOOLS, Initialized, |session| tools::tools(session).boxed()),
     Check::new("unknown-digest", DIGESTS, Initialized, |session| digests::unknown(session).boxed()),
     Check::new("other-points", CALLS, Initialized, |session| calls::other_points(session).boxed()),
     Check::new("unknown-fields", CALLS, Answering, |session| calls::unknown_fields(session).boxed()),
     Check::new("connections", CALLS, Answering, |session| calls::connections(session).boxed()),
-    Check::new("initialize-again", DIGESTS, Answering, |session| digests::again(session).boxed()),
-    Check::new("several-digests", DIGESTS, Answering, |session| digests::several(session).boxed()),
-    Check::new("release", DIGESTS, Answering, |session| digests::released(session).boxed()),
+    Check::new("initialize-again", DIGESTS, Usable, |session| digests::again(session).boxed()),
+    Check::new("several-digests", DIGESTS, Usable, |session| digests::several(session).boxed()),
+    Check::new("release", DIGESTS, Usable, |session| digests::released(session).boxed()),
     Check::new("parallel-calls", CALLS, Answering, |session| calls::parallel(session).boxed()),
     Check::new("cancelled-calls", CALLS, Answering, |session| calls::cancelled(session).boxed()),
     Check::new("expired-calls", CALLS, Answering, |session| calls::expired(session).boxed()),
@@ -87,9 +89,9 @@ const CHECKS: &[Check] = &[
     Check::new("payload-numbers", CALLS, Answering, |session| payloads::numbers(session).boxed()),
     Check::new("payload-large", LIMITS, Answering, |session| payloads::large(session).boxed()),
     Check::new("health", HEALTH, Initialized, |session| lifecycle::health(session).boxed()),
-    Check::new("shutdown", PLUGIN, Answering, |session| lifecycle::shutdown(session).boxed()),
+    Check::new("shutdown", PLUGIN, Usable, |session| lifecycle::shutdown(session).boxed()),
     Check::new("stop", CALLS, Described, |session| lifecycle::stop(session).boxed()),
-    Check::new("restart", DIGESTS, Answering, |session| lifecycle::restart(session).boxed()),
+    Check::new("restart", DIGESTS, Usable, |session| lifecycle::restart(session).boxed()),
 ];
 
 pub(crate) async fn run(asked: Conformance) -> Exit {
@@ -190,9 +192,12 @@ async fn check_all(session: &mut Session, format: ReportFormat) -> Result<Vec<Ch
 async fn run_one(session: &mut Session, check: &Check) -> Result<(), Halt> {
     let stage = session.stage();
     if stage < check.needs {
-        let missing =
-            [Described, Accepted, Initialized, Answering].into_iter().find(|needed| *needed > stage);
-        let missing = missing.map_or("", |stage| stage.check(session.has_only_hooks()));
+        let only_tools = session.has_only_tools();
+        if stage >= Initialized && check.needs == Answering && only_tools {
+            return Err(Halt::Skipped("the plugin offers no points or hooks, only tools".into()));
+        }
+        let missing = [Described, Accepted, Initialized, Usable].into_iter().find(|needed| *needed > stage);
+        let missing = missing.map_or("", |stage| stage.check(session.has_no_points(), only_tools));
         return Err(Halt::Skipped(format!("needs `{missing}`")));
     }
     let limit = MIN_CHECK_LIMIT.max(session.timeout * MAX_TIMEOUTS_OF_CHECK);

@@ -6,8 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use hookgate_proto::plugin::v1::{
-    self as wire, Call, CallContext, DescribeResponse, InitializeRequest, InitializeResponse, ShutdownRequest,
+use hookgate_proto::{
+    plugin::v1::{
+        self as wire, Call, CallContext, DescribeResponse, InitializeRequest, InitializeResponse,
+        ShutdownRequest,
+    },
+    types::v1::Tool,
 };
 use prost::Message;
 use serde_json::Value;
@@ -19,6 +23,7 @@ use crate::{
         check::{CheckStage, Fault},
         process::CommandProcess,
         sample::{SampleCall, SampleContent},
+        tools,
     },
     output::printable,
 };
@@ -51,10 +56,14 @@ pub(super) struct Session {
     pub(super) config: Option<TrialConfig>,
     /// The Initialize that the plugin accepted.
     pub(super) initialize: Option<InitializeRequest>,
+    /// The tools in the answer to it.
+    pub(super) tools: Vec<Tool>,
     /// The answer to a call before any Initialize.
     pub(super) early: Option<Result<(), TrialError>>,
     /// The points and hooks at which it answers an ordinary call.
     pub(super) sites: Vec<CallSite>,
+    /// Whether it provides tools, and answers calls of tools as it should.
+    pub(super) answers_tools: bool,
 }
 
 impl Session {
@@ -74,8 +83,10 @@ impl Session {
             manifest: None,
             config: None,
             initialize: None,
+            tools: Vec::new(),
             early: None,
             sites: Vec::new(),
+            answers_tools: false,
         }
     }
 
@@ -85,8 +96,9 @@ impl Session {
             (None, ..) => CheckStage::Start,
             (Some(_), None, _) => CheckStage::Described,
             (Some(_), Some(_), None) => CheckStage::Accepted,
-            (Some(_), Some(_), Some(_)) if self.sites.is_empty() => CheckStage::Initialized,
-            (Some(_), Some(_), Some(_)) => CheckStage::Answering,
+            (Some(_), Some(_), Some(_)) if !self.sites.is_empty() => CheckStage::Answering,
+            (Some(_), Some(_), Some(_)) if self.has_only_tools() && self.answers_tools => CheckStage::Usable,
+            (Some(_), Some(_), Some(_)) => CheckStage::Initialized,
         }
     }
 
@@ -128,20 +140,36 @@ impl Session {
         let connection = if ended { self.start().await? } else { self.connect_within(MAX_RECOVERY).await? };
         self.trial.describe(&connection).await?;
         self.connection = Some(Arc::clone(&connection));
-        let (Some(request), Some(site)) = (self.initialize.clone(), self.sites.first()) else {
-            return Ok(());
+        let Some(request) = self.initialize.clone() else { return Ok(()) };
+        let reply = match self.sites.first() {
+            Some(site) => {
+                let sample = SampleCall::new(site, &SampleContent::ordinary());
+                self.reply(&connection, &sample, &request.config_digest).await
+            }
+            None if self.provides_tools() => {
+                tools::run_other(self, &connection, &request.config_digest).await
+            }
+            None => return Ok(()),
         };
-        let sample = SampleCall::new(site, &SampleContent::ordinary());
-        if self.reply(&connection, &sample, &request.config_digest).await == Err(TrialError::NotInitialized) {
+        if reply == Err(TrialError::NotInitialized) {
             self.initialize(&connection, &request).await.map_err(|error| self.shown(&error.to_string()))?;
         }
         Ok(())
     }
 
-    /// Whether the plugin offers hooks and no point.
-    pub(super) fn has_only_hooks(&self) -> bool {
-        let sites = self.offered_sites();
-        !sites.is_empty() && sites.iter().all(|site| site.hook().is_some())
+    /// Whether the plugin offers no point.
+    pub(super) fn has_no_points(&self) -> bool {
+        self.offered_sites().iter().all(|site| site.hook().is_some())
+    }
+
+    /// Whether the plugin offers neither points nor hooks.
+    pub(super) fn has_only_tools(&self) -> bool {
+        self.offered_sites().is_empty()
+    }
+
+    /// Whether the plugin may have tools.
+    pub(super) fn provides_tools(&self) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| !manifest.tool_names.is_empty())
     }
 
     /// The points and hooks of the manifest, points first.
@@ -272,14 +300,19 @@ impl Session {
             .map_err(|flaw| Fault::new(expected, format!("a reply that a gateway refuses: {flaw}"), fix))
     }
 
-    /// An ordinary call at each point and hook, which must be answered.
+    /// An ordinary call at each point and hook, which must be answered, and one of a tool.
     pub(super) async fn still_answers(&self) -> Result<(), Fault> {
+        self.answers_with(&self.digest()).await
+    }
+
+    /// As [`Self::still_answers`], with the configuration of `digest`.
+    pub(super) async fn answers_with(&self, digest: &str) -> Result<(), Fault> {
         let connection = self.connection()?;
         for site in &self.sites {
             let sample = SampleCall::new(site, &SampleContent::ordinary());
-            self.decision(&connection, &sample, &self.digest()).await?;
+            self.decision(&connection, &sample, digest).await?;
         }
-        Ok(())
+        if self.answers_tools { tools::runs_no_other(self, digest).await } else { Ok(()) }
     }
 }
 

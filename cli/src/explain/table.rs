@@ -136,6 +136,9 @@ fn remarks(step: &StepExplanation) -> Vec<String> {
         TimeoutSource::Plugin => "the plugin",
     };
     let mut remarks = vec![format!("{whom}; timeout from {timeout}")];
+    if step.runs_tool {
+        remarks.push("runs the call's tool, after all other steps".to_owned());
+    }
     if !step.overrides.is_empty() {
         remarks.push(format!("the tenant's own configuration sets {}", step.overrides.join(", ")));
     }

@@ -29,8 +29,8 @@ pub(super) enum PluginCommand {
     #[command(
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool \
                             fs.read --tenant-config '{\"allowed_tools\": [\"fs.*\"]}'\n\n\
-                            Exit codes: 0 the plugin continues, 1 the handshake or the call failed, 2 invalid usage, \
-                            3 the plugin cancels."
+                            Exit codes: 0 the plugin continues, or runs its tool, 1 the handshake or the call failed, \
+                            2 invalid usage, 3 the plugin cancels."
     )]
     Test(Box<test::Test>),
     /// Lists the plugins of a gateway and their states.

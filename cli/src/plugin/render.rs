@@ -1,10 +1,10 @@
 //! Renders the result of `plugin test`: the manifest, and the reply or the failure.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::{
     HookName,
-    types::v1::{CancelScope, Notice, NoticeKind},
+    types::v1::{CancelScope, Notice, NoticeKind, Tool},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::{
     output::{self, GREEN, Output, RED, columns, printable},
     payload_diff::Members,
     plugin::target::PluginArgs,
+    tools::first_line,
 };
 use hookgate::{
     core::{
@@ -45,6 +46,11 @@ struct ManifestReport {
     points: Vec<OfferedPoint>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<OfferedHook>,
+    /// Globs that cover the names of its tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_names: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<ProvidedTool>,
     capabilities: Vec<String>,
     #[serde(skip)]
     offers_services: bool,
@@ -64,8 +70,17 @@ struct OfferedHook {
 }
 
 #[derive(Serialize)]
+struct ProvidedTool {
+    name: String,
+    description: String,
+}
+
+#[derive(Serialize)]
 pub(super) struct CallReport {
     point: Point,
+    /// Whether the plugin was to run its tool.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    run_tool: bool,
     verdict: &'static str,
     cancel: Option<CancelReport>,
     /// The tool's result that came with the cancel.
@@ -134,7 +149,10 @@ impl CallFailure {
     pub(super) fn not_offered(point: Point, manifest: &Manifest) -> Self {
         let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
         let offered = offered.map(Point::as_str).collect::<Vec<_>>().join(", ");
-        let (detail, remedy) = if offered.is_empty() {
+        let (detail, remedy) = if offered.is_empty() && manifest.hooks.is_empty() {
+            let remedy = "run one with before_tool_call --tool NAME --run-tool";
+            (format!("the plugin doesn't offer {point}; it offers only tools"), remedy)
+        } else if offered.is_empty() {
             let hooks = manifest.hooks.keys().map(HookName::as_str).collect::<Vec<_>>().join(", ");
             let remedy = "bind it there in a gateway, and use `hookgate call-hook`";
             (format!("the plugin doesn't offer {point}; it offers only the hooks {hooks}"), remedy)
@@ -143,6 +161,17 @@ impl CallFailure {
         };
         let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}; {remedy}"));
         CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
+    }
+
+    /// The plugin doesn't provide `tool`.
+    pub(super) fn not_provided(tool: &str, manifest: &Manifest) -> Self {
+        let tools = manifest.tools.iter().flat_map(|tools| tools.iter());
+        let tools = tools.map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+        let others =
+            if tools.is_empty() { "it provides none".to_owned() } else { format!("it provides {tools}") };
+        let detail = format!("the plugin doesn't provide the tool `{}`; {others}", printable(tool));
+        let reason = Reason::PointNotOffered.as_str();
+        CallFailure { reason, code: None, sentence: detail.clone(), detail }
     }
 
     /// The tenant-level config violates the plugin's schema. Its values are not shown.
@@ -205,6 +234,7 @@ impl CallReport {
         let result = cancel.as_ref().and_then(|cancel| cancel.result.as_deref());
         CallReport {
             point,
+            run_tool: false,
             result: result.and_then(|result| serde_json::from_slice(result).ok()),
             verdict: if cancel.is_some() { "cancel" } else { "continue" },
             cancel: cancel.map(|cancel| CancelReport {
@@ -221,9 +251,23 @@ impl CallReport {
         }
     }
 
+    /// The same, of a call that was to run the plugin's tool.
+    pub(super) fn of_tool(self) -> Self {
+        CallReport { run_tool: true, ..self }
+    }
+
+    /// Whether the plugin ran its tool, and gave the result.
+    fn has_run_tool(&self) -> bool {
+        self.run_tool && self.result.is_some()
+    }
+
     fn table(&self, sent: &[u8]) -> String {
         let took = millis(self.duration_us);
         let mut text = match &self.cancel {
+            Some(_) if self.has_run_tool() => {
+                let result = self.result.as_ref().map(|result| printable(&result.to_string()));
+                format!("{GREEN}RESULT{GREEN:#}  after {took}\nresult {}\n", result.unwrap_or_default())
+            }
             None => format!("{GREEN}CONTINUE{GREEN:#}  after {took}\n"),
             Some(cancel) => {
                 let said = printable(&format!("{}: {}", cancel.code, cancel.message));
@@ -270,6 +314,10 @@ fn millis(micros: u64) -> String {
     format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
 }
 
+fn provided(tool: &Arc<Tool>) -> ProvidedTool {
+    ProvidedTool { name: tool.name.clone(), description: tool.description.clone() }
+}
+
 impl OfferedHook {
     fn new((hook, side_effects): (&HookName, &SideEffects)) -> Self {
         OfferedHook { hook: hook.clone(), side_effects: *side_effects == SideEffects::Some }
@@ -291,6 +339,8 @@ impl ManifestReport {
             version: manifest.version.to_string(),
             points: Point::ALL.into_iter().filter_map(offered).collect(),
             hooks: manifest.hooks.iter().map(OfferedHook::new).collect(),
+            tool_names: manifest.tool_names.globs().iter().cloned().collect(),
+            tools: manifest.tools.iter().flat_map(|tools| tools.iter()).map(provided).collect(),
             capabilities: manifest.capabilities.clone(),
             offers_services,
         }
@@ -318,7 +368,26 @@ impl ManifestReport {
                 .iter()
                 .map(|offer| [offer.hook.as_str(), "-", effects(offer.side_effects)].map(str::to_owned)),
         );
-        format!("{}\n{}", columns(&head.map(|row| row.map(str::to_owned))), columns(&rows))
+        let mut text = columns(&head.map(|row| row.map(str::to_owned)));
+        if rows.len() > 1 {
+            text += &format!("\n{}", columns(&rows));
+        }
+        text + &self.tools_table()
+    }
+
+    /// The plugin's tools; empty if it provides none.
+    fn tools_table(&self) -> String {
+        if self.tools.is_empty() {
+            return match self.tool_names.join(", ") {
+                globs if globs.is_empty() => String::new(),
+                globs => {
+                    format!("\nno tools with this configuration; they may be named {}\n", printable(&globs))
+                }
+            };
+        }
+        let mut rows = vec![["TOOL", "DESCRIPTION"].map(str::to_owned)];
+        rows.extend(self.tools.iter().map(|tool| [tool.name.clone(), first_line(&tool.description)]));
+        format!("\n{}", columns(&rows))
     }
 }
 
@@ -338,7 +407,7 @@ impl Report {
     pub(super) fn print(&self, output: Output, sent: &[u8]) -> Exit {
         let exit = match (&self.failure, &self.call) {
             (Some(failed), _) => Exit::failure(failed.sentence.clone()),
-            (None, Some(CallReport { cancel: Some(_), .. })) => Exit::already_reported(3),
+            (None, Some(call)) if call.cancel.is_some() && !call.has_run_tool() => Exit::already_reported(3),
             (None, _) => Exit::ok(),
         };
         output::data(output, self, || self.table(sent), exit)

@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Args;
+use hookgate_proto::gateway::v1::RequestContext;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -26,9 +27,10 @@ use hookgate::{
         context::{CallContext, Identity},
         digest::digest,
         failure::Failure,
-        manifest::Manifest,
+        manifest::{Access, Manifest},
         point::Point,
         schema_violation,
+        step::Reason,
     },
     host::TrialHost,
     invoke::{
@@ -59,6 +61,9 @@ pub(crate) struct Test {
     /// Timeout of the call; 1ms to 60s.
     #[arg(long, default_value = "5s", value_parser = client::patience)]
     timeout: Span,
+    /// Has the plugin run its own tool, which --tool names, as a gateway does after all steps; only at before_tool_call.
+    #[arg(long)]
+    run_tool: bool,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -71,6 +76,9 @@ pub(crate) struct Test {
 }
 
 pub(super) async fn run(test: &Test) -> Exit {
+    if test.run_tool && test.point != Point::BeforeToolCall {
+        return Exit::usage("--run-tool is for before_tool_call only");
+    }
     match test.point {
         Point::BeforeLlmRequest => try_out::<BeforeLlmRequest>(test).await,
         Point::BeforeToolCall => try_out::<BeforeToolCall>(test).await,
@@ -189,20 +197,69 @@ where
     if !is_name(&manifest.name) {
         return Err(CallFailure::misnamed(&manifest.name));
     }
-    let Some(offer) = manifest.offers(P::POINT) else {
-        return Err(CallFailure::not_offered(P::POINT, manifest));
-    };
+    let decoded = payload::decode::<P>(&request.body).map_err(CallFailure::internal)?;
+    let parts = P::request_parts(decoded);
+    let payload = Arc::new(parts.payload.unwrap_or_default());
+    let grant = grant::<P>(test, manifest, &payload)?;
     if let Some(schema) = &manifest.tenant_config_schema
         && let Err(error) = schema.validate(tenant_config)
     {
         let at = schema_violation::place(&error);
         return Err(CallFailure::tenant_config(&format!("{} at `{at}`", schema_violation::rule(&error))));
     }
-    let decoded = payload::decode::<P>(&request.body).map_err(CallFailure::internal)?;
-    let parts = P::request_parts(decoded);
-    let payload = Arc::new(parts.payload.unwrap_or_default());
-    let context = CallContext {
-        site: P::POINT.into(),
+    let context = context(test, P::POINT, parts.context);
+    let wire_call = hookgate_proto::plugin::v1::Call {
+        context: Some(context.for_plugins()),
+        config_digest: String::new(), // the client knows it
+        tenant_config: tenant_config.to_string().into(),
+        tenant_config_digest: digest(tenant_config),
+        chain_result: None,
+        host_token: String::new(),
+        run_tool: test.run_tool,
+    };
+    let began = Instant::now();
+    let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
+    let replied = client.call(P::POINT, wire_call, Arc::clone(&payload), meta, test.timeout.0).await;
+    let took = began.elapsed();
+    let replied = replied.map_err(|failure| CallFailure::call(&failure))?;
+    // The gateway's defaults.
+    let limits = ReplyLimits::from_limits(&config::Limits::default());
+    let said = reply::read::<P>(replied.bytes, &P::POINT.into(), &payload, grant, &limits);
+    let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;
+    if test.run_tool && said.cancel.is_none() {
+        let detail =
+            "it was to run its tool, and its reply holds continue in place of a cancel with the result";
+        return Err(CallFailure::call(&Failure::new(Reason::BadReply, detail)));
+    }
+    let after = said.payload.as_ref().unwrap_or(&payload);
+    let changes = transcode::changes(&*payload, &**after);
+    let report = CallReport::new(P::POINT, said.cancel, &changes, &said.notices, said.sanitised, took);
+    Ok(if test.run_tool { report.of_tool() } else { report })
+}
+
+/// What the plugin's reply may do.
+fn grant<P: ExtensionPoint>(
+    test: &Test,
+    manifest: &Manifest,
+    payload: &P::Payload,
+) -> Result<Grant<'static>, CallFailure> {
+    if !test.run_tool {
+        let offer = manifest.offers(P::POINT).ok_or_else(|| CallFailure::not_offered(P::POINT, manifest))?;
+        return Ok(Grant { access: offer.access, writable: None });
+    }
+    let tool = P::subject(payload).tool.unwrap_or_default();
+    let mut tools = manifest.tools.iter().flat_map(|tools| tools.iter());
+    if !tools.any(|provided| provided.name == tool) {
+        return Err(CallFailure::not_provided(tool, manifest));
+    }
+    // It may give a result, but not change the call.
+    Ok(Grant { access: Access::Modify, writable: Some(&[]) })
+}
+
+/// Who calls.
+fn context(test: &Test, point: Point, request: RequestContext) -> CallContext {
+    CallContext {
+        site: point.into(),
         identity: Arc::new(Identity {
             tenant: test.tenant.as_str().into(),
             operator: test.operator.as_str().into(),
@@ -211,33 +268,11 @@ where
         }),
         request_id: Uuid::now_v7(),
         correlation_id: None,
-        request: parts.context,
+        request,
         received: tokio::time::Instant::now(),
         deadline: None,
         depth: 0,
         trace: false,
         takes_results: false,
-    };
-    let wire_call = hookgate_proto::plugin::v1::Call {
-        context: Some(context.for_plugins()),
-        config_digest: String::new(), // the client knows it
-        tenant_config: tenant_config.to_string().into(),
-        tenant_config_digest: digest(tenant_config),
-        chain_result: None,
-        host_token: String::new(),
-        run_tool: false,
-    };
-    let began = Instant::now();
-    let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
-    let replied = client.call(P::POINT, wire_call, Arc::clone(&payload), meta, test.timeout.0).await;
-    let took = began.elapsed();
-    let replied = replied.map_err(|failure| CallFailure::call(&failure))?;
-    let grant = Grant { access: offer.access, writable: None };
-    // The gateway's defaults.
-    let limits = ReplyLimits::from_limits(&config::Limits::default());
-    let said = reply::read::<P>(replied.bytes, &P::POINT.into(), &payload, grant, &limits);
-    let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;
-    let after = said.payload.as_ref().unwrap_or(&payload);
-    let changes = transcode::changes(&*payload, &**after);
-    Ok(CallReport::new(P::POINT, said.cancel, &changes, &said.notices, said.sanitised, took))
+    }
 }

@@ -206,6 +206,35 @@ fn offers(offered: &Value, difference: &Value) -> Vec<[String; 4]> {
     rows
 }
 
+fn list(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(cell).collect()
+}
+
+/// `members`, with the `difference` from what was approved. `words` renders a member, with a mark if it is
+/// new.
+fn set(members: &Value, difference: &Value, words: impl Fn(&str, &str) -> String) -> Vec<String> {
+    let added = list(&difference["added"]);
+    let members = list(members).into_iter().map(|name| {
+        let new = if added.contains(&name) { " (new)" } else { "" };
+        words(&name, new)
+    });
+    let removed = list(&difference["removed"]).into_iter();
+    members.chain(removed.map(|name| format!("{name} (no longer)"))).collect()
+}
+
+/// The names that the plugin's tools may have.
+fn tools(wants: &Value) -> Vec<String> {
+    let names =
+        set(&wants["accepted"]["tools"], &wants["difference"]["tools"], |glob, new| format!("{glob}{new}"));
+    names.into_iter().map(|name| format!("tools named {name}")).collect()
+}
+
+/// Rows of `texts`, the first with this `label`.
+fn labelled(label: &str, texts: Vec<String>) -> Vec<[String; 2]> {
+    let label = |at| if at == 0 { label } else { "" }.to_owned();
+    texts.into_iter().enumerate().map(|(at, text)| [label(at), text]).collect()
+}
+
 /// The manifest in an entry of `wants`, and its differences from the approved one.
 pub(super) fn table(wants: &Value) -> String {
     let difference = &wants["difference"];
@@ -213,24 +242,20 @@ pub(super) fn table(wants: &Value) -> String {
     for sites in ["points", "hooks"] {
         rows.extend(offers(&wants["accepted"][sites], &difference[sites]));
     }
-    let list = |value: &Value| value.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
-    let added = list(&difference["capabilities"]["added"]);
-    let asks = list(&wants["accepted"]["capabilities"]).into_iter().map(|name| {
-        let meaning = Capability::from_name(&name).map_or("", Capability::meaning);
-        let new = if added.contains(&name) { " (new)" } else { "" };
+    let offers = if rows.len() > 1 { format!("{}\n", columns(&rows)) } else { String::new() };
+    let mut more = labelled("provides", tools(wants));
+    let mut asks = set(&wants["accepted"]["capabilities"], &difference["capabilities"], |name, new| {
+        let meaning = Capability::from_name(name).map_or("", Capability::meaning);
         format!("{name}{new}: {meaning}")
     });
-    let removed = list(&difference["capabilities"]["removed"]).into_iter();
-    let mut asks: Vec<_> = asks.chain(removed.map(|name| format!("{name} (no longer)"))).collect();
     if asks.is_empty() {
         asks.push("no capability".to_owned());
     }
+    more.extend(labelled("asks for", asks));
     let schemas = list(&difference["schemas"]).join(", ");
-    let label = |at| if at == 0 { "asks for" } else { "" }.to_owned();
-    let mut more: Vec<_> = asks.into_iter().enumerate().map(|(at, asks)| [label(at), asks]).collect();
     if !schemas.is_empty() {
         more.push(["new".to_owned(), schemas]);
     }
     let (name, version) = (cell(&wants["name"]), cell(&wants["version"]));
-    format!("{name} {version}\n\n{}\n{}\n", columns(&rows), columns(&more))
+    format!("{name} {version}\n\n{offers}{}\n", columns(&more))
 }

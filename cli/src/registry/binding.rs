@@ -147,6 +147,10 @@ pub(crate) struct SetBindingArgs {
         conflicts_with = "points"
     )]
     hooks: Vec<HookName>,
+    /// Globs on names of the plugin's tools that the binding doesn't provide, separated by commas; replaces the previous
+    /// list.
+    #[arg(long, value_name = "GLOB", value_delimiter = ',')]
+    deny_tools: Vec<String>,
     /// Timeout of the step, 10ms to 60s.
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
@@ -220,6 +224,9 @@ async fn set(set: SetBindingArgs) -> Result<Exit, Exit> {
     if !set.hooks.is_empty() {
         named.set(&["hooks"], set.hooks.iter().map(HookName::as_str).collect::<Vec<_>>());
         named.set(&["points"], Value::Null);
+    }
+    if !set.deny_tools.is_empty() {
+        named.set(&["deny_tools"], set.deny_tools);
     }
     named.set_some(&["timeout"], set.timeout.map(|timeout| timeout.to_string()));
     if !set.conditions.is_empty() {

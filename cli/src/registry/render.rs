@@ -179,6 +179,7 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     for offer in says["hooks"].as_array().into_iter().flatten() {
         rows.push(row("at", format!("{}: contributes, {}", cell(&offer["hook"]), side_effects(offer))));
     }
+    rows.extend(tools(says).map(|tools| row("tools", tools)));
     let asks = says["capabilities"].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
     rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
     let checked = match says["config_schema"] == true {
@@ -188,6 +189,17 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     };
     rows.push(row("config", checked.to_owned()));
     rows
+}
+
+/// The tools in a plugin's manifest. `None` if it provides none.
+fn tools(manifest: &Value) -> Option<String> {
+    let list = |key: &str| manifest[key].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
+    let (tools, globs) = (list("tools"), list("tool_names"));
+    match (tools.is_empty(), globs.is_empty()) {
+        (false, _) => Some(tools.join(", ")),
+        (true, false) => Some(format!("none yet; they may be named {}", globs.join(", "))),
+        (true, true) => None,
+    }
 }
 
 fn side_effects(offer: &Value) -> &'static str {

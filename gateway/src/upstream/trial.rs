@@ -5,13 +5,16 @@
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes};
-use hookgate_proto::plugin::v1::{Call, CallContext, DescribeRequest, DescribeResponse, InitializeRequest};
+use hookgate_proto::{
+    plugin::v1::{Call, CallContext, DescribeRequest, DescribeResponse, InitializeRequest},
+    types::v1::Tool,
+};
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use crate::{
     config,
-    core::{error::grpc_name, manifest::Manifest},
+    core::{error::grpc_name, manifest::Manifest, tool::Tools},
     grpc::framing,
     upstream::{
         CallTokenRequest, HostOffer,
@@ -21,6 +24,7 @@ use crate::{
         health::{self, HealthCheckOutcome},
         initialize::PreparedConfig,
         manifest_validation::{self, DescribeError},
+        tools,
         transport::{self, InProcess, Target, Transport},
     },
 };
@@ -130,6 +134,14 @@ impl PluginTrial {
         let accepted = manifest_validation::judge(&self.plugin, described, None, &self.shared);
         let accepted = accepted.map_err(sentence)?;
         Ok((*accepted.manifest).clone())
+    }
+
+    /// Checks the tools in the answer to Initialize as the gateway does.
+    ///
+    /// # Errors
+    /// One sentence that says what to change.
+    pub fn accept_tools(&self, manifest: &Manifest, tools: Vec<Tool>) -> Result<Tools, String> {
+        tools::check(&manifest.tool_names, tools)
     }
 
     /// The plugin-level configuration, resolved and checked.

@@ -10,5 +10,6 @@ pub(crate) mod registry;
 mod socket;
 mod status;
 mod tally;
+mod tools;
 mod trial;
 mod upkeep;

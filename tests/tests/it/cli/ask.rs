@@ -10,8 +10,9 @@ use tokio::{
 use crate::cli::support::{CommandOutput, Folder};
 
 /// The beginnings of commands that call a gateway with a token.
-const ASKING: [&[&str]; 3] = [
+const ASKING: [&[&str]; 4] = [
     &["whoami"],
+    &["tools"],
     &["call", "before_response", "--content", "x"],
     &["explain", "--tenant", "acme", "--point", "before_response"],
 ];

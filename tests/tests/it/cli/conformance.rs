@@ -43,7 +43,7 @@ async fn plugin_that_keeps_every_rule_passes() {
         "{ran:?}"
     );
     assert!(ran.stdout.contains("skip  restart"), "{ran:?}");
-    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 24 checks, 22 ok, 0 failed, 2 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 25 checks, 23 ok, 0 failed, 2 skipped\n"), "{ran:?}");
 
     let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
     assert_eq!(with_outcome(&report, "skipped"), NEED_A_COMMAND, "{report}");
@@ -151,6 +151,48 @@ async fn broken_rule_at_a_hook_fails_the_check_of_hooks() {
 }
 
 #[tokio::test]
+async fn plugin_with_tools_only_passes_and_its_tool_with_effects_is_not_called() {
+    let plugin = ConformingPlugin::start_with_tools(BrokenRule::Nothing).await;
+    let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
+    assert_eq!(with_outcome(&report, "failed"), Vec::<&str>::new(), "{report:#}");
+    assert_eq!(check(&report, "tools")["section"], "docs/protocol.md#10-tools-of-plugins");
+    // Its instances are seen through calls of tools. The other checks need an ordinary call.
+    let made = with_outcome(&report, "ok");
+    for name in ["unknown-digest", "initialize-again", "several-digests", "release", "shutdown"] {
+        assert!(made.contains(&name), "{name}: {report:#}");
+    }
+    assert_eq!(check(&report, "call")["reason"], "the plugin offers no points, only tools");
+    let reason = &check(&report, "parallel-calls")["reason"];
+    assert_eq!(reason, "the plugin offers no points or hooks, only tools");
+}
+
+#[tokio::test]
+async fn broken_rule_of_tools_fails_the_check_of_tools() {
+    for (rule, name, got) in [
+        (
+            BrokenRule::UncoveredTool,
+            "tools",
+            "no glob in `tools` of the answer to Describe covers `notes.find`",
+        ),
+        (BrokenRule::ChangingTools, "tools", "an answer without `memory.drop`"),
+        (BrokenRule::SurplusTool, "tools", "a cancel"),
+        (BrokenRule::ToolNotRun, "tools", "continue"),
+        (BrokenRule::OddResult, "tools", "a cancel with an invalid result"),
+        (BrokenRule::AnyDigest, "unknown-digest", "status NOT_FOUND: no such tool, after a call of a tool"),
+        (BrokenRule::OneConfiguration, "several-digests", "NOT_INITIALIZED"),
+        (BrokenRule::ReleaseForAll, "release", "NOT_INITIALIZED"),
+        (BrokenRule::ShutdownForAll, "shutdown", "NOT_INITIALIZED"),
+    ] {
+        let plugin = ConformingPlugin::start_with_tools(rule).await;
+        let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
+        assert_eq!(with_outcome(&report, "failed"), [name], "{rule:?}: {report:#}");
+        let failed = check(&report, name);
+        assert!(failed["got"].as_str().is_some_and(|text| text.contains(got)), "{rule:?}: {failed:#}");
+        assert!(failed["fix"].as_str().is_some_and(|text| !text.is_empty()), "{rule:?}: {failed:#}");
+    }
+}
+
+#[tokio::test]
 async fn fault_is_shown_with_its_section_and_its_fix() {
     let plugin = ConformingPlugin::start(BrokenRule::AnyDigest).await;
     let ran = conformance(&plugin.endpoint(), &[]).await;
@@ -163,7 +205,7 @@ FAIL  unknown-digest     docs/protocol.md#configuration-digests
     assert!(ran.stdout.contains(expected), "{ran:?}");
     let junit = conformance(&plugin.endpoint(), &["--output", "junit"]).await;
     assert_eq!(junit.code, Some(1));
-    assert!(junit.stdout.contains(r#"tests="24" failures="1" errors="0" skipped="2""#), "{junit:?}");
+    assert!(junit.stdout.contains(r#"tests="25" failures="1" errors="0" skipped="2""#), "{junit:?}");
     let failure = "<testcase name=\"unknown-digest\" classname=\"docs/protocol.md#configuration-digests\"";
     assert!(junit.stdout.contains(failure), "{junit:?}");
 }
@@ -235,7 +277,7 @@ async fn command_that_ends_before_it_listens_is_said() {
         ran.stdout.contains("got       the command ended before it listened: exit status: 7\n"),
         "{ran:?}"
     );
-    assert!(ran.stdout.ends_with("\n24 checks, 0 ok, 1 failed, 23 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\n25 checks, 0 ok, 1 failed, 24 skipped\n"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -253,7 +295,7 @@ async fn command_that_leaves_the_plugin_behind_fails_the_stop() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("got       the command ended, but something still listens"), "{ran:?}");
     assert!(
-        ran.stdout.ends_with("24 checks, 22 ok, 1 failed, 1 skipped\n"),
+        ran.stdout.ends_with("25 checks, 23 ok, 1 failed, 1 skipped\n"),
         "the restart is skipped: {ran:?}"
     );
 }

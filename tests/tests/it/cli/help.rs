@@ -222,6 +222,8 @@ const MISTAKES: &[&[&str]] = &[
     &["whoami", "--token-file", "token.txt", "--addr", "localhost:8080"],
     &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
     &["whoami", "--profile", "missing"],
+    &["tools"],
+    &["tools", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
     &["explain", "--addr", "unix://admin.sock", "--tenant", "acme", "--point", "before_response"],
     &["explain", "--addr", "unix:///nowhere/admin.sock", "--tenant", "acme", "--point", "before_response"],
     &["profile"],

@@ -24,5 +24,6 @@ pub(crate) mod registry;
 pub(crate) mod session;
 pub(crate) mod support;
 mod token;
+mod tools;
 mod upkeep;
 mod whoami;
