@@ -6,7 +6,7 @@ use hookgate_proto::plugin::v1::Call;
 use tokio::runtime::Handle;
 use tonic::Status;
 
-use crate::{file::ProcessMode, instances::Instance, output::StderrTail, program::ReplyProgress};
+use crate::{instances::Instance, output::StderrTail, plugin_entry::ProcessMode, program::ReplyProgress};
 
 /// What a program has done with a call so far.
 #[derive(Default)]

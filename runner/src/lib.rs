@@ -14,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 mod call_log;
+mod call_messages;
 mod digest_file;
 mod executable;
 mod exit;
@@ -21,9 +22,10 @@ mod file;
 mod home;
 mod instances;
 mod launch;
+mod offers;
 mod output;
 mod plugin;
-mod point;
+mod plugin_entry;
 mod pool;
 mod process_list;
 mod processes;

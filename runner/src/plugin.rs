@@ -11,13 +11,14 @@ use tonic::{Code, Request, Response, Status, async_trait};
 
 use crate::{
     call_log::{CallLog, CallProgress, caller},
-    digest_file, executable,
-    file::{PluginEntry, ProcessMode, ProgramLimits, beside_remedy, secret_lines},
-    home,
+    call_messages::{
+        self, AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, CallMessages, OnHook,
+    },
+    digest_file, executable, home,
     instances::{Instance, Instances},
     launch::{self, LaunchSpec, Sandbox},
     output::OutputLog,
-    point::{self, AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointMessages},
+    plugin_entry::{PluginEntry, ProcessMode, ProgramLimits, beside_remedy, secret_lines},
     pool::{PoolLimits, ProgramPool, ProgramSlot},
     processes::{Processes, TreeLimits},
     program::{Program, ProgramFault, ProgramState},
@@ -75,21 +76,15 @@ impl RunnerPlugin {
         self.0.pool.close();
     }
 
-    async fn answer<P: PointMessages>(
+    async fn answer<P: CallMessages>(
         &self,
         request: Request<P::Request>,
     ) -> Result<Response<P::Reply>, Status> {
         let plugin = &*self.0;
-        if !plugin.entry.points.iter().any(|entry| entry.0.point == P::POINT) {
-            return Err(Status::unimplemented(format!(
-                "{} does not answer at {}",
-                plugin.entry.name,
-                P::POINT
-            )));
+        let (site, call, payload) = P::open(request.into_inner())?;
+        if !plugin.entry.offers(&site) {
+            return Err(Status::unimplemented(format!("{} does not answer at {site}", plugin.name)));
         }
-        let (call, payload) = P::open(request.into_inner());
-        let call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
-        let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
         let (tenant, request_id) = caller(&call);
         if tenant.is_empty() {
@@ -103,7 +98,7 @@ impl RunnerPlugin {
         };
         log.replying();
         // Not before: a call that waits is held once.
-        let line = point::line(P::POINT, &call, &instance.config, &payload);
+        let line = call_messages::line(&site, &call, &instance.config, &payload);
         let answered = plugin.exchange(slot, &line, &mut log.progress).await.and_then(|reply| {
             let message = reply::read(&reply.bytes, request_id, plugin.entry.process)?;
             // Only now: a program that writes something else may be out of step.
@@ -318,9 +313,9 @@ impl PluginService for RunnerPlugin {
 
     async fn on_hook(
         &self,
-        _: Request<wire::OnHookRequest>,
+        request: Request<wire::OnHookRequest>,
     ) -> Result<Response<wire::OnHookResponse>, Status> {
-        Err(Status::unimplemented(format!("{} offers no hook", self.0.name)))
+        self.answer::<OnHook>(request).await
     }
 
     async fn release(

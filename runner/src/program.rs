@@ -20,8 +20,8 @@ use tokio::{
 use crate::{
     call_log::CallProgress,
     exit::{ProgramChild, ProgramExit},
-    file::ProcessMode,
     output::{OutputLog, StderrTail},
+    plugin_entry::ProcessMode,
     pool::ProgramPlace,
     process_list::ProcessStat,
     processes::{ProcessGroup, Processes, TreeLimits},

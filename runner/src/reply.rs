@@ -7,7 +7,7 @@ use hookgate::{
 };
 use tonic::Status;
 
-use crate::file::ProcessMode;
+use crate::plugin_entry::ProcessMode;
 
 /// Reads the reply to the call `request_id` of a program in `mode`.
 ///

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{core::error::Violation, json::pointer::JsonLocation, payload::Findings};
 
-/// The depth of JSON values within a reply: members of `modify`, and `details` of a notice.
+/// The depth of JSON values within a reply: members of `modify`, `details` of a notice, and `value` of a
+/// contribution.
 const REPLY_DEPTH: usize = 4;
 
 impl WriteJson for plugin::CallContext {
@@ -62,7 +63,10 @@ impl WriteJson for plugin::ChainResult {
 
 /// A reply of the plugin contract.
 pub trait ReplyMessage: JsonMessage {
-    /// Whether it has a verdict.
+    /// Its members in a program's reply.
+    const REPLY_MEMBERS: &'static [&'static str];
+
+    /// Whether it has the verdict that it must have.
     fn has_verdict(&self) -> bool;
 }
 
@@ -75,8 +79,9 @@ pub struct DecodedReply<R> {
     pub request_id: Option<String>,
 }
 
-/// Reads `{"continue": {}}` or `{"cancel": {...}}`, either with `modify`, `notices` and `request_id`. `null` means absent,
-/// except for `args` and `result` of `modify`. The rules of values are not checked: the gateway does that.
+/// Reads `{"continue": {}}` or `{"cancel": {...}}`, either with `modify`, `notices` and `request_id`; at a hook, `contributions`
+/// with `notices` and `request_id`. `null` means absent, except for `args` and `result` of `modify`, and the value of a
+/// contribution. The rules of values are not checked: the gateway does that.
 ///
 /// # Errors
 /// At least one violation. A text that isn't JSON or nests too deep is not checked further.
@@ -97,7 +102,7 @@ pub fn decode_reply<R: ReplyMessage>(text: &Bytes) -> Result<DecodedReply<R>, Ve
 }
 
 impl<R: ReplyMessage> JsonMessage for DecodedReply<R> {
-    const MEMBERS: &'static [&'static str] = &["continue", "cancel", "modify", "notices", "request_id"];
+    const MEMBERS: &'static [&'static str] = R::REPLY_MEMBERS;
 
     fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
         match name {
@@ -134,6 +139,9 @@ macro_rules! replies {
         }
 
         impl ReplyMessage for plugin::$reply {
+            const REPLY_MEMBERS: &'static [&'static str] =
+                &["continue", "cancel", "modify", "notices", "request_id"];
+
             fn has_verdict(&self) -> bool {
                 self.verdict.is_some()
             }
@@ -146,6 +154,29 @@ replies! {
     BeforeToolCallResponse before_tool_call_response,
     AfterToolResultResponse after_tool_result_response,
     BeforeResponseResponse before_response_response,
+}
+
+impl JsonMessage for plugin::OnHookResponse {
+    const MEMBERS: &'static [&'static str] = &["contributions", "notices"];
+
+    fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
+        match name {
+            "contributions" | "notices" if value.is_null() => {}
+            "contributions" => self.contributions.read(value, findings),
+            "notices" => self.notices.read(value, findings),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl ReplyMessage for plugin::OnHookResponse {
+    const REPLY_MEMBERS: &'static [&'static str] = &["contributions", "notices", "request_id"];
+
+    /// A hook decides nothing.
+    fn has_verdict(&self) -> bool {
+        true
+    }
 }
 
 impl JsonMessage for plugin::Continue {
@@ -200,6 +231,7 @@ macro_rules! messages {
 messages! {
     plugin::Cancel { code: text, message: text, retry_after_ms: text, scope: scope, result: json }
     types::Notice { kind: kind, code: text, message: text, details: tree }
+    types::Contribution { kind: text, value: json }
     types::BeforeLlmRequestPatch {
         text: text, images: media, files: media, system_prompt: text, messages: tree, tools: tree, extra: tree,
     }

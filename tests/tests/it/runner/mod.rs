@@ -1,6 +1,7 @@
 //! Tests `hookgate runner stdio`: programs that speak JSON lines, behind a real gateway.
 
 mod ends;
+mod hooks;
 mod limits;
 mod replies;
 mod request_ids;

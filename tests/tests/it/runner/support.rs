@@ -8,11 +8,15 @@ use hookgate_tests::{
     gateway::{Gateway, binary},
     token::token,
 };
+use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::plugins::process::{PluginProcess, unix};
+use crate::{
+    edge::support::send,
+    plugins::process::{PluginProcess, unix},
+};
 
 pub(super) const SECRET: &str = "s3cr3t-of-the-runner";
 
@@ -99,6 +103,17 @@ impl ServedProgram {
     pub(super) async fn call_with(&self, tenant: &str, tool: &str, args: Value) -> HttpAnswer {
         let payload = json!({ "tool_name": tool, "args": args });
         self.gateway.http(&token(tenant)).call(ExtensionPoint::BeforeToolCall, payload).await
+    }
+
+    /// A call at `hook` by `tenant`.
+    pub(super) async fn hook(&self, tenant: &str, hook: &str, body: Value) -> HttpAnswer {
+        self.hook_with(tenant, hook, &json!({ "body": body })).await
+    }
+
+    /// A call at `hook` by `tenant`, with the whole request.
+    pub(super) async fn hook_with(&self, tenant: &str, hook: &str, request: &Value) -> HttpAnswer {
+        let asked = self.gateway.http(&token(tenant)).request(Method::POST, &format!("/v1/hooks/{hook}"));
+        send(asked.header("content-type", "application/json").body(request.to_string())).await
     }
 
     /// The status and the message with which the runner answered the call that got `answer`.

@@ -1,0 +1,278 @@
+//! One plugin of the runner's file: its command, points, hooks and limits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use hookgate::{
+    config::{JsonObject, ReferenceScope, Size, Span, environment_variables, is_name, resolve_references},
+    core::call_site::CallSite,
+};
+use hookgate_proto::plugin::v1::DescribeResponse;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    digest_file, executable,
+    offers::{HookEntry, PointEntry},
+};
+
+/// Shortest text that is taken for a secret, in characters. A program doesn't learn which texts of its configuration came
+/// from a reference, so all are, except the short ones.
+const MIN_SECRET_CHARS: usize = 8;
+/// Least memory of a program, in bytes. No program starts with less.
+const MIN_MEMORY: u64 = 1 << 20;
+/// Most hooks of a plugin, as the contract allows.
+const MAX_HOOKS: usize = 64;
+/// Variables that the runner sets.
+const OWN_VARIABLES: [&str; 4] = ["HOME", "TMPDIR", "HOOKGATE_PLUGIN", "HOOKGATE_TENANT"];
+
+/// One plugin.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PluginEntry {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The program and its arguments. Those that begin with `./` are relative to the file.
+    pub(crate) command: Vec<String>,
+    #[serde(default)]
+    pub(crate) points: Vec<PointEntry>,
+    #[serde(default)]
+    pub(crate) hooks: Vec<HookEntry>,
+    #[serde(default)]
+    pub(crate) process: ProcessMode,
+    /// Variables of the program, besides the runner's own. Values may be references.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// SHA-256 digests that files must have before the program starts.
+    #[serde(default)]
+    pub(crate) sha256: BTreeMap<PathBuf, String>,
+    /// Files and folders that the program may read, besides its command and those of the system.
+    #[serde(default)]
+    pub(crate) read: Vec<PathBuf>,
+    config_schema: Option<Value>,
+    tenant_config_schema: Option<Value>,
+    #[serde(default)]
+    pub(crate) limits: ProgramLimits,
+    /// An argument that names a file beside the runner's file, and doesn't lead there.
+    #[serde(skip)]
+    pub(crate) unresolved: Option<String>,
+    /// `env` with its references resolved.
+    #[serde(skip)]
+    pub(crate) variables: BTreeMap<String, String>,
+    /// The values of `env` that must not be shown.
+    #[serde(skip)]
+    pub(crate) secrets: Vec<String>,
+}
+
+/// How long a program's process lives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProcessMode {
+    /// A process answers many calls of one tenant, one after the other.
+    #[default]
+    Persistent,
+    /// A process answers one call. Its standard input ends after the call.
+    PerCall,
+}
+
+/// Limits of one plugin.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ProgramLimits {
+    /// Longest call.
+    pub(crate) time: Span,
+    /// Memory of a program and its children together.
+    pub(crate) memory: Size,
+    /// CPU time of a process.
+    pub(crate) cpu: Span,
+    /// Processes of a program, itself included.
+    pub(crate) processes: usize,
+    /// Longest reply.
+    pub(crate) output: Size,
+    /// Programs that answer one tenant's calls at the same time.
+    pub(crate) parallel: usize,
+    /// Programs of all tenants.
+    pub(crate) programs: usize,
+    /// How long a program may wait for its next call.
+    pub(crate) idle: Span,
+}
+
+impl Default for ProgramLimits {
+    fn default() -> Self {
+        let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
+        ProgramLimits {
+            time: seconds(30),
+            memory: Size(256 << 20),
+            cpu: seconds(10),
+            processes: 16,
+            output: Size(4 << 20),
+            parallel: 4,
+            programs: 64,
+            idle: seconds(60),
+        }
+    }
+}
+
+/// `text` and each of its lines, where they are long enough to be secrets.
+pub(crate) fn secret_lines(text: &str) -> impl Iterator<Item = String> {
+    let all = std::iter::once(text).chain(text.lines().filter(move |line| line.len() < text.len()));
+    all.filter(|line| line.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned)
+}
+
+/// Whether a word of a command is written like a file beside the runner's file, without `./`.
+fn is_beside(word: &str, folder: &Path) -> bool {
+    !word.starts_with(['/', '-']) && !word.starts_with("./") && folder.join(word).is_file()
+}
+
+/// What to write for such a word, as the end of a sentence.
+pub(crate) fn beside_remedy(word: &str) -> String {
+    format!("; for the file beside the runner's file, write `./{word}` in `command`")
+}
+
+impl PluginEntry {
+    /// Checks the entry, makes its paths absolute and resolves its references.
+    pub(crate) fn complete(&mut self, folder: &Path) -> Result<(), String> {
+        if !is_name(&self.name) {
+            return Err("name: must be a letter and up to 63 letters, digits, `_` and `-`".into());
+        }
+        if self.version.parse::<semver::Version>().is_err() {
+            return Err(format!("version: `{}` is not a semantic version such as 1.2.0", self.version));
+        }
+        self.resolve_variables()?;
+        self.check_offers()?;
+        self.check_limits()?;
+        for (key, schema) in
+            [("config_schema", &self.config_schema), ("tenant_config_schema", &self.tenant_config_schema)]
+        {
+            if let Some(Err(error)) = schema.as_ref().map(jsonschema::validator_for) {
+                return Err(format!("{key}: is not a JSON Schema: {error}"));
+            }
+        }
+        self.unresolved = self.command.iter().skip(1).find(|word| is_beside(word, folder)).cloned();
+        let written = self.command.clone();
+        for word in &mut self.command {
+            if word.starts_with("./") {
+                *word = folder.join(&*word).display().to_string();
+            }
+        }
+        let program = self.command.first().ok_or("command: must name a program")?;
+        if program.contains('/') && !program.starts_with('/') {
+            return Err(format!("command: {program} must begin with / or ./"));
+        }
+        executable::check(program, self.path()).map_err(|reason| {
+            let beside = if is_beside(program, folder) { beside_remedy(program) } else { String::new() };
+            format!("command: {reason}{beside}")
+        })?;
+        let mut words = self.command.iter().zip(&written).filter(|(_, written)| written.starts_with("./"));
+        if let Some((missing, _)) = words.find(|(word, _)| !Path::new(word).exists()) {
+            return Err(format!("command: there is no file {missing}"));
+        }
+        self.read = self.read.iter().map(|path| folder.join(path)).collect();
+        if let Some(missing) = self.read.iter().find(|path| !path.exists()) {
+            return Err(format!("read: there is no file {}", missing.display()));
+        }
+        for path in self.read.iter_mut() {
+            *path = path.canonicalize().map_err(|error| format!("read: {}: {error}", path.display()))?;
+        }
+        let digests = std::mem::take(&mut self.sha256);
+        self.sha256 = digests.into_iter().map(|(path, digest)| (folder.join(path), digest)).collect();
+        for (path, digest) in &self.sha256 {
+            if !hex::decode(digest).is_ok_and(|bytes| bytes.len() == 32) {
+                return Err(format!("sha256: {} needs a digest of 64 hexadecimal digits", path.display()));
+            }
+        }
+        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))
+    }
+
+    /// Where the program's command is looked for.
+    pub(crate) fn path(&self) -> &str {
+        self.variables.get("PATH").map_or(executable::PATH, String::as_str)
+    }
+
+    /// Whether the plugin answers there.
+    pub(crate) fn offers(&self, site: &CallSite) -> bool {
+        match site {
+            CallSite::Point(point) => self.points.iter().any(|entry| entry.0.point == *point),
+            CallSite::Hook(hook) => self.hooks.iter().any(|entry| entry.hook == *hook),
+        }
+    }
+
+    fn check_offers(&self) -> Result<(), String> {
+        if self.points.is_empty() && self.hooks.is_empty() {
+            return Err("points: at least one point or hook is required, in `points` or `hooks`".into());
+        }
+        if self.hooks.len() > MAX_HOOKS {
+            return Err(format!("hooks: at most {MAX_HOOKS} hooks are allowed"));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = self.points.iter().find(|entry| !seen.insert(entry.0.point.as_str())) {
+            return Err(format!("points: `{}` is listed twice", twice.0.point));
+        }
+        match self.hooks.iter().find(|entry| !seen.insert(entry.hook.as_str())) {
+            Some(twice) => Err(format!("hooks: `{}` is listed twice", twice.hook)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_limits(&self) -> Result<(), String> {
+        let ProgramLimits { time, memory, cpu, processes, output, parallel, programs, idle } = self.limits;
+        let counts = [("processes", processes), ("parallel", parallel), ("programs", programs)];
+        let sizes = [("memory", memory.0), ("output", output.0)];
+        let times = [("time", time), ("idle", idle)];
+        let zero = counts.iter().find(|(_, count)| *count == 0).map(|(key, _)| *key);
+        let zero = zero.or_else(|| sizes.iter().find(|(_, size)| *size == 0).map(|(key, _)| *key));
+        let zero = zero.or_else(|| times.iter().find(|(_, time)| time.0.is_zero()).map(|(key, _)| *key));
+        match zero {
+            Some(key) => Err(format!("limits.{key}: must be above 0")),
+            None if cpu.0.as_secs() == 0 => Err("limits.cpu: must be at least 1s".into()),
+            None if memory.0 < MIN_MEMORY => Err("limits.memory: must be at least 1MiB".into()),
+            None if parallel > programs => {
+                Err(format!("limits.parallel: must be at most `programs`, which is {programs}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn resolve_variables(&mut self) -> Result<(), String> {
+        let own = self.env.keys().find(|name| OWN_VARIABLES.contains(&name.as_str()));
+        if let Some(own) = own {
+            return Err(format!("env: the runner sets {own} itself"));
+        }
+        if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(format!("env: `{name}` can't be the name of a variable"));
+        }
+        let written: JsonObject =
+            self.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        let resolved = resolve_references(&written, environment_variables(), ReferenceScope::Anywhere);
+        let (values, secrets) = resolved.map_err(|reason| format!("env{reason}"))?.into_exposed();
+        let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_default();
+        self.variables = values.into_iter().map(|(name, value)| (name, text(value))).collect();
+        let lines = self.variables.values().flat_map(|value| secret_lines(value));
+        self.secrets = secrets.into_iter().chain(lines).collect();
+        Ok(())
+    }
+
+    /// The files of the command, and those of `read`.
+    pub(crate) fn readable(&self) -> impl Iterator<Item = PathBuf> {
+        let words = self.command.iter().filter(|word| word.contains('/')).map(PathBuf::from);
+        words.filter(|path| path.exists()).chain(self.read.iter().cloned())
+    }
+
+    pub(crate) fn manifest(&self) -> DescribeResponse {
+        let schema =
+            |schema: &Option<Value>| schema.as_ref().map(Value::to_string).unwrap_or_default().into();
+        DescribeResponse {
+            name: self.name.clone(),
+            version: self.version.clone(),
+            protocol_versions: vec![1],
+            points: self.points.iter().map(|PointEntry(offer)| offer.to_wire()).collect(),
+            hooks: self.hooks.iter().map(HookEntry::to_wire).collect(),
+            tools: Vec::new(),
+            capabilities: Vec::new(),
+            config_schema: schema(&self.config_schema),
+            tenant_config_schema: schema(&self.tenant_config_schema),
+        }
+    }
+}
