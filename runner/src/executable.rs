@@ -21,9 +21,15 @@ pub(crate) fn check(program: &str, path: &str) -> Result<(), String> {
             (false, _) => Err(format!("there is no file {program}")),
         };
     }
-    let is_found =
-        path.split(':').map(|folder| PathBuf::from(folder).join(program)).any(|file| is_executable(&file));
-    if is_found { Ok(()) } else { Err(format!("there is no program `{program}` in {path}: give its path")) }
+    match find(program, path) {
+        Some(_) => Ok(()),
+        None => Err(format!("there is no program `{program}` in {path}: give its path")),
+    }
+}
+
+/// The file of `program` in the folders of `path`.
+pub(crate) fn find(program: &str, path: &str) -> Option<PathBuf> {
+    path.split(':').map(|folder| PathBuf::from(folder).join(program)).find(|file| is_executable(file))
 }
 
 fn is_executable(path: &Path) -> bool {

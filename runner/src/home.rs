@@ -55,8 +55,8 @@ pub(crate) fn temporary(home: &Path) -> PathBuf {
     home.join("tmp")
 }
 
-/// A name that no other tenant has.
-fn folder_name(tenant: &str) -> String {
+/// A name that no other tenant has. It doesn't begin with a dot.
+pub(crate) fn folder_name(tenant: &str) -> String {
     let encoded = utf8_percent_encode(tenant, ENCODED).to_string();
     if encoded.len() <= MAX_NAME_BYTES {
         return encoded;

@@ -60,6 +60,12 @@ impl Instances {
         }
     }
 
+    /// The digests of all.
+    pub(crate) fn digests(&self) -> Vec<String> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|held| held.instance.digest.clone()).collect()
+    }
+
     pub(crate) fn get(&self, digest: &str) -> Option<Arc<Instance>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let held = all.iter().find(|held| held.instance.digest == digest)?;

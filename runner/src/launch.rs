@@ -1,6 +1,12 @@
 //! What happens in a program's process before the program: limits, access rights, and the end with the runner.
 
-use std::{io, os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
@@ -84,6 +90,8 @@ pub(crate) struct LaunchSpec {
     pub(crate) cpu_seconds: u64,
     /// `None` lets the program use every file that the runner may use.
     pub(crate) sandbox: Option<Sandbox>,
+    /// A file that is made for the program if it is missing, with an empty JSON object.
+    pub(crate) state_file: Option<PathBuf>,
 }
 
 /// The program's own files.
@@ -108,6 +116,14 @@ pub enum LaunchError {
     /// The system calls can't be restricted.
     #[error("the system calls can't be restricted: {0}")]
     SystemCalls(#[from] FilterError),
+    /// The state file can't be made.
+    #[error("the state file {} can't be made: {source}", path.display())]
+    StateFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The program can't be executed.
     #[error("`{program}` can't be executed: {source}")]
     Execute {
@@ -137,7 +153,24 @@ fn restrict(spec: &LaunchSpec) -> Result<(), LaunchError> {
         restrict_files(sandbox)?;
     }
     // Also forbids new privileges, so that no program gains any by executing another.
-    Ok(system_calls::restrict(spec.sandbox.is_some())?)
+    system_calls::restrict(spec.sandbox.is_some())?;
+    // With the program's rights only: what is in its folder may be a link that it made.
+    match &spec.state_file {
+        Some(path) => {
+            make_state_file(path).map_err(|source| LaunchError::StateFile { path: path.clone(), source })
+        }
+        None => Ok(()),
+    }
+}
+
+fn make_state_file(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    match File::create_new(path).and_then(|mut file| file.write_all(b"{}")) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 fn limit(spec: &LaunchSpec) -> rustix::io::Result<()> {

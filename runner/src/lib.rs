@@ -15,6 +15,7 @@
 
 mod call_log;
 mod call_messages;
+mod dialect;
 mod digest_file;
 mod executable;
 mod exit;
@@ -22,6 +23,7 @@ mod file;
 mod home;
 mod instances;
 mod launch;
+mod librefang;
 mod offers;
 mod output;
 mod plugin;
@@ -30,6 +32,7 @@ mod pool;
 mod process_list;
 mod processes;
 mod program;
+mod program_host;
 mod reply;
 mod runner;
 mod system_calls;

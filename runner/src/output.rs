@@ -68,6 +68,15 @@ impl OutputLog {
         self.report_dropped();
     }
 
+    /// Logs lines that a program wrote to standard output beside its reply.
+    pub(crate) fn log_lines(plugin: &Arc<str>, tenant: &str, instance: &Instance, lines: &[String]) {
+        for line in lines.iter().take(MAX_LINES as usize) {
+            let end = line.floor_char_boundary(MAX_LINE_BYTES as usize);
+            let text = redacted(&line.as_bytes()[..end], end < line.len(), &instance.redaction);
+            tracing::info!(plugin = &**plugin, tenant, stream = "stdout", "{text}");
+        }
+    }
+
     fn log(&mut self, line: &[u8], is_cut: bool) {
         if self.second.elapsed() >= Duration::from_secs(1) {
             self.report_dropped();

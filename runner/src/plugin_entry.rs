@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use hookgate::{
@@ -11,10 +12,12 @@ use hookgate::{
 };
 use hookgate_proto::plugin::v1::DescribeResponse;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
+    dialect::Dialect,
     digest_file, executable,
+    librefang::{LibrefangPlugin, LibrefangSidecar},
     offers::{HookEntry, PointEntry},
 };
 
@@ -23,28 +26,39 @@ use crate::{
 const MIN_SECRET_CHARS: usize = 8;
 /// Least memory of a program, in bytes. No program starts with less.
 const MIN_MEMORY: u64 = 1 << 20;
+/// Longest call, unless the file or a manifest says another.
+const DEFAULT_TIME: Duration = Duration::from_secs(30);
 /// Most hooks of a plugin, as the contract allows.
 const MAX_HOOKS: usize = 64;
 /// Variables that the runner sets.
-const OWN_VARIABLES: [&str; 4] = ["HOME", "TMPDIR", "HOOKGATE_PLUGIN", "HOOKGATE_TENANT"];
+pub(crate) const OWN_VARIABLES: [&str; 4] = ["HOME", "TMPDIR", "HOOKGATE_PLUGIN", "HOOKGATE_TENANT"];
 
 /// One plugin.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PluginEntry {
     pub(crate) name: String,
+    /// From the manifest, if there is one.
+    #[serde(default)]
     pub(crate) version: String,
+    #[serde(default, rename = "dialect")]
+    dialect_name: DialectName,
+    /// The folder of a plugin with a manifest.
+    directory: Option<PathBuf>,
     /// The program and its arguments. Those that begin with `./` are relative to the file.
+    #[serde(default)]
     pub(crate) command: Vec<String>,
     #[serde(default)]
     pub(crate) points: Vec<PointEntry>,
     #[serde(default)]
     pub(crate) hooks: Vec<HookEntry>,
-    #[serde(default)]
-    pub(crate) process: ProcessMode,
+    process: Option<ProcessMode>,
     /// Variables of the program, besides the runner's own. Values may be references.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// Variables of the runner that a manifest may give to the program.
+    #[serde(default)]
+    allowed_env: Vec<String>,
     /// SHA-256 digests that files must have before the program starts.
     #[serde(default)]
     pub(crate) sha256: BTreeMap<PathBuf, String>,
@@ -64,6 +78,17 @@ pub(crate) struct PluginEntry {
     /// The values of `env` that must not be shown.
     #[serde(skip)]
     pub(crate) secrets: Vec<String>,
+    #[serde(skip)]
+    pub(crate) dialect: Dialect,
+}
+
+/// The name of a dialect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DialectName {
+    #[default]
+    Lines,
+    Librefang,
 }
 
 /// How long a program's process lives.
@@ -81,8 +106,8 @@ pub(crate) enum ProcessMode {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProgramLimits {
-    /// Longest call.
-    pub(crate) time: Span,
+    /// Longest call. Without it, what a manifest says, or 30 s.
+    pub(crate) time: Option<Span>,
     /// Memory of a program and its children together.
     pub(crate) memory: Size,
     /// CPU time of a process.
@@ -99,11 +124,18 @@ pub(crate) struct ProgramLimits {
     pub(crate) idle: Span,
 }
 
+impl ProgramLimits {
+    /// The longest call, if no manifest says another time.
+    pub(crate) fn time(&self) -> Duration {
+        self.time.map_or(DEFAULT_TIME, |time| time.0)
+    }
+}
+
 impl Default for ProgramLimits {
     fn default() -> Self {
-        let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
+        let seconds = |seconds| Span(Duration::from_secs(seconds));
         ProgramLimits {
-            time: seconds(30),
+            time: None,
             memory: Size(256 << 20),
             cpu: seconds(10),
             processes: 16,
@@ -137,12 +169,13 @@ impl PluginEntry {
         if !is_name(&self.name) {
             return Err("name: must be a letter and up to 63 letters, digits, `_` and `-`".into());
         }
+        self.resolve_variables()?;
+        self.check_limits()?;
+        self.complete_dialect(folder)?;
         if self.version.parse::<semver::Version>().is_err() {
             return Err(format!("version: `{}` is not a semantic version such as 1.2.0", self.version));
         }
-        self.resolve_variables()?;
         self.check_offers()?;
-        self.check_limits()?;
         for (key, schema) in
             [("config_schema", &self.config_schema), ("tenant_config_schema", &self.tenant_config_schema)]
         {
@@ -150,6 +183,34 @@ impl PluginEntry {
                 return Err(format!("{key}: is not a JSON Schema: {error}"));
             }
         }
+        if self.directory.is_none() {
+            self.complete_command(folder)?;
+        }
+        self.read = self.read.iter().map(|path| folder.join(path)).collect();
+        if let Some(missing) = self.read.iter().find(|path| !path.exists()) {
+            return Err(format!("read: there is no file {}", missing.display()));
+        }
+        for path in self.read.iter_mut() {
+            *path = path.canonicalize().map_err(|error| format!("read: {}: {error}", path.display()))?;
+        }
+        let digests = std::mem::take(&mut self.sha256);
+        self.sha256 = digests.into_iter().map(|(path, digest)| (folder.join(path), digest)).collect();
+        for (path, digest) in &self.sha256 {
+            if !hex::decode(digest).is_ok_and(|bytes| bytes.len() == 32) {
+                return Err(format!("sha256: {} needs a digest of 64 hexadecimal digits", path.display()));
+            }
+        }
+        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))?;
+        if let Dialect::Librefang(plugin) = &self.dialect {
+            digest_file::check(plugin.integrity())
+                .map_err(|reason| format!("directory: integrity: {reason}"))?;
+            self.sha256.extend(plugin.integrity().clone());
+        }
+        Ok(())
+    }
+
+    /// Makes the paths in the command absolute, and checks that it can be executed.
+    fn complete_command(&mut self, folder: &Path) -> Result<(), String> {
         self.unresolved = self.command.iter().skip(1).find(|word| is_beside(word, folder)).cloned();
         let written = self.command.clone();
         for word in &mut self.command {
@@ -166,24 +227,86 @@ impl PluginEntry {
             format!("command: {reason}{beside}")
         })?;
         let mut words = self.command.iter().zip(&written).filter(|(_, written)| written.starts_with("./"));
-        if let Some((missing, _)) = words.find(|(word, _)| !Path::new(word).exists()) {
-            return Err(format!("command: there is no file {missing}"));
+        match words.find(|(word, _)| !Path::new(word).exists()) {
+            Some((missing, _)) => Err(format!("command: there is no file {missing}")),
+            None => Ok(()),
         }
-        self.read = self.read.iter().map(|path| folder.join(path)).collect();
-        if let Some(missing) = self.read.iter().find(|path| !path.exists()) {
-            return Err(format!("read: there is no file {}", missing.display()));
-        }
-        for path in self.read.iter_mut() {
-            *path = path.canonicalize().map_err(|error| format!("read: {}: {error}", path.display()))?;
-        }
-        let digests = std::mem::take(&mut self.sha256);
-        self.sha256 = digests.into_iter().map(|(path, digest)| (folder.join(path), digest)).collect();
-        for (path, digest) in &self.sha256 {
-            if !hex::decode(digest).is_ok_and(|bytes| bytes.len() == 32) {
-                return Err(format!("sha256: {} needs a digest of 64 hexadecimal digits", path.display()));
+    }
+
+    /// Reads the manifest, if the dialect has one, and takes from it what the plugin offers.
+    fn complete_dialect(&mut self, folder: &Path) -> Result<(), String> {
+        let is_written = |key: &str| match key {
+            "directory" => self.directory.is_some(),
+            "allowed_env" => !self.allowed_env.is_empty(),
+            "command" => !self.command.is_empty(),
+            "points" => !self.points.is_empty(),
+            "hooks" => !self.hooks.is_empty(),
+            "config_schema" => self.config_schema.is_some(),
+            _ => self.tenant_config_schema.is_some(),
+        };
+        let refuse = |keys: &[&str], reason: &str| match keys.iter().find(|key| is_written(key)) {
+            Some(key) => Err(format!("{key}: {reason}")),
+            None => Ok(()),
+        };
+        match (self.dialect_name, &self.directory) {
+            (DialectName::Lines, _) => refuse(&["directory", "allowed_env"], "needs `dialect: librefang`"),
+            (DialectName::Librefang, None) => {
+                if self.command.is_empty() {
+                    return Err(
+                        "directory: is required: the plugin's folder; or `command` for a sidecar".into()
+                    );
+                }
+                refuse(
+                    &["points", "hooks"],
+                    "a sidecar answers at agent_start, recall, assemble and turn_end",
+                )?;
+                refuse(&["allowed_env"], "is for a plugin with a manifest: use `env`")?;
+                self.hooks = LibrefangSidecar::hooks();
+                self.dialect = Dialect::LibrefangSidecar(LibrefangSidecar::default());
+                Ok(())
+            }
+            (DialectName::Librefang, Some(directory)) => {
+                let keys = ["command", "points", "hooks", "config_schema", "tenant_config_schema"];
+                refuse(&keys, "comes from plugin.toml: leave it out")?;
+                let plugin = LibrefangPlugin::read(&folder.join(directory), self.path(), &self.allowed_env);
+                self.complete_librefang(plugin.map_err(|reason| format!("directory: {reason}"))?)
             }
         }
-        digest_file::check(&self.sha256).map_err(|reason| format!("sha256: {reason}"))
+    }
+
+    fn complete_librefang(&mut self, plugin: LibrefangPlugin) -> Result<(), String> {
+        if plugin.name() != self.name {
+            return Err(format!("name: must be that in plugin.toml, `{}`", plugin.name()));
+        }
+        if !self.version.is_empty() && self.version != plugin.version() {
+            return Err(format!(
+                "version: plugin.toml has {}, and {} is required",
+                plugin.version(),
+                self.version
+            ));
+        }
+        plugin.version().clone_into(&mut self.version);
+        (self.points, self.hooks) = (plugin.points(), plugin.hooks());
+        self.config_schema = Some(plugin.config_schema());
+        self.tenant_config_schema = Some(json!({ "type": "object", "additionalProperties": false }));
+        self.secrets.extend_from_slice(plugin.secrets());
+        self.dialect = Dialect::Librefang(Box::new(plugin));
+        Ok(())
+    }
+
+    pub(crate) fn process(&self) -> ProcessMode {
+        self.process.unwrap_or(match &self.dialect {
+            Dialect::Librefang(plugin) if !plugin.is_persistent() => ProcessMode::PerCall,
+            _ => ProcessMode::Persistent,
+        })
+    }
+
+    /// What an operator should know before the first call.
+    pub(crate) fn warnings(&self) -> &[String] {
+        match &self.dialect {
+            Dialect::Librefang(plugin) => plugin.warnings(),
+            Dialect::Lines | Dialect::LibrefangSidecar(_) => &[],
+        }
     }
 
     /// Where the program's command is looked for.
@@ -220,7 +343,7 @@ impl PluginEntry {
         let ProgramLimits { time, memory, cpu, processes, output, parallel, programs, idle } = self.limits;
         let counts = [("processes", processes), ("parallel", parallel), ("programs", programs)];
         let sizes = [("memory", memory.0), ("output", output.0)];
-        let times = [("time", time), ("idle", idle)];
+        let times = [("time", time.unwrap_or(idle)), ("idle", idle)];
         let zero = counts.iter().find(|(_, count)| *count == 0).map(|(key, _)| *key);
         let zero = zero.or_else(|| sizes.iter().find(|(_, size)| *size == 0).map(|(key, _)| *key));
         let zero = zero.or_else(|| times.iter().find(|(_, time)| time.0.is_zero()).map(|(key, _)| *key));
@@ -254,10 +377,17 @@ impl PluginEntry {
         Ok(())
     }
 
-    /// The files of the command, and those of `read`.
+    /// The files of the command or the plugin's folder, and those of `read`.
     pub(crate) fn readable(&self) -> impl Iterator<Item = PathBuf> {
         let words = self.command.iter().filter(|word| word.contains('/')).map(PathBuf::from);
-        words.filter(|path| path.exists()).chain(self.read.iter().cloned())
+        let plugin = match &self.dialect {
+            Dialect::Librefang(plugin) => Some(plugin.readable()),
+            Dialect::Lines | Dialect::LibrefangSidecar(_) => None,
+        };
+        words
+            .filter(|path| path.exists())
+            .chain(plugin.into_iter().flatten())
+            .chain(self.read.iter().cloned())
     }
 
     pub(crate) fn manifest(&self) -> DescribeResponse {

@@ -44,6 +44,8 @@ struct IdleProgram {
     instance: Arc<Instance>,
     /// The request id of its last call.
     request_id: Arc<str>,
+    /// Which of the plugin's programs it is.
+    key: Arc<str>,
     program: Program,
 }
 
@@ -51,6 +53,7 @@ struct WaitingCall {
     tenant: Arc<str>,
     instance: Arc<Instance>,
     request_id: Arc<str>,
+    key: Arc<str>,
     slot: oneshot::Sender<ProgramSlot>,
 }
 
@@ -61,6 +64,7 @@ impl PoolState {
     fn own_idle(&self, call: &WaitingCall) -> Option<usize> {
         self.idle.iter().rposition(|idle| {
             *idle.tenant == *call.tenant
+                && idle.key == call.key
                 && *idle.request_id != *call.request_id
                 && Arc::ptr_eq(&idle.instance, &call.instance)
         })
@@ -85,6 +89,7 @@ pub(crate) struct ProgramSlot {
     pub(crate) tenant: Arc<str>,
     pub(crate) instance: Arc<Instance>,
     request_id: Arc<str>,
+    key: Arc<str>,
     /// A program that can be used again.
     program: Option<Program>,
     /// Without a program, the place for one.
@@ -103,17 +108,19 @@ impl ProgramPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `tenant` may run a program with the configuration `instance`. Of the tenants that wait, the one with
+    /// Waits until `tenant` may run the program `key` with the configuration `instance`. Of the tenants that wait, the one with
     /// the fewest calls is next. Returns `None` if the pool is closed.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         tenant: &str,
         request_id: &str,
+        key: &Arc<str>,
         instance: &Arc<Instance>,
     ) -> Option<ProgramSlot> {
         let (slot, granted) = oneshot::channel();
         let (tenant, request_id) = (Arc::from(tenant), Arc::from(request_id));
-        let call = WaitingCall { tenant, instance: Arc::clone(instance), request_id, slot };
+        let (instance, key) = (Arc::clone(instance), Arc::clone(key));
+        let call = WaitingCall { tenant, instance, request_id, key, slot };
         self.change(|state| {
             if !state.is_closed {
                 state.waiting.push(call);
@@ -140,7 +147,7 @@ impl ProgramPool {
         let mut consequences = Consequences::default();
         state.waiting.retain(|call| !call.slot.is_closed());
         while let Some((call, idle)) = self.next(state, &mut consequences.evicted) {
-            let WaitingCall { tenant, instance, request_id, slot } = state.waiting.remove(call);
+            let WaitingCall { tenant, instance, request_id, key, slot } = state.waiting.remove(call);
             let program = idle.and_then(|place| state.idle.remove(place)).map(|idle| idle.program);
             let place = program.is_none().then(|| {
                 state.places += 1;
@@ -150,7 +157,7 @@ impl ProgramPool {
             state.turns.insert(Arc::clone(&tenant), turn);
             *state.busy.entry(Arc::clone(&tenant)).or_default() += 1;
             let pool = Arc::clone(self);
-            let granted = ProgramSlot { pool, tenant, instance, request_id, program, place };
+            let granted = ProgramSlot { pool, tenant, instance, request_id, key, program, place };
             consequences.granted.push((slot, granted));
         }
         if state.waiting.is_empty() {
@@ -237,7 +244,7 @@ impl ProgramSlot {
 impl Drop for ProgramSlot {
     fn drop(&mut self) {
         let (tenant, instance) = (Arc::clone(&self.tenant), Arc::clone(&self.instance));
-        let request_id = Arc::clone(&self.request_id);
+        let (request_id, key) = (Arc::clone(&self.request_id), Arc::clone(&self.key));
         let program = self.program.take();
         let unused = self.pool.change(|state| {
             if let Some(busy) = state.busy.get_mut(&tenant) {
@@ -248,7 +255,7 @@ impl Drop for ProgramSlot {
             }
             match program {
                 Some(program) if !state.is_closed && !instance.is_released() => {
-                    state.idle.push_back(IdleProgram { tenant, instance, request_id, program });
+                    state.idle.push_back(IdleProgram { tenant, instance, request_id, key, program });
                     None
                 }
                 unused => unused,

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     call_log::CallProgress,
+    dialect::ReplyLine,
     exit::{ProgramChild, ProgramExit},
     output::{OutputLog, StderrTail},
     plugin_entry::ProcessMode,
@@ -54,6 +55,19 @@ impl ProgramFault {
     /// Whether the program ended by itself with the status 0.
     pub(crate) fn is_clean_end(&self) -> bool {
         matches!(self, ProgramFault::Ended { code: Some(0), .. })
+    }
+
+    /// The same fault; if the time is over, of a call that could take `limit` with all its attempts.
+    pub(crate) fn with_limit(self, limit: Duration) -> Self {
+        match self {
+            ProgramFault::TimedOut { progress, .. } => ProgramFault::TimedOut { limit, progress },
+            other => other,
+        }
+    }
+
+    /// Whether the program ended, however.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, ProgramFault::Ended { .. })
     }
 
     /// Whether the program ended by itself with another status.
@@ -172,10 +186,11 @@ impl Program {
         self.process.as_mut().expect("it is there until the drop")
     }
 
-    /// Writes a call and reads the reply, a line. The program goes on. After a fault it can't be used any more.
+    /// Writes a call and reads up to the reply, a line. The program goes on. After a fault it can't be used any more.
     pub(crate) async fn exchange_line(
         &mut self,
         call: &[u8],
+        reply: ReplyLine,
         max_reply: u64,
         limit: Duration,
         progress: &mut CallProgress,
@@ -183,7 +198,7 @@ impl Program {
         self.used = Instant::now();
         let output = self.begin_call(progress);
         let exchange = async |process: &mut RunningProcess, output: &mut Vec<u8>| {
-            process.line(call, max_reply, output).await
+            process.lines(call, reply, max_reply, output).await
         };
         self.process().within(limit, ProcessMode::Persistent, output, exchange).await
     }
@@ -278,26 +293,43 @@ impl RunningProcess {
         Err(self.group.excess().map_or(fault, |excess| ProgramFault::Excess(excess.to_owned())))
     }
 
-    async fn line(&mut self, call: &[u8], max_reply: u64, line: &mut Vec<u8>) -> Result<(), ProgramFault> {
+    /// Writes a call and reads lines up to its reply, all to `output`.
+    async fn lines(
+        &mut self,
+        call: &[u8],
+        reply: ReplyLine,
+        max_reply: u64,
+        output: &mut Vec<u8>,
+    ) -> Result<(), ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
         let RunningProcess { child, stdout, group, processes, .. } = self;
         // One byte more than a reply, and the end of the line.
         let mut stdout = stdout.take(max_reply + 2);
         let write = async { stdin.write_all(call).await.and(stdin.flush().await) };
-        let read = until_end(stdout.read_until(b'\n', line), child, || processes.kill(group));
+        let read_lines = async {
+            loop {
+                let begin = output.len();
+                let read = stdout.read_until(b'\n', output).await?;
+                if read == 0 || !output.ends_with(b"\n") || reply.is_reply(output[begin..].trim_ascii()) {
+                    return Ok(());
+                }
+            }
+        };
+        let read = until_end(read_lines, child, || processes.kill(group));
         let (read, is_written) = read_while(read, write).await;
         if is_written {
             self.stdin = Some(stdin);
         }
-        let is_whole = line.ends_with(b"\n");
-        if !is_whole && line.len() as u64 > max_reply {
+        let last = output.split_inclusive(|byte| *byte == b'\n').next_back().unwrap_or_default();
+        let is_whole = last.ends_with(b"\n") && reply.is_reply(last.trim_ascii());
+        if !is_whole && output.len() as u64 > max_reply {
             return Err(ProgramFault::TooLong(max_reply));
         }
         if read.is_err() || !is_whole {
             return Err(self.ended().await);
         }
-        line.pop();
-        if line.len() as u64 > max_reply { Err(ProgramFault::TooLong(max_reply)) } else { Ok(()) }
+        output.pop();
+        if output.len() as u64 > max_reply { Err(ProgramFault::TooLong(max_reply)) } else { Ok(()) }
     }
 
     async fn everything(

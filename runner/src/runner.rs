@@ -76,7 +76,14 @@ impl Runner {
         Processes::adopt_orphans().map_err(RunError::Orphans)?;
         let processes = Arc::new(Processes::default());
         let plugin = |entry| RunnerPlugin::new(entry, data_dir.clone(), sandbox, Arc::clone(&processes));
-        Ok(Runner { plugins: plugins.into_iter().map(plugin).collect(), processes, sandbox })
+        let plugins: Vec<_> = plugins.into_iter().map(plugin).collect();
+        for plugin in &plugins {
+            let name = &plugin.entry().name;
+            plugin.entry().warnings().iter().for_each(|warning| tracing::warn!(plugin = name, "{warning}"));
+            // Those of a runner that was killed.
+            plugin.remove_configs();
+        }
+        Ok(Runner { plugins, processes, sandbox })
     }
 
     /// Serves at `unix:///path` or `http://host:port` until `stop` resolves. Then finishes the calls in flight and ends
@@ -118,6 +125,7 @@ impl Runner {
         // Those of calls that were cut off too.
         processes.close();
         let _ = timeout(MAX_KILL, processes.all_ended()).await;
+        plugins.iter().for_each(RunnerPlugin::remove_configs);
         Ok(served?)
     }
 }

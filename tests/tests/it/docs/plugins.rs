@@ -101,6 +101,13 @@ async fn the_guide_for_shell_scripts_leads_from_nothing_to_a_tool_blocked_for_on
 }
 
 #[tokio::test]
+async fn the_page_on_librefang_leads_from_a_plugin_to_a_memory_of_one_tenant() {
+    let story = Story::of("librefang-plugins.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains(r#""value":{"content": "Ada likes tea."}"#), "{printed}");
+}
+
+#[tokio::test]
 async fn the_runners_file_on_the_page_is_one_that_the_runner_takes() {
     let page = read("docs/writing-a-plugin-shell.md");
     let (_, rest) = page.split_once("## The runner's file").expect("the section is there");

@@ -2,6 +2,7 @@
 
 mod ends;
 mod hooks;
+mod librefang;
 mod limits;
 mod replies;
 mod request_ids;

@@ -75,11 +75,16 @@ pub(super) async fn serve_in(directory: TempDir) -> ServedProgram {
 
 /// Serves what was written in `directory`, to steps with these members of their bindings.
 pub(super) async fn serve_bound(directory: TempDir, bindings: &[Value]) -> ServedProgram {
+    serve_configured(directory, json!({ "word": "a-word-of-the-configuration" }), bindings).await
+}
+
+/// Serves what was written in `directory`, with a plugin-level configuration.
+pub(super) async fn serve_configured(directory: TempDir, config: Value, bindings: &[Value]) -> ServedProgram {
     let runner = run(directory.path()).await;
     let plugin = json!({
         "name": "program",
         "endpoint": runner.address,
-        "config": { "word": "a-word-of-the-configuration" },
+        "config": config,
         "breaker": { "failures": 1000 },
         // Programs start slowly while all other tests run.
         "limits": { "timeout": "25s" },
@@ -103,6 +108,11 @@ impl ServedProgram {
     pub(super) async fn call_with(&self, tenant: &str, tool: &str, args: Value) -> HttpAnswer {
         let payload = json!({ "tool_name": tool, "args": args });
         self.gateway.http(&token(tenant)).call(ExtensionPoint::BeforeToolCall, payload).await
+    }
+
+    /// A call after a tool by `tenant`.
+    pub(super) async fn tool_result(&self, tenant: &str, payload: Value) -> HttpAnswer {
+        self.gateway.http(&token(tenant)).call(ExtensionPoint::AfterToolResult, payload).await
     }
 
     /// A call at `hook` by `tenant`.
