@@ -11,7 +11,8 @@ pub(super) enum RunnerCommand {
     /// Runs programs as plugins until SIGTERM or Ctrl-C.
     ///
     /// A program reads each call as a line of JSON from standard input, and writes its reply as a line to standard output.
-    /// The file lists the plugins, each with its command, points and limits. Linux only.
+    /// The file lists the plugins, each with its command, points, hooks and limits, or with the folder of a plugin of LibreFang.
+    /// Linux only.
     #[command(
         after_help = "Example: hookgate runner stdio runner.yaml --listen unix:///run/plugins/runner.sock\n\n\
                       Exit codes: 0 ended by a signal, 1 it can't listen there, 2 the file or the usage is wrong."

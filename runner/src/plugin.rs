@@ -1,6 +1,10 @@
 //! A plugin whose calls programs answer: the plugin contract on one side, lines of JSON on the other.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hookgate::{transcode::ReplyMessage, upstream::Redaction};
 use hookgate_proto::plugin::v1::{self as wire, plugin_service_server::PluginService};
@@ -79,15 +83,20 @@ impl RunnerPlugin {
             return Ok(Response::new(message));
         };
         let mut log = CallLog::new(&plugin.name, &call, &instance, route.process);
-        let deadline = Instant::now() + route.time;
-        let mut attempts = 0;
+        let (mut attempts, mut deadline) = (0, None);
         let answered = loop {
             let Some(slot) = plugin.pool.acquire(tenant, request_id, &route.key, &instance).await else {
                 log.answered();
                 return Err(Status::unavailable("the runner stops"));
             };
             log.replying();
-            let answered = self.attempt(slot, &parts, &route, deadline, &mut log).await;
+            // Not before: a call that waits for a place has not begun.
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + route.time);
+            let time = match attempts {
+                0 => route.time,
+                _ => deadline.saturating_duration_since(Instant::now()),
+            };
+            let answered = self.attempt(slot, &parts, &route, time, &mut log).await;
             attempts += 1;
             let Err(status) = &answered else { break answered };
             let Some(delay) = plugin.retry_delay(&route, attempts, deadline, status) else { break answered };
@@ -104,14 +113,14 @@ impl RunnerPlugin {
         slot: ProgramSlot,
         parts: &CallParts<'_>,
         route: &ProgramRoute<'_>,
-        deadline: Instant,
+        time: Duration,
         log: &mut CallLog<'_>,
     ) -> Result<R, Status> {
         let (plugin, instance) = (&*self.0, Arc::clone(&slot.instance));
         let dialect = &plugin.entry.dialect;
         // Not before: a call that waits is held once.
         let line = dialect.line(parts, route, &instance.config)?;
-        let program = plugin.exchange(slot, route, &line, deadline, &mut log.progress).await?;
+        let program = plugin.exchange(slot, route, &line, time, &mut log.progress).await?;
         let mut reply = dialect.reply(parts, route, &program.bytes)?;
         let message = reply::read(&reply.text, caller(parts.call).1, dialect.id_rule(route.process))?;
         plugin.note(parts, &instance, &mut reply).await?;

@@ -359,9 +359,12 @@ impl PluginEntry {
     }
 
     fn resolve_variables(&mut self) -> Result<(), String> {
-        let own = self.env.keys().find(|name| OWN_VARIABLES.contains(&name.as_str()));
-        if let Some(own) = own {
-            return Err(format!("env: the runner sets {own} itself"));
+        for (key, names) in
+            [("env", self.env.keys().collect()), ("allowed_env", Vec::from_iter(&self.allowed_env))]
+        {
+            if let Some(own) = names.into_iter().find(|name| OWN_VARIABLES.contains(&name.as_str())) {
+                return Err(format!("{key}: the runner sets {own} itself"));
+            }
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
             return Err(format!("env: `{name}` can't be the name of a variable"));

@@ -76,20 +76,19 @@ impl ProgramHost {
         }
     }
 
-    /// Has the program of `slot` answer a call until `deadline`.
+    /// Has the program of `slot` answer a call within `time`.
     pub(crate) async fn exchange(
         &self,
         mut slot: ProgramSlot,
         route: &ProgramRoute<'_>,
         line: &[u8],
-        deadline: Instant,
+        time: Duration,
         progress: &mut CallProgress,
     ) -> Result<ProgramReply, Status> {
         let (output, limit) = (self.entry.limits.output.0, route.time);
-        let time = || deadline.saturating_duration_since(Instant::now());
         if route.process == ProcessMode::PerCall {
             let program = self.start(&mut slot, route).await?;
-            let bytes = program.exchange_all(line, output, time(), progress).await;
+            let bytes = program.exchange_all(line, output, time, progress).await;
             let bytes = bytes.map_err(|fault| self.status(&fault.with_limit(limit)))?;
             return Ok(ProgramReply { bytes, program: None });
         }
@@ -97,7 +96,7 @@ impl ProgramHost {
         let cpu = self.entry.limits.cpu.0 / 2;
         if let Some(mut program) = slot.take() {
             if self.is_ready(&mut program, &slot.tenant, cpu, route.reply).await {
-                match program.exchange_line(line, route.reply, output, time(), progress).await {
+                match program.exchange_line(line, route.reply, output, time, progress).await {
                     // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
                     Err(fault) if fault.is_clean_end() || (route.restarts && fault.is_end()) => {}
                     replied => return self.finish(slot, program, replied, limit),
@@ -109,7 +108,7 @@ impl ProgramHost {
             }
         }
         let mut program = self.start(&mut slot, route).await?;
-        let replied = program.exchange_line(line, route.reply, output, time(), progress).await;
+        let replied = program.exchange_line(line, route.reply, output, time, progress).await;
         self.finish(slot, program, replied, limit)
     }
 

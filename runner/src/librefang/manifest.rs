@@ -9,7 +9,7 @@ use std::{
 
 use hookgate::fs::read_limited;
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -79,45 +79,6 @@ pub(crate) struct ManifestContext<'a> {
     pub(crate) allowed_env: &'a [String],
 }
 
-#[derive(Deserialize)]
-struct WrittenManifest {
-    name: String,
-    version: String,
-    #[serde(default)]
-    hooks: WrittenHooks,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    #[serde(default)]
-    config: BTreeMap<String, Value>,
-    #[serde(default)]
-    integrity: BTreeMap<String, String>,
-    #[serde(flatten)]
-    settings: Settings,
-}
-
-#[derive(Default, Deserialize)]
-struct WrittenHooks {
-    #[serde(flatten)]
-    settings: Settings,
-    /// The scripts, and what isn't known.
-    #[serde(flatten)]
-    scripts: BTreeMap<String, Value>,
-}
-
-/// Settings that may stand above `[hooks]` or in it.
-#[derive(Default, Deserialize)]
-struct Settings {
-    runtime: Option<String>,
-    hook_timeout_secs: Option<u64>,
-    max_retries: Option<u32>,
-    retry_delay_ms: Option<u64>,
-    ingest_filter: Option<String>,
-    ingest_regex: Option<String>,
-    only_for_agent_ids: Option<Vec<String>>,
-    persistent_subprocess: Option<bool>,
-    enable_shared_state: Option<bool>,
-}
-
 /// One of the plugin's settings.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ConfigField {
@@ -127,20 +88,41 @@ pub(crate) struct ConfigField {
     description: Option<String>,
 }
 
-impl Settings {
-    fn or(self, other: Settings) -> Settings {
-        Settings {
-            runtime: self.runtime.or(other.runtime),
-            hook_timeout_secs: self.hook_timeout_secs.or(other.hook_timeout_secs),
-            max_retries: self.max_retries.or(other.max_retries),
-            retry_delay_ms: self.retry_delay_ms.or(other.retry_delay_ms),
-            ingest_filter: self.ingest_filter.or(other.ingest_filter),
-            ingest_regex: self.ingest_regex.or(other.ingest_regex),
-            only_for_agent_ids: self.only_for_agent_ids.or(other.only_for_agent_ids),
-            persistent_subprocess: self.persistent_subprocess.or(other.persistent_subprocess),
-            enable_shared_state: self.enable_shared_state.or(other.enable_shared_state),
+/// The tables of a manifest.
+struct Tables {
+    top: toml::Table,
+    hooks: toml::Table,
+}
+
+impl Tables {
+    fn read(folder: &Path) -> Result<Self, String> {
+        let text = read_text(&folder.join(FILE))?;
+        let top: toml::Table = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let at = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            format!("{at}{}", error.message().replace('\n', ", "))
+        })?;
+        let hooks = value(&top, "hooks")?.unwrap_or_default();
+        Ok(Tables { top, hooks })
+    }
+
+    /// A setting, which may stand in `[hooks]` or above it.
+    fn setting<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, String> {
+        match value(&self.hooks, key).map_err(|reason| format!("hooks.{reason}"))? {
+            Some(found) => Ok(Some(found)),
+            None => value(&self.top, key),
         }
     }
+}
+
+fn value<T: DeserializeOwned>(table: &toml::Table, key: &str) -> Result<Option<T>, String> {
+    let Some(value) = table.get(key) else { return Ok(None) };
+    let read = value.clone().try_into().map_err(|error| format!("{key}: {}", error.message()));
+    read.map(Some)
+}
+
+fn required(table: &toml::Table, key: &str) -> Result<String, String> {
+    value(table, key)?.ok_or_else(|| format!("{key}: is required"))
 }
 
 impl Manifest {
@@ -149,54 +131,39 @@ impl Manifest {
     /// # Errors
     /// The first mistake, with its key.
     pub(crate) fn read(context: &ManifestContext<'_>) -> Result<Self, String> {
-        let text = read_text(&context.folder.join(FILE))?;
-        let at = |error: &toml::de::Error| {
-            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-            line.map(|line| format!("line {line}: ")).unwrap_or_default()
-        };
-        let table: toml::Table = toml::from_str(&text)
-            .map_err(|error| format!("{}{}", at(&error), error.message().replace('\n', ", ")))?;
-        // Values may be dates, which JSON doesn't have, so the manifest is read from the text again.
-        let written: WrittenManifest = toml::from_str(&text)
-            .map_err(|error| format!("{}{}", at(&error), error.message().replace('\n', ", ")))?;
-        Self::check(written, &table, context)
-    }
-
-    fn check(
-        written: WrittenManifest,
-        table: &toml::Table,
-        context: &ManifestContext<'_>,
-    ) -> Result<Self, String> {
-        let WrittenManifest { name, version, hooks, env, config, integrity, settings } = written;
-        let settings = hooks.settings.or(settings);
-        let mut warnings = without_effect(table);
-        let launcher = Launcher::find(settings.runtime.as_deref(), context.path, &mut warnings)
+        let tables = Tables::read(context.folder)?;
+        let mut warnings = without_effect(&tables);
+        let runtime: Option<String> = tables.setting("runtime")?;
+        let launcher = Launcher::find(runtime.as_deref(), context.path, &mut warnings)
             .map_err(|reason| format!("runtime: {reason}"))?;
-        let scripts = scripts(&hooks.scripts, context.folder, &launcher)?;
+        let scripts = scripts(&tables.hooks, context.folder, &launcher)?;
+        let env: BTreeMap<String, String> = value(&tables.top, "env")?.unwrap_or_default();
         let environment = environment::resolve(&env, context.allowed_env, &mut warnings)
             .map_err(|reason| format!("env: {reason}"))?;
-        let ingest_regex = settings.ingest_regex.as_deref().map(Regex::new).transpose();
-        let time = settings.hook_timeout_secs.map(Duration::from_secs);
+        let ingest_regex: Option<String> = tables.setting("ingest_regex")?;
+        let ingest_regex = ingest_regex.as_deref().map(Regex::new).transpose();
+        let time = tables.setting("hook_timeout_secs")?.map(Duration::from_secs);
         if time.is_some_and(|time| time.is_zero() || time > MAX_TIME) {
             return Err("hook_timeout_secs: must be between 1 and 3600".into());
         }
-        let retry_delay = Duration::from_millis(settings.retry_delay_ms.unwrap_or(500));
+        let retry_delay = Duration::from_millis(tables.setting("retry_delay_ms")?.unwrap_or(500));
+        let integrity = value(&tables.top, "integrity")?.unwrap_or_default();
         Ok(Manifest {
-            name,
-            version,
+            name: required(&tables.top, "name")?,
+            version: required(&tables.top, "version")?,
             scripts,
             launcher,
             environment,
-            config: fields(config),
+            config: fields(value(&tables.top, "config")?.unwrap_or_default()),
             integrity: digests(integrity, context.folder)?,
-            ingest_filter: settings.ingest_filter,
+            ingest_filter: tables.setting("ingest_filter")?,
             ingest_regex: ingest_regex.map_err(|_| "ingest_regex: is not a regular expression")?,
-            agents: settings.only_for_agent_ids.unwrap_or_default(),
+            agents: tables.setting("only_for_agent_ids")?.unwrap_or_default(),
             time,
-            max_retries: settings.max_retries.unwrap_or(0),
+            max_retries: tables.setting("max_retries")?.unwrap_or(0),
             retry_delay: retry_delay.min(MAX_TIME),
-            is_persistent: settings.persistent_subprocess.unwrap_or(false),
-            has_state: settings.enable_shared_state.unwrap_or(false),
+            is_persistent: tables.setting("persistent_subprocess")?.unwrap_or(false),
+            has_state: tables.setting("enable_shared_state")?.unwrap_or(false),
             warnings,
         })
     }
@@ -225,9 +192,8 @@ fn read_text(path: &Path) -> Result<String, String> {
 }
 
 /// A warning about the settings that don't count here, if there are any.
-fn without_effect(table: &toml::Table) -> Vec<String> {
-    let hooks = table.get("hooks").and_then(toml::Value::as_table);
-    let is_set = |key: &&str| table.contains_key(*key) || hooks.is_some_and(|hooks| hooks.contains_key(*key));
+fn without_effect(tables: &Tables) -> Vec<String> {
+    let is_set = |key: &&str| tables.top.contains_key(*key) || tables.hooks.contains_key(*key);
     let found: Vec<_> = WITHOUT_EFFECT.into_iter().filter(is_set).collect();
     match &*found {
         [] => Vec::new(),
@@ -238,11 +204,7 @@ fn without_effect(table: &toml::Table) -> Vec<String> {
     }
 }
 
-fn scripts(
-    written: &BTreeMap<String, Value>,
-    folder: &Path,
-    launcher: &Launcher,
-) -> Result<Vec<Script>, String> {
+fn scripts(written: &toml::Table, folder: &Path, launcher: &Launcher) -> Result<Vec<Script>, String> {
     let script = |kind: ScriptKind| {
         let written = written.get(kind.key())?;
         let path = written.as_str().ok_or_else(|| "must be the path of a script".to_owned());

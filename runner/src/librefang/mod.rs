@@ -292,14 +292,16 @@ pub(crate) fn line(parts: &CallParts<'_>, reply: ReplyLine) -> Result<Vec<u8>, S
 /// ABORTED if there is none.
 pub(crate) fn reply(parts: &CallParts<'_>, reply: ReplyLine, output: &Bytes) -> Result<DialectReply, Status> {
     let kind = kind(parts.site)?;
-    let payload = Payload::new(parts.payload)?;
     let output = ScriptOutput::read(output)?;
     let wire = wire(reply);
     let members = match wire {
         Wire::Script => output.members(),
         Wire::Sidecar(_) => reply::sidecar_result(&output.members())?,
     };
-    let decoded = reply::decode(kind, wire, &members, &payload);
+    let decoded = match kind {
+        ScriptKind::TransformToolResult => reply::decode_result(&members, &Payload::new(parts.payload)?),
+        _ => reply::decode(kind, wire, &members),
+    };
     let noise = output.noise.iter().map(ToString::to_string);
     Ok(DialectReply {
         text: decoded.text.into(),

@@ -85,17 +85,14 @@ pub(super) struct DecodedOutput {
     pub(super) overrides: Option<Overrides>,
 }
 
-/// Reads the members of a reply to a call of `kind`.
-pub(super) fn decode(
-    kind: ScriptKind,
-    wire: Wire,
-    reply: &BTreeMap<Cow<'_, str>, &str>,
-    payload: &Payload,
-) -> DecodedOutput {
-    if kind == ScriptKind::TransformToolResult {
-        let text = continued(new_result(reply, payload));
-        return DecodedOutput { text, log: None, warning: None, overrides: None };
-    }
+/// Reads the members of a reply to `transform_tool_result`.
+pub(super) fn decode_result(reply: &BTreeMap<Cow<'_, str>, &str>, payload: &Payload) -> DecodedOutput {
+    let text = continued(new_result(reply, payload));
+    DecodedOutput { text, log: None, warning: None, overrides: None }
+}
+
+/// Reads the members of a reply to a call of another `kind`.
+pub(super) fn decode(kind: ScriptKind, wire: Wire, reply: &BTreeMap<Cow<'_, str>, &str>) -> DecodedOutput {
     let list = |name: &str| reply.get(name).copied().into_iter().flat_map(json::elements);
     let mut contributions: Vec<(&str, Cow<'_, str>)> = Vec::new();
     let mut warning = None;
@@ -231,10 +228,9 @@ mod tests {
 
     #[test]
     fn memories_events_and_windows_are_contributions() {
-        let payload = Payload::new(&Body).expect("it is JSON");
         let decoded = |kind, reply: &str| {
             let members = json::members(reply).collect();
-            String::from_utf8(decode(kind, Wire::Script, &members, &payload).text).expect("text")
+            String::from_utf8(decode(kind, Wire::Script, &members).text).expect("text")
         };
         let reply = r#"{"memories":[{"content":"Ada","n":9007199254740993},{"content":""},"x"],
             "events":[{"name":"saved","payload":{"n":1}},{"payload":2}]}"#;
@@ -282,7 +278,7 @@ mod tests {
             ("{}", r#"{"continue":{}}"#),
         ] {
             let members = json::members(reply).collect();
-            let decoded = decode(ScriptKind::TransformToolResult, Wire::Script, &members, &payload);
+            let decoded = decode_result(&members, &payload);
             assert_eq!(String::from_utf8(decoded.text).expect("text"), expected, "{reply}");
         }
     }

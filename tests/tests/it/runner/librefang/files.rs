@@ -97,7 +97,7 @@ async fn a_script_reads_its_configuration_from_a_file() {
          [config.key]\ntype = \"string\"\n"
     );
     let script = says("open(os.environ['LIBREFANG_PLUGIN_CONFIG']).read()");
-    let served = LibrefangPlugin::new(&manifest)
+    let mut served = LibrefangPlugin::new(&manifest)
         .file("hooks/i.py", &script)
         .config(json!({ "limit": 7, "key": "a-secret-of-the-operator" }))
         .serve(&["recall"])
@@ -112,6 +112,12 @@ async fn a_script_reads_its_configuration_from_a_file() {
     assert_eq!(files.len(), 1);
     let mode = std::os::unix::fs::MetadataExt::mode(&files[0].metadata().expect("it is there"));
     assert_eq!(mode & 0o777, 0o600);
+
+    served.runner.terminate().await;
+    assert!(
+        !served.directory.path().join("homes/program/.config").exists(),
+        "a configuration may hold secrets"
+    );
 
     let none = LibrefangPlugin::new(INGEST)
         .file("hooks/i.py", &says("os.environ.get('LIBREFANG_PLUGIN_CONFIG')"))

@@ -200,6 +200,16 @@ print(json.dumps({
 }
 
 #[tokio::test]
+async fn bootstrap_may_take_twice_as_long_as_other_scripts() {
+    let slow = "import time\ntime.sleep(1.3)\nprint('{}')\n";
+    let manifest = "hook_timeout_secs = 1\n[hooks]\nbootstrap = \"s.py\"\ningest = \"s.py\"\n";
+    let served = LibrefangPlugin::new(manifest).file("s.py", slow).serve(&["agent_start", "recall"]).await;
+    let answer = served.hook("acme", "agent_start", json!({})).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(served.recall("acme", "a", "hi").await.status, 504);
+}
+
+#[tokio::test]
 async fn scripts_are_asked_only_for_the_messages_and_agents_that_the_manifest_names() {
     let manifest = concat!(
         "[hooks]\ningest = \"i.py\"\ningest_filter = \"note\"\ningest_regex = \"(?i)^please\"\n",

@@ -19,6 +19,12 @@ async fn a_mistake_in_the_manifest_is_named_with_the_file_and_its_key() {
     let hooks = "[hooks]\ningest = \"i.py\"\n";
     for (manifest, expected) in [
         ("a = [", "plugin/plugin.toml: line 3: "),
+        (
+            "hook_timeout_secs = \"1\"\n[hooks]\ningest = \"i.py\"\n",
+            "hook_timeout_secs: invalid type: string",
+        ),
+        ("[hooks]\ningest = \"i.py\"\nmax_retries = -1\n", "hooks.max_retries: invalid value"),
+        ("hooks = 1\n", "plugin.toml: hooks: invalid type: integer"),
         ("", "plugin.toml: hooks: at least one script is required; the keys are bootstrap, ingest"),
         ("[hooks]\ningest = 1\n", "hooks.ingest: must be the path of a script"),
         (
@@ -78,6 +84,7 @@ async fn a_mistake_in_the_entry_is_named_with_its_key() {
             "plugins[0].directory: is required: the plugin's folder; or `command`",
         ),
         (json!({ "dialect": "lines" }), "plugins[0].directory: needs `dialect: librefang`"),
+        (json!({ "allowed_env": ["HOME"] }), "plugins[0].allowed_env: the runner sets HOME itself"),
         (json!({ "dialect": "other" }), "plugins[0].dialect: unknown variant `other`"),
         (
             json!({ "directory": null, "command": ["cat"], "hooks": ["event"] }),
