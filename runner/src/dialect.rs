@@ -34,6 +34,13 @@ pub(crate) struct CallParts<'a> {
     pub(crate) payload: &'a (dyn WriteJson + Send + Sync),
 }
 
+/// Who answers a call.
+pub(crate) enum CallRouting<'a> {
+    Program(ProgramRoute<'a>),
+    /// Nobody: the plugin doesn't want the call. This is the reply, as one of docs/writing-a-plugin-shell.md.
+    Ignore(Bytes),
+}
+
 /// The program that answers a call, and how.
 pub(crate) struct ProgramRoute<'a> {
     /// Calls with another key never get the same program.
@@ -92,12 +99,12 @@ pub(crate) struct DialectReply {
 }
 
 impl Dialect {
-    /// What the tenant's agent changed for its calls. None in most dialects.
+    /// Whether an agent can change something for its later calls.
     pub(crate) fn has_overrides(&self) -> bool {
         matches!(self, Dialect::Librefang(plugin) if plugin.has_bootstrap())
     }
 
-    /// The program for a call. `None` if the plugin doesn't want the call.
+    /// The program for a call, or the reply if the plugin doesn't want the call.
     ///
     /// # Errors
     /// INVALID_ARGUMENT if the payload can't be read.
@@ -106,18 +113,14 @@ impl Dialect {
         entry: &'a PluginEntry,
         parts: &CallParts<'_>,
         overrides: &Overrides,
-    ) -> Result<Option<ProgramRoute<'a>>, Status> {
+    ) -> Result<CallRouting<'a>, Status> {
         match self {
-            Dialect::Lines => Ok(Some(ProgramRoute {
-                reply: ReplyLine::First,
-                restarts: false,
-                ..ProgramRoute::of_entry(entry)
-            })),
+            Dialect::Lines => Ok(CallRouting::Program(ProgramRoute::from_entry(entry))),
             Dialect::Librefang(plugin) => plugin.route(entry, parts, overrides).await,
-            Dialect::LibrefangSidecar(sidecar) => Ok(Some(ProgramRoute {
+            Dialect::LibrefangSidecar(sidecar) => Ok(CallRouting::Program(ProgramRoute {
                 reply: ReplyLine::WithId(sidecar.next_id()),
                 restarts: true,
-                ..ProgramRoute::of_entry(entry)
+                ..ProgramRoute::from_entry(entry)
             })),
         }
     }
@@ -156,11 +159,6 @@ impl Dialect {
         }
     }
 
-    /// The reply to a call that the plugin doesn't want.
-    pub(crate) fn no_reply(&self, parts: &CallParts<'_>) -> Bytes {
-        crate::librefang::no_reply(parts.site)
-    }
-
     /// How the contract's reply in the program's output names its call.
     pub(crate) fn id_rule(&self, process: ProcessMode) -> ProcessMode {
         match self {
@@ -178,7 +176,7 @@ impl DialectReply {
 }
 
 impl<'a> ProgramRoute<'a> {
-    fn of_entry(entry: &'a PluginEntry) -> Self {
+    fn from_entry(entry: &'a PluginEntry) -> Self {
         ProgramRoute {
             key: Arc::from(""),
             command: &entry.command,

@@ -17,7 +17,7 @@ use crate::{
     call_messages::{
         AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, CallMessages, OnHook,
     },
-    dialect::{CallParts, ProgramRoute},
+    dialect::{CallParts, CallRouting, ProgramRoute},
     digest_file,
     instances::Instance,
     plugin_entry::{PluginEntry, ProcessMode, secret_lines},
@@ -78,9 +78,12 @@ impl RunnerPlugin {
         let parts = CallParts { site: &site, call: &call, payload: &payload };
         let overrides = plugin.overrides_for(&parts).await;
         let dialect = &plugin.entry.dialect;
-        let Some(route) = dialect.route(&plugin.entry, &parts, &overrides).await? else {
-            let message = reply::read(&dialect.no_reply(&parts), request_id, ProcessMode::PerCall)?;
-            return Ok(Response::new(message));
+        let route = match dialect.route(&plugin.entry, &parts, &overrides).await? {
+            CallRouting::Program(route) => route,
+            CallRouting::Ignore(text) => {
+                let message = reply::read(&text, request_id, ProcessMode::PerCall)?;
+                return Ok(Response::new(message));
+            }
         };
         let mut log = CallLog::new(&plugin.name, &call, &instance, route.process);
         let (mut attempts, mut deadline) = (0, None);

@@ -33,7 +33,7 @@ use self::{
     state::StateTurns,
 };
 use crate::{
-    dialect::{AgentState, CallParts, DialectReply, ProgramRoute, ReplyLine, agent, tenant},
+    dialect::{AgentState, CallParts, CallRouting, DialectReply, ProgramRoute, ReplyLine, agent, tenant},
     offers::{HookEntry, PointEntry},
     plugin_entry::{PluginEntry, ProcessMode},
 };
@@ -195,11 +195,11 @@ impl LibrefangPlugin {
         entry: &'a PluginEntry,
         parts: &CallParts<'_>,
         overrides: &Overrides,
-    ) -> Result<Option<ProgramRoute<'a>>, Status> {
+    ) -> Result<CallRouting<'a>, Status> {
         let kind = kind(parts.site)?;
         let script = self.script(kind).ok_or_else(|| unserved(parts.site))?;
         if !self.wants(kind, parts, overrides)? {
-            return Ok(None);
+            return Ok(CallRouting::Ignore(reply::nothing(kind).into()));
         }
         let agent = agent(parts);
         let process = entry.process();
@@ -218,7 +218,7 @@ impl LibrefangPlugin {
         };
         let time = entry.limits.time.map(|time| time.0).or(self.manifest.time);
         let time = time.unwrap_or_else(|| entry.limits.time());
-        Ok(Some(ProgramRoute {
+        Ok(CallRouting::Program(ProgramRoute {
             key: key.join("\0").into(),
             command: &script.command,
             variables,
@@ -309,11 +309,6 @@ pub(crate) fn reply(parts: &CallParts<'_>, reply: ReplyLine, output: &Bytes) -> 
         warning: decoded.warning,
         overrides: decoded.overrides.filter(|_| wire == Wire::Script),
     })
-}
-
-/// The reply to a call that the plugin doesn't want.
-pub(crate) fn no_reply(site: &CallSite) -> Bytes {
-    reply::nothing(ScriptKind::at(site.as_str()).unwrap_or(ScriptKind::Ingest)).into()
 }
 
 /// An agent's state file in the private folder `home`.

@@ -20,10 +20,10 @@ type AgentKey = (String, String);
 impl StateTurns {
     /// Waits until no other call of the agent has its turn.
     pub(crate) async fn take(&self, tenant: &str, agent: &str) -> OwnedMutexGuard<()> {
-        self.of(tenant, agent).lock_owned().await
+        self.turn(tenant, agent).lock_owned().await
     }
 
-    fn of(&self, tenant: &str, agent: &str) -> Arc<TurnMutex<()>> {
+    fn turn(&self, tenant: &str, agent: &str) -> Arc<TurnMutex<()>> {
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if agents.len() > MAX_IDLE_AGENTS {
             agents.retain(|_, turn| turn.strong_count() > 0);
@@ -46,8 +46,8 @@ mod tests {
         let turns = StateTurns::default();
         let held = turns.take("acme", "a").await;
         let _other = turns.take("globex", "a").await;
-        assert!(turns.of("acme", "a").try_lock().is_err());
+        assert!(turns.turn("acme", "a").try_lock().is_err());
         drop(held);
-        assert!(turns.of("acme", "a").try_lock().is_ok());
+        assert!(turns.turn("acme", "a").try_lock().is_ok());
     }
 }
