@@ -23,6 +23,8 @@ pub(crate) const FILE: &str = "plugin.toml";
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Longest time that a manifest may ask for, for a call and for a delay.
 const MAX_TIME: Duration = Duration::from_secs(3600);
+/// The version of LibreFang's protocol for scripts that the runner speaks.
+const PROTOCOL_VERSION: u64 = 1;
 /// What a manifest may set that the gateway's configuration or the runner's file decides here.
 const WITHOUT_EFFECT: [&str; 17] = [
     "after_turn_queue_depth",
@@ -133,6 +135,12 @@ impl Manifest {
     pub(crate) fn read(context: &ManifestContext<'_>) -> Result<Self, String> {
         let tables = Tables::read(context.folder)?;
         let mut warnings = without_effect(&tables);
+        let version = tables.setting("hook_protocol_version")?.unwrap_or(PROTOCOL_VERSION);
+        if version > PROTOCOL_VERSION {
+            warnings.push(format!(
+                "hook_protocol_version is {version}, and the runner speaks {PROTOCOL_VERSION}"
+            ));
+        }
         let runtime: Option<String> = tables.setting("runtime")?;
         let launcher = Launcher::find(runtime.as_deref(), context.path, &mut warnings)
             .map_err(|reason| format!("runtime: {reason}"))?;

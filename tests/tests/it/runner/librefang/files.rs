@@ -126,6 +126,50 @@ async fn a_script_reads_its_configuration_from_a_file() {
     assert_eq!(none.memory("acme", "a", "hi").await, "None");
 }
 
+#[tokio::test]
+async fn a_script_can_not_use_what_the_runner_keeps_or_change_its_own_plugin() {
+    let bootstrap = "print('{\"env_overrides\": {\"KEPT\": \"kept\"}}')\n";
+    let script = r#"import json, os, sys
+call = json.loads(sys.stdin.read())
+here, above = os.environ["LIBREFANG_PLUGIN_CONFIG"], os.path.dirname(os.environ["HOME"])
+attempts = [
+    lambda: os.listdir(above),
+    lambda: os.listdir(os.path.dirname(here)),
+    lambda: open(here, "w"),
+    lambda: os.listdir(above + "/.bootstrap"),
+    lambda: open(above + "/.bootstrap/acme/a.json").read(),
+    lambda: open(above + "/.bootstrap/acme/a.json", "w"),
+    lambda: open(above + "/acme/.librefang/state/a.json").read() if "acme" not in os.environ["HOME"] else open("/etc/shadow"),
+    lambda: open(__file__, "a"),
+    lambda: os.symlink("/", os.path.dirname(__file__) + "/link"),
+]
+said = []
+for attempt in attempts:
+    try:
+        said.append(repr(attempt()))
+    except OSError as error:
+        said.append(type(error).__name__)
+open(__file__).read(), open(here).read()
+print(json.dumps({"memories": [{"content": " ".join(said)}]}))
+"#;
+    let manifest = "enable_shared_state = true\n[hooks]\nbootstrap = \"b.py\"\ningest = \"hooks/i.py\"\n[config]\na = 1\n";
+    let served = LibrefangPlugin::new(manifest)
+        .file("b.py", bootstrap)
+        .file("hooks/i.py", script)
+        .serve(&["agent_start", "recall"])
+        .await;
+    let request = json!({ "body": {}, "context": { "agent_id": "a" } });
+    assert_eq!(served.hook_with("acme", "agent_start", &request).await.status, 200);
+    assert!(served.directory.path().join("homes/program/.bootstrap/acme/a.json").exists());
+    for tenant in ["acme", "globex"] {
+        let said = served.memory(tenant, "a", "hi").await;
+        assert!(
+            said.split(' ').count() == 9 && said.split(' ').all(|one| one == "PermissionError"),
+            "{said}"
+        );
+    }
+}
+
 /// Counts the calls of an agent in its state.
 const COUNT: &str = r#"(lambda path: (lambda state: (
         json.dump({"calls": state.get("calls", 0) + 1}, open(path, "w")), path, state.get("calls", 0) + 1

@@ -127,6 +127,7 @@ author = "someone"
 requirements = "requirements.txt"
 librefang_min_version = "2026.4.0"
 hook_timeout_secs = 20
+hook_protocol_version = 2
 on_hook_failure = "warn"
 priority = 10
 [[requires]]
