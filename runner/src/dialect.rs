@@ -86,6 +86,18 @@ impl ReplyLine {
             ReplyLine::WithId(id) => answers_request(line, id),
         }
     }
+
+    /// Whether what a program wrote before the call could be taken for its reply.
+    pub(crate) fn may_be_in(self, early: &[u8]) -> bool {
+        match self {
+            ReplyLine::First => true,
+            // The rest of a line that isn't whole could make it JSON.
+            ReplyLine::FirstJson => {
+                !early.ends_with(b"\n") || early.split(|byte| *byte == b'\n').any(is_json_line)
+            }
+            ReplyLine::WithId(_) => false,
+        }
+    }
 }
 
 /// A program's reply, as one of docs/writing-a-plugin-shell.md.

@@ -225,13 +225,16 @@ impl Program {
         &mut progress.output
     }
 
-    /// Whether it can take a call, with at most `cpu` of CPU time used.
-    pub(crate) async fn state(&mut self, cpu: Duration) -> ProgramState {
+    /// Whether it can take a call with such a `reply`, with at most `cpu` of CPU time used.
+    pub(crate) async fn state(&mut self, reply: ReplyLine, cpu: Duration) -> ProgramState {
         let process = self.process();
         // Ready only if it wrote something or closed its output.
         if let Ok(output) = timeout(Duration::ZERO, process.stdout.fill_buf()).await {
-            let is_output = output.is_ok_and(|output| !output.is_empty());
-            return if is_output { ProgramState::OutOfStep } else { ProgramState::Over };
+            match output {
+                Ok([]) | Err(_) => return ProgramState::Over,
+                Ok(early) if reply.may_be_in(early) => return ProgramState::OutOfStep,
+                Ok(_) => {}
+            }
         }
         let is_over = process.child.has_ended()
             || process.group.excess().is_some()

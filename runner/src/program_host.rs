@@ -129,11 +129,7 @@ impl ProgramHost {
     }
 
     async fn is_ready(&self, program: &mut Program, tenant: &str, cpu: Duration, reply: ReplyLine) -> bool {
-        let state = program.state(cpu).await;
-        // What has another id is not taken for a reply.
-        if state == ProgramState::OutOfStep && matches!(reply, ReplyLine::WithId(_)) {
-            return true;
-        }
+        let state = program.state(reply, cpu).await;
         if state == ProgramState::OutOfStep {
             let plugin = &*self.name;
             tracing::warn!(

@@ -265,6 +265,8 @@ fn the_members_are_those_of_the_contract() {
     assert_members::<types::Media>("hookgate.types.v1.Media");
     assert_members::<plugin::Cancel>("hookgate.plugin.v1.Cancel");
     assert_members::<plugin::BeforeToolCallResponse>("hookgate.plugin.v1.BeforeToolCallResponse");
+    assert_members::<plugin::OnHookResponse>("hookgate.plugin.v1.OnHookResponse");
+    assert_members::<types::Contribution>("hookgate.types.v1.Contribution");
     assert_members::<types::Notice>("hookgate.types.v1.Notice");
     assert_members::<types::BeforeLlmRequestPatch>("hookgate.types.v1.BeforeLlmRequestPatch");
     assert_members::<types::BeforeToolCallPatch>("hookgate.types.v1.BeforeToolCallPatch");

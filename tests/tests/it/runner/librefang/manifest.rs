@@ -149,6 +149,7 @@ plain = "default"
         .wait_for("plugin.toml sets on_hook_failure, priority, requirements, requires, without effect here: the gateway's \
              configuration and the runner's file decide that")
         .await;
+    served.runner.wait_for("hook_protocol_version is 2, and the runner speaks 1").await;
 }
 
 #[tokio::test]

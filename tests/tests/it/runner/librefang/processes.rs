@@ -107,6 +107,7 @@ print('{"memories": [{"content": "third"}]}')
 async fn a_persistent_script_answers_line_by_line_and_is_started_again_once() {
     let script = keeps_saying("(os._exit(3) if call['message'] == 'crash' and count > 1 else count)");
     let script = script.replace("    print(", "    print('not JSON', flush=True)\n    print(");
+    let script = format!("{script}    print('nor is this', flush=True)\n");
     let manifest = format!("persistent_subprocess = true\n{INGEST}");
     let served = LibrefangPlugin::new(&manifest).file("i.py", &script).serve(&["recall"]).await;
     assert_eq!(served.memory("acme", "a", "one").await, "1");
@@ -115,6 +116,18 @@ async fn a_persistent_script_answers_line_by_line_and_is_started_again_once() {
     assert_eq!(served.memory("acme", "a", "crash").await, "1");
     assert_eq!(served.memory("globex", "a", "one").await, "1");
     served.runner.wait_for("not JSON").await;
+}
+
+#[tokio::test]
+async fn a_persistent_script_that_replied_twice_answers_no_other_call_with_that() {
+    let script = keeps_saying("f\"{count} {call['message']}\"")
+        + "    print(json.dumps({'memories': [{'content': 'late'}]}), flush=True)\n";
+    let manifest = format!("persistent_subprocess = true\n{INGEST}");
+    let served = LibrefangPlugin::new(&manifest).file("i.py", &script).serve(&["recall"]).await;
+    assert_eq!(served.memory("acme", "a", "one").await, "1 one");
+    // The second line comes when it comes.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(served.memory("acme", "a", "two").await, "1 two");
 }
 
 #[tokio::test]
