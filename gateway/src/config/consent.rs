@@ -18,6 +18,7 @@ use hookgate_proto::{Capability, HookName};
 #[serde(deny_unknown_fields)]
 pub struct Consent {
     /// The offered points; at least one, unless `hooks` or `tools` has one.
+    #[serde(default)]
     pub points: OfferedPoints,
     /// The side effects at each offered hook.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

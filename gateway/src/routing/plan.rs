@@ -257,7 +257,7 @@ fn plan<'c>(
     let is_tool_call = *site == CallSite::Point(Point::BeforeToolCall);
     for (binding, offers, element) in stands.clone() {
         elements.push(element);
-        if is_tool_call && element.is_only_for_tools(*binding, *offers) {
+        if is_tool_call && element.is_only_for_tools(binding, *offers) {
             continue;
         }
         let offer = offers.manifest().and_then(|manifest| manifest.offers_at(site));

@@ -107,8 +107,8 @@ impl ConfigChecker<'_> {
         if accepted.points.offers().is_empty() && accepted.hooks.is_empty() && accepted.tools.is_empty() {
             self.report(
                 child(pointer, "points"),
-                "a manifest needs at least one point",
-                "name the points that the plugin offers, or leave `accepted` out",
+                "a manifest needs at least one point, hook or tool",
+                "name what the plugin offers in `points`, `hooks` or `tools`, or leave `accepted` out",
             );
         }
         let globs: Vec<_> = accepted.tools.iter().cloned().collect();
