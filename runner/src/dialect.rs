@@ -11,7 +11,7 @@ use tonic::Status;
 use crate::{
     call_log::caller,
     call_messages,
-    librefang::{LibrefangPlugin, LibrefangSidecar, Overrides, answers_request, is_json_line},
+    librefang::{LibrefangPlugin, LibrefangSidecar, Overrides, answers_request, is_object_line},
     plugin_entry::{PluginEntry, ProcessMode},
 };
 
@@ -72,7 +72,7 @@ pub(crate) struct AgentState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyLine {
     First,
-    /// The first one that is JSON.
+    /// The first one that is a JSON object.
     FirstJson,
     /// The one with this `id`.
     WithId(u64),
@@ -82,7 +82,7 @@ impl ReplyLine {
     pub(crate) fn is_reply(self, line: &[u8]) -> bool {
         match self {
             ReplyLine::First => true,
-            ReplyLine::FirstJson => is_json_line(line),
+            ReplyLine::FirstJson => is_object_line(line),
             ReplyLine::WithId(id) => answers_request(line, id),
         }
     }
@@ -93,7 +93,7 @@ impl ReplyLine {
             ReplyLine::First => true,
             // The rest of a line that isn't whole could make it JSON.
             ReplyLine::FirstJson => {
-                !early.ends_with(b"\n") || early.split(|byte| *byte == b'\n').any(is_json_line)
+                !early.ends_with(b"\n") || early.split(|byte| *byte == b'\n').any(is_object_line)
             }
             ReplyLine::WithId(_) => false,
         }

@@ -10,6 +10,7 @@ use hookgate::{transcode::ReplyMessage, upstream::Redaction};
 use hookgate_proto::plugin::v1::{self as wire, plugin_service_server::PluginService};
 use hookgate_sdk::host::not_initialized;
 use serde_json::Value;
+use tokio::time::timeout_at;
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::{
@@ -76,7 +77,7 @@ impl RunnerPlugin {
             return Err(Status::invalid_argument("`call.context.tenant` is missing"));
         }
         let parts = CallParts { site: &site, call: &call, payload: &payload };
-        let overrides = plugin.overrides_for(&parts).await;
+        let overrides = plugin.overrides_for(&parts).await?;
         let dialect = &plugin.entry.dialect;
         let route = match dialect.route(&plugin.entry, &parts, &overrides).await? {
             CallRouting::Program(route) => route,
@@ -86,9 +87,17 @@ impl RunnerPlugin {
             }
         };
         let mut log = CallLog::new(&plugin.name, &call, &instance, route.process);
-        let (mut attempts, mut deadline) = (0, None);
+        let (mut attempts, mut deadline, mut last) = (0, None::<Instant>, None);
         let answered = loop {
-            let Some(slot) = plugin.pool.acquire(tenant, request_id, &route.key, &instance).await else {
+            let acquired = plugin.pool.acquire(tenant, request_id, &route.key, &instance);
+            let acquired = match (deadline, last.take()) {
+                (Some(deadline), Some(status)) => match timeout_at(deadline.into(), acquired).await {
+                    Ok(acquired) => acquired,
+                    Err(_) => break Err(status),
+                },
+                _ => acquired.await,
+            };
+            let Some(slot) = acquired else {
                 log.answered();
                 return Err(Status::unavailable("the runner stops"));
             };
@@ -104,6 +113,7 @@ impl RunnerPlugin {
             let Err(status) = &answered else { break answered };
             let Some(delay) = plugin.retry_delay(&route, attempts, deadline, status) else { break answered };
             log.fault(status);
+            last = Some(status.clone());
             tokio::time::sleep(delay).await;
         };
         log.answered();
@@ -173,7 +183,7 @@ impl PluginService for RunnerPlugin {
         let secrets = texts(&parsed).into_iter().chain(self.0.entry.secrets.iter().cloned()).collect();
         let instance = Instance::new(config_digest.clone(), config, Redaction::new(secrets));
         self.0.instances.hold(&gateway_instance_id, instance);
-        // Only now: the files of configurations that nobody holds are removed.
+        // Only now: Release removes the files of configurations that nobody holds.
         let written = self.0.write_config(&config_digest, &parsed).await;
         written
             .map_err(|error| Status::unavailable(format!("the configuration can't be written: {error}")))?;

@@ -28,6 +28,8 @@ use crate::{
     processes::{ProcessGroup, Processes, TreeLimits},
 };
 
+/// Most bytes that a program may write between two calls.
+const MAX_EARLY_BYTES: usize = 64 << 10;
 /// How long a program may take to end after its standard input has ended.
 const MAX_END: Duration = Duration::from_secs(1);
 
@@ -144,6 +146,8 @@ struct RunningProcess {
     /// `None` after a call that was answered before it was read: no other can follow it.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// What it wrote since its last reply, and what can be no reply: noise of the next call.
+    early: Vec<u8>,
     group: Arc<ProcessGroup>,
     processes: Arc<Processes>,
     place: ProgramPlace,
@@ -178,7 +182,7 @@ impl Program {
         let stdout = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         let stderr = log.follow(child.stderr.take().ok_or_else(missing)?);
         let (child, processes) = (ProgramChild::new(child), Arc::clone(processes));
-        let process = RunningProcess { child, stdin, stdout, group, processes, place };
+        let process = RunningProcess { child, stdin, stdout, early: Vec::new(), group, processes, place };
         Ok(Program { process: Some(process), used: Instant::now(), stderr })
     }
 
@@ -228,13 +232,18 @@ impl Program {
     /// Whether it can take a call with such a `reply`, with at most `cpu` of CPU time used.
     pub(crate) async fn state(&mut self, reply: ReplyLine, cpu: Duration) -> ProgramState {
         let process = self.process();
-        // Ready only if it wrote something or closed its output.
-        if let Ok(output) = timeout(Duration::ZERO, process.stdout.fill_buf()).await {
-            match output {
-                Ok([]) | Err(_) => return ProgramState::Over,
-                Ok(early) if reply.may_be_in(early) => return ProgramState::OutOfStep,
-                Ok(_) => {}
+        // Ready only if it wrote something or closed its output. What is buffered may not be all.
+        while let Ok(output) = timeout(Duration::ZERO, process.stdout.fill_buf()).await {
+            let Ok(output @ [_, ..]) = output else { return ProgramState::Over };
+            let bytes = output.len();
+            process.early.extend_from_slice(output);
+            process.stdout.consume(bytes);
+            if process.early.len() > MAX_EARLY_BYTES {
+                return ProgramState::OutOfStep;
             }
+        }
+        if !process.early.is_empty() && reply.may_be_in(&process.early) {
+            return ProgramState::OutOfStep;
         }
         let is_over = process.child.has_ended()
             || process.group.excess().is_some()
@@ -305,6 +314,7 @@ impl RunningProcess {
         output: &mut Vec<u8>,
     ) -> Result<(), ProgramFault> {
         let Some(mut stdin) = self.stdin.take() else { return Err(self.ended().await) };
+        output.append(&mut self.early);
         let RunningProcess { child, stdout, group, processes, .. } = self;
         // One byte more than a reply, and the end of the line.
         let mut stdout = stdout.take(max_reply + 2);

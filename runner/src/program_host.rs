@@ -85,7 +85,7 @@ impl ProgramHost {
         time: Duration,
         progress: &mut CallProgress,
     ) -> Result<ProgramReply, Status> {
-        let (output, limit) = (self.entry.limits.output.0, route.time);
+        let (output, limit, begun) = (self.entry.limits.output.0, route.time, Instant::now());
         if route.process == ProcessMode::PerCall {
             let program = self.start(&mut slot, route).await?;
             let bytes = program.exchange_all(line, output, time, progress).await;
@@ -98,7 +98,9 @@ impl ProgramHost {
             if self.is_ready(&mut program, &slot.tenant, cpu, route.reply).await {
                 match program.exchange_line(line, route.reply, output, time, progress).await {
                     // It ended by itself after its last call. It did not crash, so a fresh one gets the call.
-                    Err(fault) if fault.is_clean_end() || (route.restarts && fault.is_end()) => {}
+                    Err(fault)
+                        if (fault.is_clean_end() || (route.restarts && fault.is_end()))
+                            && begun.elapsed() < time => {}
                     replied => return self.finish(slot, program, replied, limit),
                 }
             }
@@ -108,7 +110,9 @@ impl ProgramHost {
             }
         }
         let mut program = self.start(&mut slot, route).await?;
-        let replied = program.exchange_line(line, route.reply, output, time, progress).await;
+        // Both together have the call's time.
+        let left = time.saturating_sub(begun.elapsed());
+        let replied = program.exchange_line(line, route.reply, output, left, progress).await;
         self.finish(slot, program, replied, limit)
     }
 
@@ -239,9 +243,12 @@ impl ProgramHost {
         let Some(overrides) = reply.overrides.take() else { return Ok(()) };
         let (store, tenant, agent) = (self.overrides(), tenant.to_owned(), agent(parts).to_owned());
         let put = tokio::task::spawn_blocking(move || store.put(&tenant, &agent, &overrides)).await;
-        put.map_err(io::Error::other)
-            .and_then(|put| put)
-            .map_err(|error| Status::unavailable(format!("the overrides can't be kept: {error}")))
+        put.map_err(io::Error::other).and_then(|put| put).map_err(|error| {
+            // What a reply causes doesn't count against the plugin.
+            let is_reply = error.kind() == io::ErrorKind::InvalidData;
+            let code = if is_reply { Code::ResourceExhausted } else { Code::Unavailable };
+            Status::new(code, format!("the overrides can't be kept: {error}"))
+        })
     }
 
     fn folder(&self) -> PathBuf {
@@ -253,13 +260,17 @@ impl ProgramHost {
     }
 
     /// What the agent's `bootstrap` changed for its calls.
-    pub(crate) async fn overrides_for(&self, parts: &CallParts<'_>) -> Overrides {
+    ///
+    /// # Errors
+    /// UNAVAILABLE if that can't be read: a filter may be among it.
+    pub(crate) async fn overrides_for(&self, parts: &CallParts<'_>) -> Result<Overrides, Status> {
         if !self.entry.dialect.has_overrides() {
-            return Overrides::default();
+            return Ok(Overrides::default());
         }
         let (store, tenant, agent) = (self.overrides(), tenant(parts).to_owned(), agent(parts).to_owned());
         let found = tokio::task::spawn_blocking(move || store.get(&tenant, &agent)).await;
-        found.unwrap_or_default()
+        let found = found.map_err(io::Error::other).and_then(|found| found);
+        found.map_err(|error| Status::unavailable(format!("the overrides can't be read: {error}")))
     }
 
     /// The folder of configurations as files. No tenant's folder begins with a dot.
@@ -283,7 +294,12 @@ impl ProgramHost {
             return Ok(());
         }
         let (path, text) = (self.config_file(digest), plugin.config(config));
-        tokio::task::spawn_blocking(move || write_private(&path, &text)).await.map_err(io::Error::other)?
+        let write = move || match fs::read(&path) {
+            // Running programs may read this very file, and no other one of its name.
+            Ok(written) if written == text => Ok(()),
+            _ => write_private(&path, &text),
+        };
+        tokio::task::spawn_blocking(write).await.map_err(io::Error::other)?
     }
 
     /// Removes the files of all configurations: they may hold secrets.

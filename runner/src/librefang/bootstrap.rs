@@ -18,6 +18,9 @@ use crate::home;
 /// Most bytes of overrides. A process can't take much more in its environment.
 const MAX_BYTES: u64 = 64 << 10;
 
+/// Most agents of a tenant with overrides.
+const MAX_AGENTS: usize = 1000;
+
 /// The overrides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Overrides {
@@ -58,21 +61,40 @@ impl OverrideStore {
         self.0.join(home::folder_name(tenant)).join(format!("{}.json", home::folder_name(agent)))
     }
 
-    /// The overrides for an agent. None if there are none yet.
-    pub(crate) fn get(&self, tenant: &str, agent: &str) -> Overrides {
-        let read = File::open(self.file(tenant, agent)).and_then(|file| read_limited::read(file, MAX_BYTES));
-        let text = read.ok().flatten().unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+    /// The overrides for an agent.
+    ///
+    /// # Errors
+    /// If there are some that can't be read.
+    pub(crate) fn get(&self, tenant: &str, agent: &str) -> io::Result<Overrides> {
+        let file = match File::open(self.file(tenant, agent)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Overrides::default()),
+            file => file?,
+        };
+        let text = read_limited::read(file, MAX_BYTES)?.unwrap_or_default();
+        serde_json::from_slice(&text).map_err(io::Error::other)
     }
 
     /// # Errors
-    /// If they are too large, or can't be written.
+    /// `InvalidData` if they are too large or the tenant has too many; another kind if they can't be written.
     pub(crate) fn put(&self, tenant: &str, agent: &str, overrides: &Overrides) -> io::Result<()> {
-        let text = serde_json::to_vec(overrides).map_err(io::Error::other)?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("the overrides are larger than 64 KiB"));
+        let file = self.file(tenant, agent);
+        if *overrides == Overrides::default() {
+            return match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
         }
-        write_private(&self.file(tenant, agent), &text)
+        let text = serde_json::to_vec(overrides).map_err(io::Error::other)?;
+        let refused = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        if text.len() as u64 > MAX_BYTES {
+            return refused("they are larger than 64 KiB");
+        }
+        let others =
+            || file.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().count();
+        if !file.exists() && others() >= MAX_AGENTS {
+            return refused("the tenant has overrides for 1000 agents already");
+        }
+        write_private(&file, &text)
     }
 }
 
@@ -80,9 +102,9 @@ impl OverrideStore {
 pub(crate) fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("the path has no folder"))?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut file = tempfile_in(folder)?;
-    file.1.write_all(text)?;
-    fs::rename(file.0, path)
+    let (temporary, mut file) = tempfile_in(folder)?;
+    let written = file.write_all(text).and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
 fn tempfile_in(folder: &Path) -> io::Result<(PathBuf, File)> {
@@ -110,9 +132,10 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary directory can be made");
         let store = OverrideStore::new(root.path());
         store.put("acme", "../../escape", &overrides).expect("it can be written");
-        assert_eq!(store.get("acme", "../../escape"), overrides);
-        assert_eq!(store.get("acme", "a"), Overrides::default());
-        assert_eq!(store.get("globex", "../../escape"), Overrides::default());
+        let get = |tenant: &str, agent: &str| store.get(tenant, agent).expect("it can be read");
+        assert_eq!(get("acme", "../../escape"), overrides);
+        assert_eq!(get("acme", "a"), Overrides::default());
+        assert_eq!(get("globex", "../../escape"), Overrides::default());
         assert_eq!(fs::read_dir(root.path()).expect("it is a folder").count(), 1);
     }
 }

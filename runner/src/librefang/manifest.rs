@@ -8,7 +8,7 @@ use std::{
 };
 
 use hookgate::fs::read_limited;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -21,6 +21,8 @@ use super::{
 pub(crate) const FILE: &str = "plugin.toml";
 /// Longest file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Largest compiled `ingest_regex`, in bytes.
+const MAX_REGEX_BYTES: usize = 256 << 10;
 /// Longest time that a manifest may ask for, for a call and for a delay.
 const MAX_TIME: Duration = Duration::from_secs(3600);
 /// The version of LibreFang's protocol for scripts that the runner speaks.
@@ -149,7 +151,8 @@ impl Manifest {
         let environment = environment::resolve(&env, context.allowed_env, &mut warnings)
             .map_err(|reason| format!("env: {reason}"))?;
         let ingest_regex: Option<String> = tables.setting("ingest_regex")?;
-        let ingest_regex = ingest_regex.as_deref().map(Regex::new).transpose();
+        let regex = |pattern: &str| RegexBuilder::new(pattern).size_limit(MAX_REGEX_BYTES).build();
+        let ingest_regex = ingest_regex.as_deref().map(regex).transpose();
         let time = tables.setting("hook_timeout_secs")?.map(Duration::from_secs);
         if time.is_some_and(|time| time.is_zero() || time > MAX_TIME) {
             return Err("hook_timeout_secs: must be between 1 and 3600".into());
@@ -165,7 +168,8 @@ impl Manifest {
             config: fields(value(&tables.top, "config")?.unwrap_or_default()),
             integrity: digests(integrity, context.folder)?,
             ingest_filter: tables.setting("ingest_filter")?,
-            ingest_regex: ingest_regex.map_err(|_| "ingest_regex: is not a regular expression")?,
+            ingest_regex: ingest_regex
+                .map_err(|_| "ingest_regex: is not a regular expression, or too large a one")?,
             agents: tables.setting("only_for_agent_ids")?.unwrap_or_default(),
             time,
             max_retries: tables.setting("max_retries")?.unwrap_or(0),

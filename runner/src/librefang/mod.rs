@@ -22,7 +22,7 @@ use tonic::Status;
 
 pub(crate) use self::{
     bootstrap::{OverrideStore, Overrides, write_private},
-    reply::{answers_request, is_json_line},
+    reply::{answers_request, is_object_line},
     script::check_scripts,
 };
 use self::{
@@ -167,7 +167,12 @@ impl LibrefangPlugin {
     }
 
     /// Whether the plugin wants a call.
-    fn wants(&self, kind: ScriptKind, parts: &CallParts<'_>, overrides: &Overrides) -> Result<bool, Status> {
+    async fn wants(
+        &self,
+        kind: ScriptKind,
+        parts: &CallParts<'_>,
+        overrides: &Overrides,
+    ) -> Result<bool, Status> {
         let Manifest { agents, ingest_filter, ingest_regex, .. } = &self.manifest;
         let is_of_agent = !matches!(
             kind,
@@ -186,8 +191,14 @@ impl LibrefangPlugin {
         }
         let payload = Payload::new(parts.payload)?;
         let message = payload.text("message").unwrap_or_default();
-        Ok(filter.is_none_or(|filter| message.contains(filter.as_str()))
-            && ingest_regex.as_ref().is_none_or(|regex| regex.is_match(&message)))
+        if filter.is_some_and(|filter| !message.contains(filter.as_str())) {
+            return Ok(false);
+        }
+        let Some(regex) = ingest_regex.clone() else { return Ok(true) };
+        // A third party's pattern, over a message that may be long.
+        let message = message.into_owned();
+        let matched = tokio::task::spawn_blocking(move || regex.is_match(&message)).await;
+        matched.map_err(|error| Status::internal(error.to_string()))
     }
 
     pub(crate) async fn route<'a>(
@@ -198,7 +209,7 @@ impl LibrefangPlugin {
     ) -> Result<CallRouting<'a>, Status> {
         let kind = kind(parts.site)?;
         let script = self.script(kind).ok_or_else(|| unserved(parts.site))?;
-        if !self.wants(kind, parts, overrides)? {
+        if !self.wants(kind, parts, overrides).await? {
             return Ok(CallRouting::Ignore(reply::nothing(kind).into()));
         }
         let agent = agent(parts);
@@ -299,7 +310,11 @@ pub(crate) fn reply(parts: &CallParts<'_>, reply: ReplyLine, output: &Bytes) -> 
         Wire::Sidecar(_) => reply::sidecar_result(&output.members())?,
     };
     let decoded = match kind {
-        ScriptKind::TransformToolResult => reply::decode_result(&members, &Payload::new(parts.payload)?),
+        // Without it the tool's own result would pass.
+        ScriptKind::TransformToolResult if !output.has_reply() => {
+            return Err(Status::internal("the script wrote no line that is a JSON object"));
+        }
+        ScriptKind::TransformToolResult => reply::decode_result(&members, &Payload::new(parts.payload)?)?,
         _ => reply::decode(kind, wire, &members),
     };
     let noise = output.noise.iter().map(ToString::to_string);

@@ -12,47 +12,62 @@ use super::{
     script::ScriptKind,
 };
 
+/// The type of a reply with a new result.
+const TRANSFORMED: &str = "\"transformed\"";
 /// Most contributions of a reply, as the contract allows.
 const MAX_CONTRIBUTIONS: usize = 64;
+
+/// Most lines beside the reply that are kept for the log.
+const MAX_NOISE_LINES: usize = 100;
 
 /// What a script or a sidecar wrote.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ScriptOutput<'a> {
-    /// The last line that is JSON. `None` if there is none.
+    /// The last line that is a JSON object. `None` if there is none.
     reply: Option<&'a str>,
-    /// The other lines.
-    pub(super) noise: Vec<&'a str>,
+    /// The first of the other lines.
+    pub(super) noise: Vec<Cow<'a, str>>,
 }
 
 impl<'a> ScriptOutput<'a> {
     /// # Errors
     /// ABORTED if there is nothing.
     pub(super) fn read(output: &'a [u8]) -> Result<Self, Status> {
-        let lines = output.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        let mut lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
-        if lines.is_empty() {
+        let lines = || {
+            let lines = output.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            lines.filter(|line| !line.is_empty())
+        };
+        if lines().next().is_none() {
             return Err(Status::aborted("the program ended without a reply"));
         }
-        let last = lines.iter().rposition(|line| is_json_line(line));
-        let reply = last.map(|place| lines.remove(place));
-        let text = |line| str::from_utf8(line).ok();
-        Ok(ScriptOutput { reply: reply.and_then(text), noise: lines.into_iter().filter_map(text).collect() })
+        let reply = lines().rev().find(|line| is_object_line(line));
+        let noise = lines().filter(|line| reply.is_none_or(|reply| !std::ptr::eq(*line, reply)));
+        let noise = noise.take(MAX_NOISE_LINES).map(String::from_utf8_lossy).collect();
+        Ok(ScriptOutput { reply: reply.and_then(|reply| str::from_utf8(reply).ok()), noise })
     }
 
-    /// The members of the reply. None if it isn't an object, as in LibreFang.
+    /// Whether there is a reply.
+    pub(super) fn has_reply(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// The members of the reply.
     pub(super) fn members(&self) -> BTreeMap<Cow<'a, str>, &'a str> {
         self.reply.map(|reply| json::members(reply).collect()).unwrap_or_default()
     }
 }
 
-/// Whether a line is one JSON value.
-pub(crate) fn is_json_line(line: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(line).is_ok()
+/// Whether a line is one JSON object, which all replies are.
+pub(crate) fn is_object_line(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    // `from_slice` doesn't look for UTF-8 in what it ignores.
+    line.starts_with(b"{")
+        && str::from_utf8(line).is_ok_and(|line| serde_json::from_str::<IgnoredAny>(line).is_ok())
 }
 
 /// Whether a line answers the request `id` of a sidecar.
 pub(crate) fn answers_request(line: &[u8], id: u64) -> bool {
-    is_json_line(line)
+    is_object_line(line)
         && str::from_utf8(line).is_ok_and(|line| {
             json::members(line.trim()).any(|(name, value)| name == "id" && value.parse() == Ok(id))
         })
@@ -86,9 +101,21 @@ pub(super) struct DecodedOutput {
 }
 
 /// Reads the members of a reply to `transform_tool_result`.
-pub(super) fn decode_result(reply: &BTreeMap<Cow<'_, str>, &str>, payload: &Payload) -> DecodedOutput {
+///
+/// # Errors
+/// INTERNAL if the reply announces a result and has none: the tool's own would pass.
+pub(super) fn decode_result(
+    reply: &BTreeMap<Cow<'_, str>, &str>,
+    payload: &Payload,
+) -> Result<DecodedOutput, Status> {
+    if reply.get("type") == Some(&TRANSFORMED)
+        && !reply.contains_key("result")
+        && !reply.contains_key("content")
+    {
+        return Err(Status::internal("the reply has the type `transformed` and no `result`"));
+    }
     let text = continued(new_result(reply, payload));
-    DecodedOutput { text, log: None, warning: None, overrides: None }
+    Ok(DecodedOutput { text, log: None, warning: None, overrides: None })
 }
 
 /// Reads the members of a reply to a call of another `kind`.
@@ -164,7 +191,7 @@ fn continued(result: Option<&str>) -> Vec<u8> {
 /// The result that replaces a tool's, in either of LibreFang's formats.
 fn new_result<'a>(reply: &BTreeMap<Cow<'_, str>, &'a str>, payload: &Payload) -> Option<&'a str> {
     if let Some(result) = reply.get("result")
-        && reply.get("type") == Some(&"\"transformed\"")
+        && reply.get("type") == Some(&TRANSFORMED)
     {
         return Some(result);
     }
@@ -223,7 +250,11 @@ mod tests {
             assert_eq!(last(output).as_deref(), expected, "{output:?}");
         }
         let read = ScriptOutput::read(b"one\n{\"a\":1}\r\ntwo").expect("there is output");
-        assert_eq!((read.reply, read.noise), (Some("{\"a\":1}"), vec!["one", "two"]));
+        assert_eq!((read.reply, &read.noise[..]), (Some("{\"a\":1}"), &["one".into(), "two".into()][..]));
+        let read = ScriptOutput::read(b"{\"a\":\"caf\xe9\"}\n3\n").expect("there is output");
+        assert_eq!((read.reply, read.noise.len()), (None, 2), "neither UTF-8 nor an object");
+        let flood = ScriptOutput::read("x\n".repeat(1000).as_bytes()).expect("there is output").noise.len();
+        assert_eq!(flood, MAX_NOISE_LINES);
     }
 
     #[test]
@@ -278,8 +309,10 @@ mod tests {
             ("{}", r#"{"continue":{}}"#),
         ] {
             let members = json::members(reply).collect();
-            let decoded = decode_result(&members, &payload);
+            let decoded = decode_result(&members, &payload).expect("a reply");
             assert_eq!(String::from_utf8(decoded.text).expect("text"), expected, "{reply}");
         }
+        let members = json::members(r#"{"type":"transformed"}"#).collect();
+        assert!(decode_result(&members, &payload).is_err());
     }
 }

@@ -40,7 +40,7 @@ fn read(path: impl AsRef<Path>) -> String {
 fn checkout(folder: &Folder) -> PathBuf {
     let checkout = folder.0.path().join("checkout");
     fs::create_dir(&checkout).unwrap();
-    for name in ["Cargo.toml", "proto", "sdk"] {
+    for name in ["Cargo.toml", "glob", "proto", "sdk"] {
         symlink(repository::root().join(name), checkout.join(name)).unwrap();
     }
     checkout

@@ -95,7 +95,7 @@ async fn plugin_test_shows_the_tools_and_runs_one() {
     let plugin = memory().await;
     let ran = plugin_test(&plugin, &["--tool", "memory.find", "--run-tool"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    let shown = "\n\nTOOL         DESCRIPTION\nmemory.find  Does memory.find\nmemory.drop  Does memory.drop\n\
+    let shown = "\n\nTOOL         DESCRIPTION\nmemory.drop  Does memory.drop\nmemory.find  Does memory.find\n\
                  memory.wait  Does memory.wait\n\nbefore_tool_call RESULT  after ";
     assert!(ran.stdout.contains(shown) && ran.stdout.ends_with("\nresult [\"Ada\"]\n"), "{ran:?}");
     let json =
@@ -222,5 +222,5 @@ async fn config_check_counts_the_tools_of_each_plugin() {
     }
     let rows: Value =
         folder.run(&["config", "check", "f.yaml", "--connect", "--output", "json"]).await.json();
-    assert_eq!(rows["plugins"][0]["tools"], json!(["memory.find", "memory.drop", "memory.wait"]));
+    assert_eq!(rows["plugins"][0]["tools"], json!(["memory.drop", "memory.find", "memory.wait"]));
 }
