@@ -101,7 +101,7 @@ async fn plugin_test_shows_the_tools_and_runs_one() {
     let json =
         plugin_test(&plugin, &["--tool", "memory.find", "--run-tool", "--output", "json"]).await.json();
     assert_eq!(
-        json["plugin"]["tools"][0],
+        json["plugin"]["tools"][1],
         json!({ "name": "memory.find", "description": "Does memory.find" })
     );
     assert_eq!((&json["call"]["run_tool"], &json["call"]["result"]), (&json!(true), &json!(["Ada"])));
