@@ -333,7 +333,8 @@ impl Plugin for Remembers {
 #[tokio::test]
 async fn a_plugin_and_an_agent_of_the_sdk_meet_at_a_hook() {
     let server = Server::bind("http://127.0.0.1:0").await.expect("a port is free").with_plugin::<Remembers>();
-    let plugin = json!({ "name": "remembers", "endpoint": server.address().to_string() });
+    // Required, so that the gateway serves only once the plugin is ready.
+    let plugin = json!({ "name": "remembers", "endpoint": server.address().to_string(), "required": true });
     let serving = tokio::spawn(server.run(std::future::pending()));
     let setup = Gateway::with().tenant("acme").set("/plugins", json!([plugin]));
     let gateway =
@@ -341,7 +342,8 @@ async fn a_plugin_and_an_agent_of_the_sdk_meet_at_a_hook() {
 
     let answer =
         agent(&gateway).run_hook("recall", &json!({ "message": "why" })).await.expect("it is answered");
-    let contribution: Value = answer.first("memory").expect("one").parse().expect("JSON");
+    let contribution = answer.first("memory").unwrap_or_else(|| panic!("no memory: {answer:?}"));
+    let contribution: Value = contribution.parse().expect("JSON");
     assert_eq!(contribution, json!({ "content": "acme asked \"why\"" }));
     assert_eq!(answer.answered.steps[0].outcome(), StepOutcome::Contributed);
     serving.abort();

@@ -116,7 +116,7 @@ async fn plugin_test_shows_the_tools_and_runs_one() {
         (&["--tool", "memory.wait", "--run-tool"][..], "the call failed: bad_reply: it was to run its tool"),
         (
             &["--tool", "clock", "--run-tool"],
-            "the plugin doesn't provide the tool `clock`; it provides memory.find, memory.drop, memory.wait\n",
+            "the plugin doesn't provide the tool `clock`; it provides memory.drop, memory.find, memory.wait\n",
         ),
         (
             &["--tool", "memory.find"],

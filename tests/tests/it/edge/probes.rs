@@ -125,11 +125,13 @@ async fn reflection_lists_the_services_without_a_token() {
     let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
     let point_service = "hookgate.gateway.v1.ExtensionPointService";
     let hook_service = "hookgate.gateway.v1.HookService";
-    for expected in [point_service, hook_service, "grpc.health.v1.Health"] {
+    let tool_service = "hookgate.gateway.v1.ToolService";
+    for expected in [point_service, hook_service, tool_service, "grpc.health.v1.Health"] {
         assert!(names.iter().any(|name| name == expected), "{expected} is not among {names:?}");
     }
     for name in &names {
-        let served = [point_service, hook_service].contains(&name.as_str()) || name.starts_with("grpc.");
+        let own = [point_service, hook_service, tool_service];
+        let served = own.contains(&name.as_str()) || name.starts_with("grpc.");
         assert!(served, "{name} is listed, but this port does not serve it");
     }
     let symbol = ask(MessageRequest::FileContainingSymbol(point_service.into())).await;
