@@ -1,6 +1,5 @@
 //! `hookgate tools`: the tools that a tenant's plugins provide, as an agent gets them.
 
-use http::Method;
 use serde_json::Value;
 
 use crate::{
@@ -11,17 +10,7 @@ use crate::{
 use hookgate::{config::Span, dataplane::tools::PATH};
 
 pub(super) async fn run(gateway: &DataPortArgs, timeout: Span, output: Output) -> Exit {
-    let asker = match gateway.asker(timeout).await {
-        Ok(asker) => asker,
-        Err(wrong) => return Exit::usage(wrong),
-    };
-    match asker.ask(Method::GET, PATH, None).await {
-        Err(unanswered) => Exit::failure(unanswered),
-        Ok(answer) if answer.status == 200 && answer.body["tools"].is_array() => {
-            answer.print(output, || table(&answer.body), Exit::ok())
-        }
-        Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
-    }
+    gateway.show(timeout, output, PATH, |said| said["tools"].is_array(), table).await
 }
 
 fn table(said: &Value) -> String {

@@ -1,6 +1,5 @@
 //! `hookgate whoami`: a gateway's view of a token, and the steps of its calls.
 
-use http::Method;
 use serde_json::Value;
 
 use crate::{
@@ -16,17 +15,7 @@ use hookgate::{
 };
 
 pub(super) async fn run(gateway: &DataPortArgs, timeout: Span, output: Output) -> Exit {
-    let asker = match gateway.asker(timeout).await {
-        Ok(asker) => asker,
-        Err(wrong) => return Exit::usage(wrong),
-    };
-    match asker.ask(Method::GET, PATH, None).await {
-        Err(unanswered) => Exit::failure(unanswered),
-        Ok(answer) if answer.status == 200 && answer.body["tenant"].is_string() => {
-            answer.print(output, || table(&answer.body), Exit::ok())
-        }
-        Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
-    }
+    gateway.show(timeout, output, PATH, |said| said["tenant"].is_string(), table).await
 }
 
 fn table(said: &Value) -> String {

@@ -12,11 +12,13 @@ use std::{
 };
 
 use clap::Args;
-use http::HeaderValue;
+use http::{HeaderValue, Method};
 use reqwest::Certificate;
+use serde_json::Value;
 
 use super::{
-    output::printable,
+    Exit,
+    output::{Output, printable},
     profile::{self, Profile, SelectedProfile, Source},
     token,
 };
@@ -103,6 +105,28 @@ impl DataPortArgs {
             .unwrap_or_else(|| ("--addr".into(), DEFAULT_ADDR.into()));
         let place = Place::parse(Port::Data, &name, &text)?;
         self.credentials.client(Port::Data, place, chosen.as_ref(), patience).await
+    }
+
+    /// Shows what the gateway answers at `path`, as a `table` or as it is. `is_answer` recognises a gateway's answer.
+    pub(super) async fn show(
+        &self,
+        patience: Span,
+        output: Output,
+        path: &str,
+        is_answer: impl FnOnce(&Value) -> bool,
+        table: impl FnOnce(&Value) -> String,
+    ) -> Exit {
+        let asker = match self.asker(patience).await {
+            Ok(asker) => asker,
+            Err(wrong) => return Exit::usage(wrong),
+        };
+        match asker.ask(Method::GET, path, None).await {
+            Err(unanswered) => Exit::failure(unanswered),
+            Ok(answer) if answer.status == 200 && is_answer(&answer.body) => {
+                answer.print(output, || table(&answer.body), Exit::ok())
+            }
+            Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
+        }
     }
 }
 
