@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
 
 mod admin;
+mod agents;
 mod auth;
 mod chain;
 mod cli;

@@ -1,0 +1,8 @@
+//! The drop-ins that put another system's agents behind the gateway (`examples/*-agent`). Stand-ins call them as these
+//! systems document it, because the systems themselves can't be run here.
+
+mod kaged;
+mod kaged_daemon;
+mod librefang;
+mod librefang_loop;
+mod support;
