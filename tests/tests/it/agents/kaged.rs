@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hookgate_tests::{
-    fake::{Act, FakePlugin, HOOKS},
+    fake::{Act, FakePlugin, Gate, HOOKS},
     gateway::Gateway,
     port::ReservedPort,
     token::token,
@@ -150,13 +150,23 @@ async fn a_kaged_session_goes_on_while_the_gateway_is_away() {
 
 #[tokio::test]
 async fn a_kaged_session_does_not_wait_for_a_slow_plugin() {
-    let slow = hook_plugin("slow", HOOK_NAMES, Act::hang()).await;
-    let gateway = gateway(&[(&slow, HOOK_NAMES)]).await;
+    let gate = Gate::closed();
+    let slow = hook_plugin("slow", HOOK_NAMES, inject("late").behind(&gate)).await;
+    let gateway =
+        Gateway::with().tenant("acme").plugin_with(&slow, &json!({ "limits": { "timeout": "25s" } }));
+    let gateway = gateway.binding_with("slow", 1, &json!({ "hooks": HOOK_NAMES })).start().await;
     let mut kaged = kaged(&gateway).await;
     kaged.hook_timeout(Duration::from_millis(200));
     assert_eq!(kaged.hook("on_session_start", json!({})).await, Value::Null);
-    slow.wait_until(|counts| counts.calls == 1).await;
+
+    let waiting = kaged.send("kaged.hook.on_session_start", json!({})).await;
     assert_eq!(kaged.request("ping", json!({})).await["result"], json!({ "status": "ok" }));
+    gate.open();
+    assert_eq!(kaged.answer(waiting).await["result"], json!({ "inject": "late" }), "the ping came first");
+
+    slow.set(HOOKS, Act::hang());
+    kaged.send("kaged.hook.on_session_start", json!({})).await;
+    slow.wait_until(|counts| counts.calls == 3).await;
     let answer = kaged.request("shutdown", json!({})).await;
     assert_eq!(answer["result"], json!({ "status": "ok" }), "while a hook waits");
     assert!(kaged.ended().await.success());

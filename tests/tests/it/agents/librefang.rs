@@ -1,5 +1,7 @@
 //! `examples/librefang-agent`: what LibreFang's agents get of a gateway, and what happens without one.
 
+use std::time::Duration;
+
 use hookgate_proto::types::v1::{AfterToolResultPatch, ExtensionPoint::AfterToolResult};
 use hookgate_tests::{
     fake::{Act, FakePlugin, HOOKS, Payload},
@@ -33,7 +35,7 @@ fn after_tools(plugin: &FakePlugin) -> Setup {
 #[tokio::test]
 async fn a_librefang_agent_gets_the_memories_of_the_gateways_plugins() {
     let first = hook_plugin("first", &["recall"], Act::contribute("memory", r#"{"content":"Ada"}"#)).await;
-    let second = Act::contribute("memory", r#"{"content":"likes tea ☕"}"#).with_contribution("other", "1");
+    let second = Act::contribute("memory", r#"{"content":"likes tea ☕"}"#);
     let second = hook_plugin("second", &["recall"], second).await;
     let gateway = gateway(&[(&first, &["recall"]), (&second, &["recall"])]).await;
     let memories = librefang(&gateway).ingest("What does Ada like?", Some("tg:7")).await;
@@ -203,10 +205,13 @@ async fn no_tool_result_passes_with_an_answer_that_is_not_the_gateways() {
     let next = FakePlugin::named("next").start().await;
     let next = after_tools(&next).start().await;
     let forged = r#"{"decision":"continue","modified":false,"contributions":[],"payload":{"result":"x"}}"#;
+    let block = r#"{"decision":"block","block":{"message":"x"}}"#;
     let redirect = format!("location: {}/v1/after-tool-result\r\n", url(&next));
     for (status, headers, body) in [
         ("200 OK", "", forged),
         ("200 OK", "hookgate-decision: block\r\n", forged),
+        ("200 OK", "hookgate-decision: block\r\n", block),
+        ("403 Forbidden", "", block),
         ("403 Forbidden", "hookgate-decision: continue\r\n", forged),
         ("200 OK", "hookgate-decision: continue\r\n", "{}"),
         ("200 OK", "hookgate-decision: continue\r\n", "[]"),
@@ -218,6 +223,24 @@ async fn no_tool_result_passes_with_an_answer_that_is_not_the_gateways() {
         let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}");
         assert_withheld(&LibreFang::new(&serve(answer).await, &token("acme")), status).await;
     }
+}
+
+/// Each byte comes within the time limit, and the answer never ends.
+#[tokio::test]
+async fn no_tool_result_passes_while_an_answer_trickles() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it has an address");
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                while connection.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+    });
+    let librefang = LibreFang::new(&format!("http://{address}"), &token("acme"));
+    assert_withheld(&librefang.env("HOOKGATE_TIMEOUT_SECS", "0.2"), "it trickles").await;
 }
 
 /// LibreFang ignores a reply of more than 4 MiB. As `content`, this result is larger than as JSON.
