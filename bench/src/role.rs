@@ -8,7 +8,7 @@ use crate::{
     payload::Payload,
     plugins, raw,
     scale::{self, Kind},
-    whole,
+    stdio_runner, whole,
 };
 
 /// What can be started.
@@ -26,6 +26,8 @@ pub(crate) enum Role {
     RawClient { address: String, payload: Payload, concurrency: usize },
     /// The gateway's job without its features.
     Bare { plugins: Vec<String> },
+    /// A program for the runner, which answers every line at once.
+    LineProgram,
     /// One that measures itself with a routing table.
     Scale {
         kind: Kind,
@@ -49,6 +51,7 @@ impl Role {
                 raw::call(address, *payload, *concurrency, ready, say).await
             }
             Role::Bare { plugins } => bare::serve(plugins, ready).await,
+            Role::LineProgram => Ok(stdio_runner::answer_lines()?),
             Role::Scale { kind, tenants, calls } => {
                 say(scale::measure(*kind, *tenants, *calls).await?);
                 Ok(())

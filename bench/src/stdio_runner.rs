@@ -2,6 +2,7 @@
 //! each, so that other load on the machine affects both.
 
 use std::{
+    io::{self, BufRead as _, Write as _},
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -23,9 +24,6 @@ use crate::{
 
 const PROGRAM_NAME: &str = "program";
 const PROGRAM_TENANT: &str = "program";
-/// Answers every line at once, and costs almost nothing itself. The call's `request_id` is before its first `}`.
-const PROGRAM: [&str; 4] =
-    ["sed", "-u", "-E", r#"s/^[^}]*"request_id":"([^"]*)".*/{"continue":{},"request_id":"\1"}/"#];
 /// How long the runner may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often calls to the two alternate.
@@ -64,12 +62,26 @@ pub(crate) async fn measure(rig: &Rig, durations: RunDurations) -> Result<f64, B
     Ok(with_program.value_at_quantile(0.5) as f64 / with_echo.value_at_quantile(0.5).max(1) as f64)
 }
 
+/// Answers every line at once, and costs almost nothing itself. Tools such as `sed -u` read byte by byte.
+pub(crate) fn answer_lines() -> io::Result<()> {
+    let (mut stdin, mut stdout, mut line) = (io::stdin().lock(), io::stdout(), String::new());
+    while stdin.read_line(&mut line)? > 0 {
+        let request_id = line.split_once(r#""request_id":""#).and_then(|(_, rest)| rest.split('"').next());
+        let reply = json!({ "continue": {}, "request_id": request_id });
+        stdout.write_all(format!("{reply}\n").as_bytes())?;
+        stdout.flush()?;
+        line.clear();
+    }
+    Ok(())
+}
+
 /// Starts the runner with the program, and waits until it listens at `address` in `directory`.
 fn start_runner(binary: &Path, directory: &Path, address: &str) -> Result<KilledChild, BenchError> {
     let file = json!({
         "data_dir": "homes",
         "plugins": [{
-            "name": PROGRAM_NAME, "version": "1.0.0", "command": PROGRAM, "points": ["before_tool_call"],
+            "name": PROGRAM_NAME, "version": "1.0.0", "points": ["before_tool_call"],
+            "command": [std::env::current_exe()?, "role", "line-program"],
             // Otherwise the runner would start another one in the middle.
             "limits": { "cpu": "1h" },
         }],
