@@ -11,8 +11,8 @@ pub(super) enum RunnerCommand {
     /// Runs programs as plugins until SIGTERM or Ctrl-C.
     ///
     /// A program reads each call as a line of JSON from standard input, and writes its reply as a line to standard output.
-    /// The file lists the plugins, each with its command, points, hooks and limits, or with the folder of a plugin of LibreFang.
-    /// Linux only.
+    /// The file lists the plugins, each with its command, points, hooks and limits, or with the folder of a plugin of LibreFang
+    /// or kaged. Linux only.
     #[command(
         after_help = "Example: hookgate runner stdio runner.yaml --listen unix:///run/plugins/runner.sock\n\n\
                       Exit codes: 0 ended by a signal, 1 it can't listen there, 2 the file or the usage is wrong."
@@ -48,8 +48,8 @@ pub(super) async fn run(command: RunnerCommand) -> Exit {
     stdio(*args).await
 }
 
-/// Becomes a program if the runner started this process for that. Before the command line is parsed and a runtime starts,
-/// because a program may be started for each call.
+/// Becomes a program, or a plugin's storage, if the runner started this process for that. Before the command line is
+/// parsed and a runtime starts, because a program may be started for each call.
 #[cfg(target_os = "linux")]
 pub fn become_program() -> Option<Exit> {
     let mut arguments = std::env::args_os().skip(1);
@@ -57,7 +57,8 @@ pub fn become_program() -> Option<Exit> {
         return None;
     }
     let spec = arguments.next().unwrap_or_default();
-    Some(Exit::failure(hookgate_runner::launch(&spec.to_string_lossy()).to_string()))
+    let launched = hookgate_runner::launch(&spec.to_string_lossy());
+    Some(launched.map_or_else(|error| Exit::failure(error.to_string()), |()| Exit::ok()))
 }
 
 #[cfg(target_os = "linux")]

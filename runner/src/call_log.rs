@@ -28,6 +28,8 @@ pub(crate) struct CallLog<'a> {
 }
 
 enum CallPhase {
+    /// For the start of the program.
+    Starting,
     /// For a place in the pool.
     Waiting,
     Replying,
@@ -43,6 +45,16 @@ impl<'a> CallLog<'a> {
     ) -> Self {
         let (phase, progress) = (CallPhase::Waiting, CallProgress::default());
         CallLog { plugin, call, instance, process, phase, progress }
+    }
+
+    /// The call waits until its program has started.
+    pub(crate) fn starting(&mut self) {
+        self.phase = CallPhase::Starting;
+    }
+
+    /// The call waits for a place.
+    pub(crate) fn waiting(&mut self) {
+        self.phase = CallPhase::Waiting;
     }
 
     /// The call has a place.
@@ -91,6 +103,7 @@ impl Drop for CallLog<'_> {
     fn drop(&mut self) {
         let phase = match self.phase {
             CallPhase::Answered => return,
+            CallPhase::Starting => "the program had not started",
             CallPhase::Waiting => "it waited for a place (`parallel`, `programs`)",
             CallPhase::Replying => ReplyProgress::new(&self.progress.output, self.process).when_abandoned(),
         };

@@ -56,7 +56,7 @@ points! {
 pub(crate) struct OnHook;
 
 /// The body of a hook.
-pub(crate) struct HookBody(Bytes);
+pub(crate) struct HookBody(pub(crate) Bytes);
 
 impl WriteJson for HookBody {
     fn put(&self, out: &mut Vec<u8>) {

@@ -11,6 +11,7 @@ use tonic::Status;
 use crate::{
     call_log::caller,
     call_messages,
+    kaged::KagedPlugin,
     librefang::{LibrefangPlugin, LibrefangSidecar, Overrides, answers_request, is_object_line},
     plugin_entry::{PluginEntry, ProcessMode},
 };
@@ -25,6 +26,8 @@ pub(crate) enum Dialect {
     Librefang(Box<LibrefangPlugin>),
     /// A context engine of LibreFang in a process of its own.
     LibrefangSidecar(LibrefangSidecar),
+    /// A plugin of kaged.
+    Kaged(Arc<KagedPlugin>),
 }
 
 /// A call of the gateway.
@@ -37,6 +40,8 @@ pub(crate) struct CallParts<'a> {
 /// Who answers a call.
 pub(crate) enum CallRouting<'a> {
     Program(ProgramRoute<'a>),
+    /// A process that takes calls at the same time.
+    Session(&'a Arc<KagedPlugin>),
     /// Nobody: the plugin doesn't want the call. This is the reply, as one of docs/writing-a-plugin-shell.md.
     Ignore(Bytes),
 }
@@ -46,6 +51,7 @@ pub(crate) struct ProgramRoute<'a> {
     /// Calls with another key never get the same program.
     pub(crate) key: Arc<str>,
     pub(crate) command: &'a [String],
+    pub(crate) format: CallFormat,
     /// Variables of the program that the runner's file doesn't set.
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) process: ProcessMode,
@@ -60,6 +66,13 @@ pub(crate) struct ProgramRoute<'a> {
     pub(crate) restarts: bool,
     /// The agent whose state the program has in a file, and the right to change it.
     pub(crate) state: Option<AgentState>,
+}
+
+/// How calls and replies are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallFormat {
+    Lines,
+    Librefang,
 }
 
 /// An agent's state file. Calls of the agent take turns.
@@ -132,51 +145,51 @@ impl Dialect {
             Dialect::LibrefangSidecar(sidecar) => Ok(CallRouting::Program(ProgramRoute {
                 reply: ReplyLine::WithId(sidecar.next_id()),
                 restarts: true,
+                format: CallFormat::Librefang,
                 ..ProgramRoute::from_entry(entry)
             })),
+            Dialect::Kaged(plugin) => Ok(CallRouting::Session(plugin)),
         }
     }
+}
 
+impl CallFormat {
     /// The call as a line.
     ///
     /// # Errors
     /// INVALID_ARGUMENT if the payload can't be read.
     pub(crate) fn line(
-        &self,
+        self,
         parts: &CallParts<'_>,
         route: &ProgramRoute<'_>,
         config: &Bytes,
     ) -> Result<Vec<u8>, Status> {
         match self {
-            Dialect::Lines => Ok(call_messages::line(parts.site, parts.call, config, parts.payload)),
-            Dialect::Librefang(_) | Dialect::LibrefangSidecar(_) => {
-                crate::librefang::line(parts, route.reply)
-            }
+            CallFormat::Lines => Ok(call_messages::line(parts.site, parts.call, config, parts.payload)),
+            CallFormat::Librefang => crate::librefang::line(parts, route.reply),
         }
     }
 
     /// # Errors
     /// If the output is no reply.
     pub(crate) fn reply(
-        &self,
+        self,
         parts: &CallParts<'_>,
         route: &ProgramRoute<'_>,
         output: &Bytes,
     ) -> Result<DialectReply, Status> {
         match self {
-            Dialect::Lines => Ok(DialectReply::plain(output.clone())),
-            Dialect::Librefang(_) | Dialect::LibrefangSidecar(_) => {
-                crate::librefang::reply(parts, route.reply, output)
-            }
+            CallFormat::Lines => Ok(DialectReply::plain(output.clone())),
+            CallFormat::Librefang => crate::librefang::reply(parts, route.reply, output),
         }
     }
 
     /// How the contract's reply in the program's output names its call.
-    pub(crate) fn id_rule(&self, process: ProcessMode) -> ProcessMode {
+    pub(crate) fn id_rule(self, process: ProcessMode) -> ProcessMode {
         match self {
-            Dialect::Lines => process,
+            CallFormat::Lines => process,
             // LibreFang's replies don't name their call.
-            Dialect::Librefang(_) | Dialect::LibrefangSidecar(_) => ProcessMode::PerCall,
+            CallFormat::Librefang => ProcessMode::PerCall,
         }
     }
 }
@@ -192,6 +205,7 @@ impl<'a> ProgramRoute<'a> {
         ProgramRoute {
             key: Arc::from(""),
             command: &entry.command,
+            format: CallFormat::Lines,
             variables: Vec::new(),
             process: entry.process(),
             time: entry.limits.time(),

@@ -18,7 +18,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::system_calls::{self, FilterError};
+use crate::{
+    kaged::{StorageSpec, serve_storage},
+    system_calls::{self, FilterError},
+};
 
 /// The first argument of a process that is to become a program. The second one is for [`launch`].
 pub const LAUNCH: &str = "launch-program";
@@ -80,21 +83,33 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// Most open files of a process.
 const MAX_FILES: u64 = 256;
 
-/// A program to start. Its environment and its folder are those of the process.
+/// A process to start. Its environment and its folder are those of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchSpec {
-    pub(crate) command: Vec<String>,
+    pub(crate) target: LaunchTarget,
     /// Bytes of data of each process.
     pub(crate) memory: u64,
     /// CPU seconds of each process.
     pub(crate) cpu_seconds: u64,
+    /// Bytes of each file that it writes. `None` for any size.
+    pub(crate) file_size: Option<u64>,
     /// `None` lets the program use every file that the runner may use.
     pub(crate) sandbox: Option<Sandbox>,
     /// A file that is made for the program if it is missing, with an empty JSON object.
     pub(crate) state_file: Option<PathBuf>,
 }
 
-/// The program's own files.
+/// What the process becomes once it is restricted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum LaunchTarget {
+    /// A program with its arguments.
+    Program(Vec<String>),
+    /// The storage of a plugin. It executes nothing, so it needs no access to this executable, which an upgrade may have
+    /// replaced.
+    Storage(StorageSpec),
+}
+
+/// The process's own files.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Sandbox {
     pub(crate) readable: Vec<PathBuf>,
@@ -132,16 +147,21 @@ pub enum LaunchError {
         /// The cause.
         source: io::Error,
     },
+    /// The storage can't be served.
+    #[error("the storage can't be served: {0}")]
+    Storage(io::Error),
 }
 
-/// Turns this process into the program that `spec` describes. Returns only if that fails.
-pub fn launch(spec: &str) -> LaunchError {
-    match serde_json::from_str(spec) {
-        Ok(spec) => match restrict(&spec) {
-            Ok(()) => execute(&spec),
-            Err(error) => error,
-        },
-        Err(error) => LaunchError::Spec(error),
+/// Turns this process into what `spec` describes. Returns without an error only if that is a storage, at its end.
+///
+/// # Errors
+/// If that fails.
+pub fn launch(spec: &str) -> Result<(), LaunchError> {
+    let spec: LaunchSpec = serde_json::from_str(spec).map_err(LaunchError::Spec)?;
+    restrict(&spec)?;
+    match &spec.target {
+        LaunchTarget::Program(command) => Err(execute(command)),
+        LaunchTarget::Storage(storage) => serve_storage(storage).map_err(LaunchError::Storage),
     }
 }
 
@@ -176,11 +196,13 @@ fn make_state_file(path: &Path) -> io::Result<()> {
 fn limit(spec: &LaunchSpec) -> rustix::io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     for (resource, most) in [
-        (Resource::Data, spec.memory),
-        (Resource::Cpu, spec.cpu_seconds),
-        (Resource::Nofile, MAX_FILES),
-        (Resource::Core, 0),
+        (Resource::Data, Some(spec.memory)),
+        (Resource::Cpu, Some(spec.cpu_seconds)),
+        (Resource::Fsize, spec.file_size),
+        (Resource::Nofile, Some(MAX_FILES)),
+        (Resource::Core, Some(0)),
     ] {
+        let Some(most) = most else { continue };
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     // Those of root.
@@ -228,16 +250,14 @@ pub(crate) fn check_sandbox() -> Result<(), RulesetError> {
     ruleset().map(drop)
 }
 
-fn execute(spec: &LaunchSpec) -> LaunchError {
-    let (program, arguments) = spec
-        .command
-        .split_first()
-        .map_or(("", &[][..]), |(program, arguments)| (program.as_str(), arguments));
+fn execute(command: &[String]) -> LaunchError {
+    let (program, arguments) =
+        command.split_first().map_or(("", &[][..]), |(program, arguments)| (program.as_str(), arguments));
     let source = Command::new(program).args(arguments).exec();
     LaunchError::Execute { program: program.to_owned(), source }
 }
 
-/// The command that starts a program: this executable, whose `main` calls [`launch`] for [`LAUNCH`].
+/// The command that starts a process: this executable, whose `main` calls [`launch`] for [`LAUNCH`].
 ///
 /// # Errors
 /// If `spec` is no JSON.

@@ -1,21 +1,18 @@
 //! What programs write to standard error: lines of the runner's log, with the plugin's name.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use hookgate::upstream::Redaction;
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
     sync::watch,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::instances::Instance;
 
 /// Longest line, in bytes. The rest of a longer one is left out.
-const MAX_LINE_BYTES: u64 = 4096;
+pub(crate) const MAX_LINE_BYTES: u64 = 4096;
 /// Most lines of a program in a second.
 const MAX_LINES: u32 = 100;
 
@@ -27,17 +24,65 @@ pub(crate) struct OutputLog {
     plugin: Arc<str>,
     tenant: Arc<str>,
     instance: Arc<Instance>,
+    rate: LineRate,
+}
+
+/// How many lines of a program are logged.
+#[derive(Default)]
+pub(crate) struct LineRate {
     /// When the current second began.
-    second: Instant,
+    second: Option<Instant>,
     /// Lines in this second.
     lines: u32,
     /// Lines that were left out in this second.
     dropped: u64,
 }
 
+/// Whether a line is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Admitted,
+    /// The first one in its second that isn't.
+    FirstDropped,
+    Dropped,
+}
+
+impl Admission {
+    pub(crate) fn is_admitted(self) -> bool {
+        self == Admission::Admitted
+    }
+
+    pub(crate) fn is_first_dropped(self) -> bool {
+        self == Admission::FirstDropped
+    }
+}
+
+impl LineRate {
+    /// Counts a line. At the end of a second, `report` gets the number of lines that were left out in it.
+    pub(crate) fn admit(&mut self, report: impl FnOnce(u64)) -> Admission {
+        if self.second.is_none_or(|begin| begin.elapsed() >= Duration::from_secs(1)) {
+            self.end_second(report);
+            (self.second, self.lines) = (Some(Instant::now()), 0);
+        }
+        if self.lines < MAX_LINES {
+            self.lines += 1;
+            return Admission::Admitted;
+        }
+        self.dropped += 1;
+        if self.dropped == 1 { Admission::FirstDropped } else { Admission::Dropped }
+    }
+
+    fn end_second(&mut self, report: impl FnOnce(u64)) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            report(dropped);
+        }
+    }
+}
+
 impl OutputLog {
     pub(crate) fn new(plugin: Arc<str>, tenant: Arc<str>, instance: Arc<Instance>) -> Self {
-        OutputLog { plugin, tenant, instance, second: Instant::now(), lines: 0, dropped: 0 }
+        OutputLog { plugin, tenant, instance, rate: LineRate::default() }
     }
 
     /// Logs every line of `stderr` until its end.
@@ -65,7 +110,8 @@ impl OutputLog {
                 break;
             }
         }
-        self.report_dropped();
+        let (plugin, tenant) = (&*self.plugin, &*self.tenant);
+        self.rate.end_second(|dropped| report_dropped(plugin, tenant, dropped));
     }
 
     /// Logs lines that a program wrote to standard output beside its reply.
@@ -78,35 +124,25 @@ impl OutputLog {
     }
 
     fn log(&mut self, line: &[u8], is_cut: bool) {
-        if self.second.elapsed() >= Duration::from_secs(1) {
-            self.report_dropped();
-            (self.second, self.lines) = (Instant::now(), 0);
-        }
-        if self.lines >= MAX_LINES {
-            self.dropped += 1;
-            return;
-        }
-        self.lines += 1;
-        let text = redacted(line, is_cut, &self.instance.redaction);
-        tracing::info!(plugin = &*self.plugin, tenant = &*self.tenant, stream = "stderr", "{text}");
-    }
-
-    fn report_dropped(&mut self) {
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            let (plugin, tenant) = (&*self.plugin, &*self.tenant);
-            tracing::warn!(
-                plugin,
-                tenant,
-                dropped,
-                "lines of standard error left out: more than {MAX_LINES} in a second"
-            );
+        let (plugin, tenant) = (&*self.plugin, &*self.tenant);
+        if self.rate.admit(|dropped| report_dropped(plugin, tenant, dropped)).is_admitted() {
+            let text = redacted(line, is_cut, &self.instance.redaction);
+            tracing::info!(plugin, tenant, stream = "stderr", "{text}");
         }
     }
 }
 
+fn report_dropped(plugin: &str, tenant: &str, dropped: u64) {
+    tracing::warn!(
+        plugin,
+        tenant,
+        dropped,
+        "lines of standard error left out: more than {MAX_LINES} in a second"
+    );
+}
+
 /// A line without its end, and without what must not be shown.
-fn redacted(line: &[u8], is_cut: bool, redaction: &Redaction) -> String {
+pub(crate) fn redacted(line: &[u8], is_cut: bool, redaction: &Redaction) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches(['\n', '\r']);
     if is_cut { redaction.apply_to_cut(text) } else { redaction.apply(text) }
@@ -122,6 +158,7 @@ struct StderrLine {
 }
 
 /// The last line of a program's standard error.
+#[derive(Clone)]
 pub(crate) struct StderrTail {
     last: watch::Receiver<StderrLine>,
     /// The number of the last line that doesn't count.

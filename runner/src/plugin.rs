@@ -21,7 +21,8 @@ use crate::{
     dialect::{CallParts, CallRouting, ProgramRoute},
     digest_file,
     instances::Instance,
-    plugin_entry::{PluginEntry, ProcessMode, secret_lines},
+    kaged::{self, KagedPlugin},
+    plugin_entry::{PluginEntry, ProcessMode, ProgramLimits, secret_lines},
     pool::ProgramSlot,
     processes::Processes,
     program_host::ProgramHost,
@@ -48,12 +49,16 @@ impl RunnerPlugin {
 
     /// Ends programs that aren't needed.
     pub(crate) fn sweep(&self) {
-        self.0.pool.sweep(self.0.entry.limits.idle.0);
+        let ProgramLimits { idle, cpu, .. } = self.0.entry.limits;
+        self.0.pool.sweep(idle.0);
+        // With half of its CPU time left, a program can answer any call that a fresh one could.
+        self.0.sessions.sweep(idle.0, cpu.0 / 2);
     }
 
     /// Ends all programs that wait for a call.
     pub(crate) fn close(&self) {
         self.0.pool.close();
+        self.0.sessions.close();
     }
 
     /// Removes the files of configurations.
@@ -67,7 +72,8 @@ impl RunnerPlugin {
     ) -> Result<Response<P::Reply>, Status> {
         let plugin = &*self.0;
         let (site, call, payload) = P::open(request.into_inner())?;
-        if !plugin.entry.offers(&site) {
+        let runs_tool = call.run_tool && plugin.entry.has_tools();
+        if !(runs_tool || plugin.entry.offers(&site)) {
             return Err(Status::unimplemented(format!("{} does not answer at {site}", plugin.name)));
         }
         let instance = plugin.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
@@ -78,9 +84,11 @@ impl RunnerPlugin {
         }
         let parts = CallParts { site: &site, call: &call, payload: &payload };
         let overrides = plugin.overrides_for(&parts).await?;
-        let dialect = &plugin.entry.dialect;
-        let route = match dialect.route(&plugin.entry, &parts, &overrides).await? {
+        let route = match plugin.entry.dialect.route(&plugin.entry, &parts, &overrides).await? {
             CallRouting::Program(route) => route,
+            CallRouting::Session(kaged) => {
+                return self.answer_in_session(kaged, &parts, &instance).await.map(Response::new);
+            }
             CallRouting::Ignore(text) => {
                 let message = reply::read(&text, request_id, ProcessMode::PerCall)?;
                 return Ok(Response::new(message));
@@ -120,6 +128,22 @@ impl RunnerPlugin {
         answered.map(Response::new).inspect_err(|status| log.fault(status))
     }
 
+    /// Has the session of a kaged plugin answer a call.
+    async fn answer_in_session<R: ReplyMessage>(
+        &self,
+        kaged: &Arc<KagedPlugin>,
+        parts: &CallParts<'_>,
+        instance: &Arc<Instance>,
+    ) -> Result<R, Status> {
+        let mut log = CallLog::new(&self.0.name, parts.call, instance, ProcessMode::Persistent);
+        let answered = kaged::answer(&self.0, kaged, parts, instance, &mut log).await;
+        // The session knows which answer is whose.
+        let request_id = caller(parts.call).1;
+        let answered = answered.and_then(|text| reply::read(&text, request_id, ProcessMode::PerCall));
+        log.answered();
+        answered.inspect_err(|status| log.fault(status))
+    }
+
     /// Has a program answer a call.
     async fn attempt<R: ReplyMessage>(
         &self,
@@ -130,12 +154,11 @@ impl RunnerPlugin {
         log: &mut CallLog<'_>,
     ) -> Result<R, Status> {
         let (plugin, instance) = (&*self.0, Arc::clone(&slot.instance));
-        let dialect = &plugin.entry.dialect;
         // Not before: a call that waits is held once.
-        let line = dialect.line(parts, route, &instance.config)?;
+        let line = route.format.line(parts, route, &instance.config)?;
         let program = plugin.exchange(slot, route, &line, time, &mut log.progress).await?;
-        let mut reply = dialect.reply(parts, route, &program.bytes)?;
-        let message = reply::read(&reply.text, caller(parts.call).1, dialect.id_rule(route.process))?;
+        let mut reply = route.format.reply(parts, route, &program.bytes)?;
+        let message = reply::read(&reply.text, caller(parts.call).1, route.format.id_rule(route.process))?;
         plugin.note(parts, &instance, &mut reply).await?;
         // Only now: a program that writes something else may be out of step.
         program.keep_program();
@@ -187,7 +210,7 @@ impl PluginService for RunnerPlugin {
         let written = self.0.write_config(&config_digest, &parsed).await;
         written
             .map_err(|error| Status::unavailable(format!("the configuration can't be written: {error}")))?;
-        Ok(Response::new(wire::InitializeResponse::default()))
+        Ok(Response::new(wire::InitializeResponse { tools: self.0.entry.tools().to_vec() }))
     }
 
     async fn before_llm_request(

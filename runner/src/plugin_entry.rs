@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,13 +11,14 @@ use hookgate::{
     config::{JsonObject, ReferenceScope, Size, Span, environment_variables, is_name, resolve_references},
     core::call_site::CallSite,
 };
-use hookgate_proto::plugin::v1::DescribeResponse;
+use hookgate_proto::{plugin::v1::DescribeResponse, types::v1::Tool};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     dialect::Dialect,
     digest_file, executable,
+    kaged::KagedPlugin,
     librefang::{LibrefangPlugin, LibrefangSidecar},
     offers::{HookEntry, PointEntry},
 };
@@ -89,6 +91,7 @@ enum DialectName {
     #[default]
     Lines,
     Librefang,
+    Kaged,
 }
 
 /// How long a program's process lives.
@@ -241,6 +244,7 @@ impl PluginEntry {
             "command" => !self.command.is_empty(),
             "points" => !self.points.is_empty(),
             "hooks" => !self.hooks.is_empty(),
+            "process" => self.process.is_some(),
             "config_schema" => self.config_schema.is_some(),
             _ => self.tenant_config_schema.is_some(),
         };
@@ -249,7 +253,17 @@ impl PluginEntry {
             None => Ok(()),
         };
         match (self.dialect_name, &self.directory) {
-            (DialectName::Lines, _) => refuse(&["directory", "allowed_env"], "needs `dialect: librefang`"),
+            (DialectName::Lines, _) => {
+                refuse(&["directory", "allowed_env"], "needs `dialect: librefang` or `dialect: kaged`")
+            }
+            (DialectName::Kaged, None) => Err("directory: is required: the plugin's folder".into()),
+            (DialectName::Kaged, Some(directory)) => {
+                let keys = ["command", "points", "hooks", "config_schema", "tenant_config_schema"];
+                refuse(&keys, "comes from kaged-plugin.yaml: leave it out")?;
+                refuse(&["process"], "a plugin of kaged has one process for all calls of a tenant")?;
+                let plugin = KagedPlugin::read(&folder.join(directory), &self.allowed_env);
+                self.complete_kaged(plugin.map_err(|reason| format!("directory: {reason}"))?)
+            }
             (DialectName::Librefang, None) => {
                 if self.command.is_empty() {
                     return Err(
@@ -275,22 +289,37 @@ impl PluginEntry {
     }
 
     fn complete_librefang(&mut self, plugin: LibrefangPlugin) -> Result<(), String> {
-        if plugin.name() != self.name {
-            return Err(format!("name: must be that in plugin.toml, `{}`", plugin.name()));
-        }
-        if !self.version.is_empty() && self.version != plugin.version() {
-            return Err(format!(
-                "version: plugin.toml has {}, and {} is required",
-                plugin.version(),
-                self.version
-            ));
-        }
-        plugin.version().clone_into(&mut self.version);
+        self.identify("plugin.toml", plugin.name(), plugin.version())?;
         (self.points, self.hooks) = (plugin.points(), plugin.hooks());
         self.config_schema = Some(plugin.config_schema());
         self.tenant_config_schema = Some(json!({ "type": "object", "additionalProperties": false }));
         self.secrets.extend_from_slice(plugin.secrets());
         self.dialect = Dialect::Librefang(Box::new(plugin));
+        Ok(())
+    }
+
+    fn complete_kaged(&mut self, plugin: KagedPlugin) -> Result<(), String> {
+        self.identify("kaged-plugin.yaml", plugin.name(), plugin.version())?;
+        let program = plugin.command().first().map_or("", String::as_str);
+        executable::check(program, self.path())
+            .map_err(|reason| format!("directory: kaged-plugin.yaml: command: {reason}"))?;
+        self.hooks = plugin.hook_entries();
+        self.config_schema = Some(plugin.config_schema());
+        self.tenant_config_schema = Some(plugin.tenant_config_schema());
+        self.secrets.extend_from_slice(plugin.secrets());
+        self.dialect = Dialect::Kaged(Arc::new(plugin));
+        Ok(())
+    }
+
+    /// Compares the entry with the name and the version in a manifest.
+    fn identify(&mut self, manifest: &str, name: &str, version: &str) -> Result<(), String> {
+        if name != self.name {
+            return Err(format!("name: must be that in {manifest}, `{name}`"));
+        }
+        if !self.version.is_empty() && self.version != version {
+            return Err(format!("version: {manifest} has {version}, and {} is required", self.version));
+        }
+        version.clone_into(&mut self.version);
         Ok(())
     }
 
@@ -305,6 +334,7 @@ impl PluginEntry {
     pub(crate) fn warnings(&self) -> &[String] {
         match &self.dialect {
             Dialect::Librefang(plugin) => plugin.warnings(),
+            Dialect::Kaged(plugin) => plugin.warnings(),
             Dialect::Lines | Dialect::LibrefangSidecar(_) => &[],
         }
     }
@@ -312,6 +342,18 @@ impl PluginEntry {
     /// Where the program's command is looked for.
     pub(crate) fn path(&self) -> &str {
         self.variables.get("PATH").map_or(executable::PATH, String::as_str)
+    }
+
+    /// The tools that the plugin provides.
+    pub(crate) fn tools(&self) -> &[Tool] {
+        match &self.dialect {
+            Dialect::Kaged(plugin) => plugin.tools(),
+            Dialect::Lines | Dialect::Librefang(_) | Dialect::LibrefangSidecar(_) => &[],
+        }
+    }
+
+    pub(crate) fn has_tools(&self) -> bool {
+        !self.tools().is_empty()
     }
 
     /// Whether the plugin answers there.
@@ -323,7 +365,7 @@ impl PluginEntry {
     }
 
     fn check_offers(&self) -> Result<(), String> {
-        if self.points.is_empty() && self.hooks.is_empty() {
+        if self.points.is_empty() && self.hooks.is_empty() && !self.has_tools() {
             return Err("points: at least one point or hook is required, in `points` or `hooks`".into());
         }
         if self.hooks.len() > MAX_HOOKS {
@@ -383,14 +425,12 @@ impl PluginEntry {
     /// The files of the command or the plugin's folder, and those of `read`.
     pub(crate) fn readable(&self) -> impl Iterator<Item = PathBuf> {
         let words = self.command.iter().filter(|word| word.contains('/')).map(PathBuf::from);
-        let plugin = match &self.dialect {
-            Dialect::Librefang(plugin) => Some(plugin.readable()),
-            Dialect::Lines | Dialect::LibrefangSidecar(_) => None,
+        let plugin: Vec<_> = match &self.dialect {
+            Dialect::Librefang(plugin) => plugin.readable().collect(),
+            Dialect::Kaged(plugin) => vec![plugin.folder().to_owned()],
+            Dialect::Lines | Dialect::LibrefangSidecar(_) => Vec::new(),
         };
-        words
-            .filter(|path| path.exists())
-            .chain(plugin.into_iter().flatten())
-            .chain(self.read.iter().cloned())
+        words.filter(|path| path.exists()).chain(plugin).chain(self.read.iter().cloned())
     }
 
     pub(crate) fn manifest(&self) -> DescribeResponse {
@@ -402,7 +442,7 @@ impl PluginEntry {
             protocol_versions: vec![1],
             points: self.points.iter().map(|PointEntry(offer)| offer.to_wire()).collect(),
             hooks: self.hooks.iter().map(HookEntry::to_wire).collect(),
-            tools: Vec::new(),
+            tools: self.tools().iter().map(|tool| tool.name.clone()).collect(),
             capabilities: Vec::new(),
             config_schema: schema(&self.config_schema),
             tenant_config_schema: schema(&self.tenant_config_schema),

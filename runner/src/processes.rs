@@ -130,6 +130,13 @@ impl Processes {
         self.groups().has(group) && group.kill()
     }
 
+    /// Asks the processes of a group to end, which they may ignore.
+    pub(crate) fn terminate(&self, group: &Arc<ProcessGroup>) {
+        if self.groups().has(group) {
+            let _ = kill_process_group(group.leader, Signal::TERM);
+        }
+    }
+
     /// Ends a program and everything that it started.
     pub(crate) async fn end(&self, group: &Arc<ProcessGroup>, mut child: Child) {
         self.kill(group);

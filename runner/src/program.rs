@@ -51,9 +51,21 @@ pub(crate) enum ProgramFault {
     TimedOut { limit: Duration, progress: ReplyProgress },
     #[error("the program was ended: {0}")]
     Excess(String),
+    /// It doesn't do what its dialect demands, or isn't needed.
+    #[error("the program was ended: {0}")]
+    Refused(String),
 }
 
 impl ProgramFault {
+    /// The fault of a program that ended.
+    pub(crate) fn ended(exit: ProgramExit, group: &ProcessGroup) -> Self {
+        let max = group.limits().cpu;
+        let used = exit.used_cpu(max);
+        let limit =
+            used.map(|used| format!(": it had used {used:?} of CPU time, and `limits.cpu` is {max:?}"));
+        ProgramFault::Ended { how: exit.how(), limit: limit.unwrap_or_default(), code: exit.code() }
+    }
+
     /// Whether the program ended by itself with the status 0.
     pub(crate) fn is_clean_end(&self) -> bool {
         matches!(self, ProgramFault::Ended { code: Some(0), .. })
@@ -363,7 +375,7 @@ impl RunningProcess {
         }
         match (read, self.child.wait().await) {
             (Ok(_), Ok(exit)) if exit.code() == Some(0) && !reply.is_empty() => Ok(()),
-            (_, Ok(exit)) => Err(self.ended_with(exit)),
+            (_, Ok(exit)) => Err(ProgramFault::ended(exit, &self.group)),
             (_, Err(_)) => Err(self.ended().await),
         }
     }
@@ -371,18 +383,9 @@ impl RunningProcess {
     /// The fault of a program that closed its standard output.
     async fn ended(&mut self) -> ProgramFault {
         match timeout(MAX_END, self.child.wait()).await {
-            Ok(Ok(exit)) => self.ended_with(exit),
+            Ok(Ok(exit)) => ProgramFault::ended(exit, &self.group),
             _ => ProgramFault::Ended { how: "its standard output".into(), limit: String::new(), code: None },
         }
-    }
-
-    fn ended_with(&self, exit: ProgramExit) -> ProgramFault {
-        let max = self.group.limits().cpu;
-        let used = exit.used_cpu(max);
-        let limit =
-            used.map(|used| format!(": it had used {used:?} of CPU time, and `limits.cpu` is {max:?}"));
-        let limit = limit.unwrap_or_default();
-        ProgramFault::Ended { how: exit.how(), limit, code: exit.code() }
     }
 }
 

@@ -13,15 +13,15 @@ use tonic::{Code, Status};
 
 use crate::{
     call_log::CallProgress,
-    dialect::{CallParts, Dialect, DialectReply, ProgramRoute, ReplyLine, agent, tenant},
+    dialect::{AgentState, CallParts, Dialect, DialectReply, ProgramRoute, ReplyLine, agent, tenant},
     digest_file, executable, home,
     instances::{Instance, Instances},
-    launch::{self, LaunchSpec, Sandbox},
-    librefang::{
-        CONFIG_VARIABLE, OverrideStore, Overrides, STATE_VARIABLE, check_scripts, state_file, write_private,
-    },
+    kaged::SessionPool,
+    launch::{self, LaunchSpec, LaunchTarget, Sandbox},
+    librefang::{CONFIG_VARIABLE, OverrideStore, Overrides, STATE_VARIABLE, state_file, write_private},
     output::OutputLog,
     plugin_entry::{PluginEntry, ProcessMode, ProgramLimits, beside_remedy},
+    plugin_folder::check_files,
     pool::{PoolLimits, ProgramPool, ProgramSlot},
     processes::{Processes, TreeLimits},
     program::{Program, ProgramFault, ProgramState},
@@ -40,7 +40,23 @@ pub(crate) struct ProgramHost {
     sandbox: bool,
     pub(crate) instances: Instances,
     pub(crate) pool: Arc<ProgramPool>,
-    processes: Arc<Processes>,
+    pub(crate) sessions: SessionPool,
+    pub(crate) processes: Arc<Processes>,
+}
+
+/// A program to start.
+pub(crate) struct ProgramCommand<'a> {
+    pub(crate) words: &'a [String],
+    /// Variables of the program that the runner's file doesn't set.
+    pub(crate) variables: Vec<(String, String)>,
+    /// Where it starts, unless that is its private folder.
+    pub(crate) folder: Option<&'a Path>,
+    /// Files that must be where they were when the runner started.
+    pub(crate) files: Vec<PathBuf>,
+    /// The agent whose state it has in a file.
+    pub(crate) state: Option<&'a AgentState>,
+    /// A variable that names its private folder, besides HOME.
+    pub(crate) home_variable: Option<&'static str>,
 }
 
 /// A program's reply, and the program if it takes another call.
@@ -67,6 +83,7 @@ impl ProgramHost {
         let limits = PoolLimits { parallel: entry.limits.parallel, programs: entry.limits.programs };
         ProgramHost {
             pool: Arc::new(ProgramPool::new(limits)),
+            sessions: SessionPool::new(entry.limits.programs),
             name: Arc::from(&*entry.name),
             instances: Instances::default(),
             entry,
@@ -147,44 +164,55 @@ impl ProgramHost {
 
     async fn start(&self, slot: &mut ProgramSlot, route: &ProgramRoute<'_>) -> Result<Program, Status> {
         let unavailable = |error| Status::unavailable(format!("the program can't be started: {error}"));
-        let command = self.prepare(&slot.tenant, &slot.instance, route).await.map_err(unavailable)?;
-        let ProgramLimits { cpu, memory, processes, .. } = self.entry.limits;
-        let limits = TreeLimits { cpu: Duration::from_secs(cpu.0.as_secs()), memory: memory.0, processes };
+        let command = ProgramCommand {
+            words: route.command,
+            variables: route.variables.clone(),
+            folder: None,
+            files: match &self.entry.dialect {
+                Dialect::Librefang(plugin) => plugin.script_paths(),
+                Dialect::Lines | Dialect::LibrefangSidecar(_) | Dialect::Kaged(_) => Vec::new(),
+            },
+            state: route.state.as_ref(),
+            home_variable: None,
+        };
+        let command = self.prepare(&slot.tenant, &slot.instance, command).await.map_err(unavailable)?;
         let place = slot.take_place().ok_or_else(|| Status::internal("the call has had its program"))?;
         let log =
             OutputLog::new(Arc::clone(&self.name), Arc::clone(&slot.tenant), Arc::clone(&slot.instance));
-        Program::start(command, limits, &self.processes, place, log).map_err(unavailable)
+        Program::start(command, self.tree_limits(), &self.processes, place, log).map_err(unavailable)
+    }
+
+    pub(crate) fn tree_limits(&self) -> TreeLimits {
+        let ProgramLimits { cpu, memory, processes, .. } = self.entry.limits;
+        TreeLimits { cpu: Duration::from_secs(cpu.0.as_secs()), memory: memory.0, processes }
     }
 
     /// The command that starts a program for `tenant`. Checks that it can be executed, and the digests of files.
-    async fn prepare(
+    pub(crate) async fn prepare(
         &self,
         tenant: &str,
         instance: &Instance,
-        route: &ProgramRoute<'_>,
+        ProgramCommand { words, variables, folder, files, state, home_variable }: ProgramCommand<'_>,
     ) -> io::Result<tokio::process::Command> {
         let (digests, data_dir, name) =
             (self.entry.sha256.clone(), self.data_dir.clone(), self.entry.name.clone());
-        let (owner, program) = (tenant.to_owned(), route.command.first().cloned().unwrap_or_default());
+        let (owner, program) = (tenant.to_owned(), words.first().cloned().unwrap_or_default());
         let path = self.entry.path().to_owned();
-        let scripts = match &self.entry.dialect {
-            Dialect::Librefang(plugin) => plugin.script_paths(),
-            Dialect::Lines | Dialect::LibrefangSidecar(_) => Vec::new(),
-        };
         let home = tokio::task::spawn_blocking(move || {
             executable::check(&program, &path).map_err(io::Error::other)?;
-            check_scripts(&scripts).map_err(io::Error::other)?;
+            check_files(&files).map_err(io::Error::other)?;
             digest_file::check(&digests).map_err(io::Error::other)?;
             home::create(&data_dir, &name, &owner)
         });
         let home = home.await.map_err(io::Error::other)??;
         let config = self.has_config_files().then(|| self.config_file(&instance.digest));
-        let state = route.state.as_ref().map(|state| state_file(&home, &state.agent));
+        let state = state.map(|state| state_file(&home, &state.agent));
         let readable = self.entry.readable().chain(config.clone()).collect();
         let spec = LaunchSpec {
-            command: route.command.to_vec(),
+            target: LaunchTarget::Program(words.to_vec()),
             memory: self.entry.limits.memory.0,
             cpu_seconds: self.entry.limits.cpu.0.as_secs(),
+            file_size: None,
             sandbox: self.sandbox.then(|| Sandbox { readable, home: home.clone() }),
             state_file: state.clone(),
         };
@@ -196,11 +224,12 @@ impl ProgramHost {
             .env("TMPDIR", home::temporary(&home))
             .env("HOOKGATE_PLUGIN", &self.entry.name)
             .env("HOOKGATE_TENANT", tenant)
-            .envs(route.variables.iter().map(|(name, value)| (name, value)))
+            .envs(variables)
+            .envs(home_variable.map(|name| (name, &home)))
             .envs(config.map(|path| (CONFIG_VARIABLE, path)))
             .envs(state.map(|path| (STATE_VARIABLE, path)))
             .envs(&self.entry.variables)
-            .current_dir(&home);
+            .current_dir(folder.unwrap_or(&home));
         Ok(command)
     }
 
@@ -217,8 +246,9 @@ impl ProgramHost {
 
     /// A fault as a status. Those that a call causes don't count against the plugin (docs/protocol.md, breakers), so no
     /// tenant's calls can keep it from others.
-    fn status(&self, fault: &ProgramFault) -> Status {
+    pub(crate) fn status(&self, fault: &ProgramFault) -> Status {
         let code = match fault {
+            ProgramFault::Refused(_) => Code::Aborted,
             ProgramFault::TimedOut { .. } => Code::DeadlineExceeded,
             ProgramFault::TooLong(_) | ProgramFault::Excess(_) => Code::ResourceExhausted,
             ProgramFault::Ended { .. } => Code::Aborted,
@@ -249,6 +279,16 @@ impl ProgramHost {
             let code = if is_reply { Code::ResourceExhausted } else { Code::Unavailable };
             Status::new(code, format!("the overrides can't be kept: {error}"))
         })
+    }
+
+    /// The folder of a tenant's storage, out of the reach of its programs.
+    pub(crate) fn storage_folder(&self, tenant: &str) -> PathBuf {
+        self.folder().join(".storage").join(home::folder_name(tenant))
+    }
+
+    /// Whether a process has the access rights of a sandbox.
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        self.sandbox
     }
 
     fn folder(&self) -> PathBuf {

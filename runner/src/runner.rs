@@ -10,8 +10,9 @@ use crate::{RunnerFile, home, launch, plugin::RunnerPlugin, processes::Processes
 
 /// How often programs that aren't needed are ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long programs may take to end by themselves at the end of the runner.
-const MAX_END: Duration = Duration::from_millis(1500);
+/// How long programs may take to end by themselves at the end of the runner. With the server's drain and [`MAX_KILL`], the
+/// runner ends within 30 s.
+const MAX_END: Duration = Duration::from_secs(3);
 /// How long they may take to end when they are told to.
 const MAX_KILL: Duration = Duration::from_secs(2);
 
@@ -73,6 +74,8 @@ impl Runner {
                 );
             }
         }
+        // What this process inherited is not for programs, nor for storages, which execute nothing that would close it.
+        close_fds::set_fds_cloexec(3, &[]);
         Processes::adopt_orphans().map_err(RunError::Orphans)?;
         let processes = Arc::new(Processes::default());
         let plugin = |entry| RunnerPlugin::new(entry, data_dir.clone(), sandbox, Arc::clone(&processes));

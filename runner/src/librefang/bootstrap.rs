@@ -12,8 +12,10 @@ use std::{
 use hookgate::{fs::read_limited, json};
 use serde::{Deserialize, Serialize};
 
-use super::environment::{is_name, is_reserved};
-use crate::home;
+use crate::{
+    environment::{is_name, is_reserved},
+    home,
+};
 
 /// Most bytes of overrides. A process can't take much more in its environment.
 const MAX_BYTES: u64 = 64 << 10;

@@ -1,49 +1,16 @@
 //! Calls in LibreFang's words: the input of a script, and a request to a sidecar.
 
-use std::{borrow::Cow, collections::BTreeMap};
-
-use hookgate::{
-    json,
-    transcode::{ObjectWriter, WriteJson},
-};
+use hookgate::transcode::{ObjectWriter, WriteJson as _};
 use hookgate_proto::plugin::v1::CallContext;
-use tonic::Status;
 
 use super::script::ScriptKind;
-
-/// The depth of values within a payload.
-const PAYLOAD_DEPTH: usize = 4;
+use crate::payload::Payload;
 
 /// Who is asked: a script, or a sidecar with the request of this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Script,
     Sidecar(u64),
-}
-
-/// The payload of a call: an object whose members are text.
-pub(super) struct Payload(String);
-
-impl Payload {
-    /// # Errors
-    /// INVALID_ARGUMENT if it isn't JSON.
-    pub(super) fn new(payload: &dyn WriteJson) -> Result<Self, Status> {
-        let mut text = Vec::new();
-        payload.put(&mut text);
-        let is_json = json::scan(&text, json::MAX_DEPTH + PAYLOAD_DEPTH).is_ok();
-        let text = String::from_utf8(text).ok().filter(|_| is_json);
-        text.map(Payload).ok_or_else(|| Status::invalid_argument("`payload` is not JSON"))
-    }
-
-    pub(super) fn members(&self) -> BTreeMap<Cow<'_, str>, &str> {
-        json::members(&self.0).collect()
-    }
-
-    /// A member that is a string.
-    pub(super) fn text(&self, name: &str) -> Option<Cow<'_, str>> {
-        let value = self.members().get(name).copied()?;
-        value.starts_with('"').then(|| json::unescape(value))
-    }
 }
 
 /// The call as one JSON object.

@@ -12,9 +12,10 @@ use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{
+use super::script::{Launcher, Script, ScriptKind};
+use crate::{
     environment::{self, Environment},
-    script::{Launcher, Script, ScriptKind, contained_file},
+    plugin_folder::contained_file,
 };
 
 /// The name of the file.

@@ -2,7 +2,6 @@
 
 mod bootstrap;
 mod call;
-mod environment;
 mod manifest;
 mod reply;
 mod script;
@@ -23,18 +22,20 @@ use tonic::Status;
 pub(crate) use self::{
     bootstrap::{OverrideStore, Overrides, write_private},
     reply::{answers_request, is_object_line},
-    script::check_scripts,
 };
 use self::{
-    call::{Payload, Wire},
+    call::Wire,
     manifest::{Manifest, ManifestContext},
     reply::ScriptOutput,
     script::ScriptKind,
     state::StateTurns,
 };
 use crate::{
-    dialect::{AgentState, CallParts, CallRouting, DialectReply, ProgramRoute, ReplyLine, agent, tenant},
+    dialect::{
+        AgentState, CallFormat, CallParts, CallRouting, DialectReply, ProgramRoute, ReplyLine, agent, tenant,
+    },
     offers::{HookEntry, PointEntry},
+    payload::Payload,
     plugin_entry::{PluginEntry, ProcessMode},
 };
 
@@ -232,6 +233,7 @@ impl LibrefangPlugin {
         Ok(CallRouting::Program(ProgramRoute {
             key: key.join("\0").into(),
             command: &script.command,
+            format: CallFormat::Librefang,
             variables,
             process,
             time: if kind == ScriptKind::Bootstrap { time * 2 } else { time },

@@ -8,9 +8,10 @@ use tonic::Status;
 
 use super::{
     bootstrap::Overrides,
-    call::{Payload, Wire, result_text},
+    call::{Wire, result_text},
     script::ScriptKind,
 };
+use crate::payload::Payload;
 
 /// The type of a reply with a new result.
 const TRANSFORMED: &str = "\"transformed\"";

@@ -1,6 +1,6 @@
 //! The scripts of a LibreFang plugin: which hook or point of the gateway calls each, and how it is executed.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use hookgate_proto::Point;
 
@@ -90,36 +90,6 @@ impl Script {
         }
         Ok(Script { kind, path, command })
     }
-}
-
-/// Checks that scripts are still where they were when the runner started.
-///
-/// # Errors
-/// One sentence that names the first one that is gone, or whose place a link has taken.
-pub(crate) fn check_scripts(paths: &[PathBuf]) -> Result<(), String> {
-    paths.iter().try_for_each(|script| match script.canonicalize() {
-        Ok(path) if path == *script => Ok(()),
-        Ok(_) => Err(format!("{} is a link by now: restore the file", script.display())),
-        Err(error) => Err(format!("{}: {error}", script.display())),
-    })
-}
-
-/// The file that `written` names in `folder`, without links. `folder` has none.
-///
-/// # Errors
-/// If there is none, or it isn't inside the folder.
-pub(crate) fn contained_file(folder: &Path, written: &str) -> Result<PathBuf, String> {
-    let is_inside =
-        Path::new(written).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if !is_inside {
-        return Err(format!("`{written}` must be a path inside the plugin's folder, without `..`"));
-    }
-    let path = folder.join(written).canonicalize();
-    let path = path.map_err(|_| format!("there is no file `{written}` in the plugin's folder"))?;
-    if !path.starts_with(folder) {
-        return Err(format!("`{written}` is a link that leads out of the plugin's folder"));
-    }
-    if path.is_file() { Ok(path) } else { Err(format!("`{written}` is not a file")) }
 }
 
 /// What executes the scripts of a plugin.

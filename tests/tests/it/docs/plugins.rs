@@ -101,6 +101,14 @@ async fn the_guide_for_shell_scripts_leads_from_nothing_to_a_tool_blocked_for_on
 }
 
 #[tokio::test]
+async fn the_page_on_kaged_leads_from_a_plugin_to_a_tool_and_a_note_of_one_tenant() {
+    let story = Story::of("kaged-plugins.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains(r#""result":{"status": "stored"}"#), "{printed}");
+    assert!(printed.contains(r#""value":{"content":"Ada likes tea.\n"}"#), "{printed}");
+}
+
+#[tokio::test]
 async fn the_page_on_librefang_leads_from_a_plugin_to_a_memory_of_one_tenant() {
     let story = Story::of("librefang-plugins.md").await;
     let printed = story.told().await;

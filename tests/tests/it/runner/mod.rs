@@ -2,6 +2,7 @@
 
 mod ends;
 mod hooks;
+mod kaged;
 mod librefang;
 mod limits;
 mod replies;

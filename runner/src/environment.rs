@@ -1,10 +1,10 @@
-//! The variables that a LibreFang manifest gives to its scripts.
+//! The variables that a manifest gives to programs.
 
 use std::{collections::BTreeMap, env};
 
 use crate::plugin_entry::{OWN_VARIABLES, secret_lines};
 
-/// Variables of scripts.
+/// Variables of programs.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
     pub(crate) variables: BTreeMap<String, String>,
@@ -12,12 +12,12 @@ pub(crate) struct Environment {
     pub(crate) secrets: Vec<String>,
 }
 
-/// Resolves `[env]`. A value that is `${NAME}` as a whole is a variable of the runner, if `allowed` names it: a manifest
+/// Resolves `env` of a manifest. A value that is `${NAME}` as a whole is a variable of the runner, if `allowed` names it: a manifest
 /// comes from a third party, and the runner's environment is the operator's. The variables in `allowed` are in the
 /// environment too.
 ///
 /// # Errors
-/// If `[env]` has a name that no plugin may set.
+/// If `env` has a name that no plugin may set.
 pub(crate) fn resolve(
     written: &BTreeMap<String, String>,
     allowed: &[String],
@@ -48,15 +48,15 @@ pub(crate) fn resolve(
 
 /// Beginnings of variables that no plugin may set: the runner's own, and those with which the loader executes code before
 /// the access rights of a program are restricted.
-const RESERVED: [&str; 5] = ["GCONV_", "GLIBC_", "HOOKGATE_", "LD_", "LIBREFANG_"];
+const RESERVED: [&str; 6] = ["GCONV_", "GLIBC_", "HOOKGATE_", "KAGED_", "LD_", "LIBREFANG_"];
 
 /// Whether no plugin may set this variable.
-pub(super) fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     OWN_VARIABLES.contains(&name) || RESERVED.iter().any(|reserved| name.starts_with(reserved))
 }
 
 /// Whether a process can have this variable.
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
