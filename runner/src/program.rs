@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -244,9 +245,8 @@ impl Program {
     /// Whether it can take a call with such a `reply`, with at most `cpu` of CPU time used.
     pub(crate) async fn state(&mut self, reply: ReplyLine, cpu: Duration) -> ProgramState {
         let process = self.process();
-        // Ready only if it wrote something or closed its output. What is buffered may not be all.
-        while let Ok(output) = timeout(Duration::ZERO, process.stdout.fill_buf()).await {
-            let Ok(output @ [_, ..]) = output else { return ProgramState::Over };
+        while process.has_output() {
+            let Ok(output @ [_, ..]) = process.stdout.fill_buf().await else { return ProgramState::Over };
             let bytes = output.len();
             process.early.extend_from_slice(output);
             process.stdout.consume(bytes);
@@ -300,6 +300,13 @@ impl Drop for Program {
 }
 
 impl RunningProcess {
+    /// Whether it wrote something that has not been read, or closed its output. Asks the kernel: a timer that waits for
+    /// nothing takes up to a millisecond, and without one the runtime may not know yet.
+    fn has_output(&self) -> bool {
+        let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
+        !self.stdout.buffer().is_empty() || poll(&mut output, Some(&Timespec::default())) != Ok(0)
+    }
+
     /// Exchanges a call and its reply, which goes to `output`.
     async fn within(
         &mut self,
