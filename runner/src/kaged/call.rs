@@ -10,7 +10,7 @@ use tonic::Status;
 use super::{
     KagedPlugin,
     manifest::KagedHook,
-    message::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, text},
+    message::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, object, text},
 };
 use crate::{dialect::CallParts, home::folder_name, payload::Payload};
 
@@ -153,12 +153,6 @@ impl KagedCall {
         });
         Ok(object(|reply| reply.json("cancel", &cancel)))
     }
-}
-
-fn object(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    ObjectWriter::object(&mut out, write);
-    out
 }
 
 /// A text as a JSON string.

@@ -31,9 +31,9 @@ const MAX_PARAMS_BYTES: usize = 1 << 20;
 
 /// One end of a connection. Clones are the same end.
 #[derive(Clone)]
-pub(super) struct Connection(Arc<Shared>);
+pub(super) struct Connection(Arc<ConnectionInner>);
 
-struct Shared {
+struct ConnectionInner {
     state: Mutex<ConnectionState>,
     lines: mpsc::Sender<OutgoingLine>,
 }
@@ -95,7 +95,7 @@ impl Connection {
     ) -> (Self, PluginOutput) {
         let (lines, written) = mpsc::channel(MAX_WAITING);
         let (requests, received) = mpsc::channel(MAX_REQUESTS);
-        let connection = Connection(Arc::new(Shared { state: Mutex::default(), lines }));
+        let connection = Connection(Arc::new(ConnectionInner { state: Mutex::default(), lines }));
         let input = tokio::spawn(write(stdin, written));
         let reader = Reader { connection: connection.clone(), requests, log };
         let end = tokio::spawn(reader.read(stdout, max_line));

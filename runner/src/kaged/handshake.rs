@@ -1,14 +1,14 @@
 //! The first messages of a plugin: `initialize`, `initialized`, and its configuration.
 
 use bytes::Bytes;
-use hookgate::{json, transcode::ObjectWriter};
+use hookgate::json;
 use tonic::Status;
 
 use super::{
     KagedPlugin,
     connection::{Connection, ConnectionEnd},
     manifest::API_VERSION,
-    message::{METHOD_NOT_FOUND, RpcError, text},
+    message::{METHOD_NOT_FOUND, RpcError, object, text},
     session::SessionOwner,
 };
 
@@ -47,8 +47,7 @@ pub(super) async fn run(
     if config == b"{}" {
         return Ok(warnings);
     }
-    let mut params = Vec::new();
-    ObjectWriter::object(&mut params, |params| params.json("config", &config));
+    let params = object(|params| params.json("config", &config));
     match connection.request("config.update", &params).await? {
         Ok(_) => {}
         Err(RpcError { code: METHOD_NOT_FOUND, .. }) => {
@@ -63,29 +62,25 @@ pub(super) async fn run(
 }
 
 fn initialize_params(plugin: &KagedPlugin) -> Vec<u8> {
-    let mut params = Vec::new();
-    ObjectWriter::object(&mut params, |params| {
+    object(|params| {
         params.member("daemon_version", env!("CARGO_PKG_VERSION"));
         params.member("api_version", &API_VERSION);
         params.member("plugin_name", plugin.name());
         let has_storage = plugin.storage_access().is_some().to_string();
         params.json("storage_available", has_storage.as_bytes());
         params.json("projects", b"[]");
-    });
-    params
+    })
 }
 
 /// The configuration of a plugin as one object: that of the tenant, and that of the plugin, which goes before.
 fn merged_config(owner: &SessionOwner) -> Vec<u8> {
     let members = |object| json::members(str::from_utf8(object).unwrap_or_default());
     let own: Vec<_> = members(&owner.instance.config).collect();
-    let mut config = Vec::new();
-    ObjectWriter::object(&mut config, |config| {
+    object(|config| {
         let of_tenant = members(&owner.tenant_config);
         let of_tenant = of_tenant.filter(|(name, _)| !own.iter().any(|(taken, _)| taken == name));
         of_tenant.chain(own.clone()).for_each(|(name, value)| config.json(&name, value.as_bytes()));
-    });
-    config
+    })
 }
 
 /// The beginning of a JSON string.

@@ -187,7 +187,7 @@ impl Manifest {
             if at == "." { reason } else { format!("{at}: {reason}") }
         })?;
         written.check()?;
-        check_command(&written.command, folder)?;
+        let command = resolve_command(&written.command, folder)?;
         warnings.extend(written.without_effect());
         let environment = environment::resolve(&written.env, allowed_env, &mut warnings)
             .map_err(|reason| format!("env: {reason}"))?;
@@ -198,7 +198,7 @@ impl Manifest {
             tools,
             name: written.name,
             version: written.version,
-            command: written.command,
+            command,
             capabilities: written.capabilities,
             hooks: written.hooks,
             config_schema: written.config_schema,
@@ -314,18 +314,22 @@ fn is_match(pattern: &str, text: &str) -> bool {
     Regex::new(pattern).is_ok_and(|regex| regex.is_match(text))
 }
 
-/// Files of the command are in the plugin's folder, in which the program starts.
-fn check_command(command: &[String], folder: &Path) -> Result<(), String> {
+/// The command, with the paths of its files, which must be in the plugin's folder.
+fn resolve_command(command: &[String], folder: &Path) -> Result<Vec<String>, String> {
     let Some(program) = command.first().filter(|program| !program.is_empty()) else {
         return Err("command: must name a program".into());
     };
     if program.contains('/') && !["/", "./", "../"].iter().any(|begin| program.starts_with(begin)) {
         return Err(format!("command: {program} must begin with / or ./"));
     }
-    for word in command.iter().filter(|word| word.starts_with("./") || word.starts_with("../")) {
-        contained_file(folder, word).map_err(|reason| format!("command: {reason}"))?;
-    }
-    Ok(())
+    let word = |word: &String| {
+        if !word.starts_with("./") && !word.starts_with("../") {
+            return Ok(word.clone());
+        }
+        let file = contained_file(folder, word).map_err(|reason| format!("command: {reason}"))?;
+        Ok(file.display().to_string())
+    };
+    command.iter().map(word).collect()
 }
 
 #[cfg(test)]

@@ -134,6 +134,13 @@ fn read_error(error: &str) -> RpcError {
     RpcError { code: code.unwrap_or(INTERNAL_ERROR), message }
 }
 
+/// A JSON object.
+pub(super) fn object(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    ObjectWriter::object(&mut out, write);
+    out
+}
+
 /// A request as a line. `params` is JSON text.
 pub(super) fn request(id: u64, method: &str, params: &[u8]) -> Vec<u8> {
     line(|message| {
@@ -158,8 +165,7 @@ pub(super) fn response(id: &str, outcome: &Result<Vec<u8>, RpcError>) -> Vec<u8>
         match outcome {
             Ok(result) => message.json("result", result),
             Err(RpcError { code, message: text }) => {
-                let mut error = Vec::new();
-                ObjectWriter::object(&mut error, |error| {
+                let error = object(|error| {
                     error.json("code", code.to_string().as_bytes());
                     error.member("message", text);
                 });
@@ -170,8 +176,7 @@ pub(super) fn response(id: &str, outcome: &Result<Vec<u8>, RpcError>) -> Vec<u8>
 }
 
 fn line(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
-    let mut line = Vec::with_capacity(1024);
-    ObjectWriter::object(&mut line, |message| {
+    let mut line = object(|message| {
         message.member("jsonrpc", "2.0");
         write(message);
     });

@@ -46,7 +46,6 @@ use crate::{
     dialect::{CallParts, tenant},
     instances::Instance,
     offers::HookEntry,
-    plugin_folder::contained_file,
     program_host::ProgramHost,
 };
 
@@ -69,12 +68,8 @@ impl KagedPlugin {
     pub(crate) fn read(folder: &Path, allowed_env: &[String]) -> Result<Self, String> {
         let missing = |error| format!("{}: {error}", folder.display());
         let folder = folder.canonicalize().map_err(missing)?;
-        let mut manifest = Manifest::read(&folder, allowed_env)
+        let manifest = Manifest::read(&folder, allowed_env)
             .map_err(|reason| format!("{}: {reason}", folder.join(manifest::FILE).display()))?;
-        for word in manifest.command.iter_mut().filter(|word| word.starts_with("./")) {
-            let file = contained_file(&folder, word).map_err(|reason| format!("command: {reason}"))?;
-            *word = file.display().to_string();
-        }
         Ok(KagedPlugin { folder, manifest })
     }
 
@@ -208,7 +203,7 @@ pub(crate) async fn answer(
     log.replying();
     log.progress = CallProgress { output: Vec::new(), stderr: Some(session.stderr()) };
     let time = host.entry.limits.time.map_or_else(|| plugin.time(call.request.kind), |time| time.0);
-    let answer = session.call(Arc::clone(&call.request), time, turn, Some(lease)).await;
+    let answer = session.call(Arc::clone(&call.request), time, (turn, lease)).await;
     call.reply(plugin, &answer.map_err(|fault| host.status(&fault))?).map(Bytes::from)
 }
 

@@ -23,7 +23,6 @@ use super::{
     handshake::{self, HandshakeFault},
     message::RpcError,
     message_log::MessageLog,
-    session_pool::SessionLease,
     session_process::{SessionProcess, SessionStop},
     storage::Storage,
 };
@@ -239,7 +238,7 @@ impl Session {
         SessionTurn { _hook: hook, _place: place }
     }
 
-    /// Has the plugin answer a request within `time`. A plugin that takes longer is ended, also if nobody waits for the
+    /// Has the plugin answer a request within `time`, and keeps `held` until then. A plugin that takes longer is ended, also if nobody waits for the
     /// answer any more: it may never do anything else.
     ///
     /// # Errors
@@ -248,12 +247,11 @@ impl Session {
         self: &Arc<Self>,
         request: Arc<KagedRequest>,
         time: Duration,
-        turn: SessionTurn,
-        lease: Option<SessionLease>,
+        held: impl Send + 'static,
     ) -> Result<Result<Bytes, RpcError>, Arc<ProgramFault>> {
         let session = Arc::clone(self);
         let answered = tokio::spawn(async move {
-            let _held = (turn, lease);
+            let _held = held;
             session.exchange(&request, time).await
         });
         answered.await.unwrap_or_else(|error| Err(Arc::new(ProgramFault::Refused(error.to_string()))))

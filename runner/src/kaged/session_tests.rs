@@ -52,7 +52,7 @@ async fn call(
     time: Duration,
 ) -> Result<Result<Bytes, RpcError>, Arc<ProgramFault>> {
     let turn = session.turn(request.kind).await;
-    session.call(request, time, turn, None).await
+    session.call(request, time, turn).await
 }
 
 /// Answers the next ping after `delay`.
