@@ -20,3 +20,4 @@ pub mod proxy;
 pub mod repository;
 pub mod sources;
 pub mod token;
+pub mod typescript;

@@ -22,6 +22,7 @@ mod reload;
 mod replicas;
 mod rows;
 mod runner;
+mod sdk;
 mod store;
 mod telemetry;
 mod tls;

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use hookgate_tests::repository;
+use hookgate_tests::{repository, typescript};
 
 use crate::{
     cli::support::Folder,
@@ -91,6 +91,28 @@ async fn the_guide_in_python_leads_from_the_exported_contract_to_blocked_and_cha
     symlink(example.join(".venv"), story.place().join("no-secrets/.venv")).unwrap();
     let printed = story.told().await;
     assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_guide_in_typescript_leads_from_an_empty_project_to_blocked_and_changed_calls() {
+    let story = typescript_story("writing-a-plugin-typescript.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_page_for_agents_in_typescript_leads_to_an_allowed_and_a_blocked_call() {
+    let story = typescript_story("calling-from-typescript.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains("run fs.read with") && printed.contains("TOOL_NOT_ALLOWED"), "{printed}");
+}
+
+/// The story of a page that installs the SDK from the checkout `hookgate`.
+async fn typescript_story(page: &str) -> Story {
+    tokio::task::spawn_blocking(typescript::sdk).await.unwrap();
+    let story = Story::of(page).await;
+    symlink(repository::root(), story.place().join("hookgate")).unwrap();
+    story
 }
 
 #[tokio::test]

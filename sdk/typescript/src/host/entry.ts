@@ -1,0 +1,76 @@
+/** What the storage holds. */
+import type { Entry as WireEntry } from "../gen/hookgate/host/v1/host_pb.js";
+import { type JsonValue, parseJson } from "../json.js";
+
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
+/** An entry of the storage: a value or a counter, which `kind` tells apart. */
+export type Entry = ValueEntry | CounterEntry;
+
+/** An entry that a put wrote. */
+export class ValueEntry {
+  readonly kind = "value";
+  /** 1 to 512 bytes, no control characters. */
+  readonly key: string;
+  /** At most 64 KiB. */
+  readonly value: Uint8Array;
+  /** Changes with every write of the key, and never returns to an earlier number. At least 1. */
+  readonly version: bigint;
+  /** Milliseconds until the entry expires; `undefined` if it never does. */
+  readonly expiresInMs: number | undefined;
+
+  constructor(key: string, value: Uint8Array, version: bigint, expiresInMs?: number) {
+    this.key = key;
+    this.value = value;
+    this.version = version;
+    this.expiresInMs = expiresInMs;
+  }
+
+  /** The value as text. Bytes that are not UTF-8 become U+FFFD. */
+  text(): string {
+    return decoder.decode(this.value);
+  }
+
+  /**
+   * The value as JSON. An integer beyond 2^53 is a BigInt.
+   *
+   * @throws {JsonError} If it isn't JSON.
+   */
+  json(): JsonValue {
+    return parseJson(this.value);
+  }
+}
+
+/** An entry that an addition wrote. */
+export class CounterEntry {
+  readonly kind = "counter";
+  /** 1 to 512 bytes, no control characters. */
+  readonly key: string;
+  /** Between -2^53 and 2^53. */
+  readonly counter: number;
+  /** Changes with every write of the key, and never returns to an earlier number. At least 1. */
+  readonly version: bigint;
+  /** Milliseconds until the entry expires; `undefined` if it never does. */
+  readonly expiresInMs: number | undefined;
+
+  constructor(key: string, counter: number, version: bigint, expiresInMs?: number) {
+    this.key = key;
+    this.counter = counter;
+    this.version = version;
+    this.expiresInMs = expiresInMs;
+  }
+}
+
+/** Entries in the order of their keys' bytes. */
+export interface Page {
+  readonly entries: Entry[];
+  /** Pass it as `after` for the next page; `undefined` if this is the last one. */
+  readonly nextAfter: string | undefined;
+}
+
+export function entryFromWire({ key, content, version, expiresInMs }: WireEntry): Entry {
+  const expires = expiresInMs === undefined ? undefined : Number(expiresInMs);
+  if (content.case === "counter") return new CounterEntry(key, Number(content.value), version, expires);
+  // A copy: the message's bytes are a part of the whole answer, which one small value would keep in memory.
+  return new ValueEntry(key, new Uint8Array(content.value ?? []), version, expires);
+}

@@ -1,0 +1,40 @@
+/**
+ * Write Hookgate plugins in TypeScript.
+ *
+ * A plugin is what {@link definePlugin} makes: it names what it offers, takes a checked configuration, and answers calls with
+ * {@link proceed}, {@link cancel}, {@link answer} or {@link contribute}. `npx hookgate run` and {@link serve} run it as a process.
+ *
+ * @module
+ */
+export { type Caller, type ChainResult, Context, Host } from "./context.js";
+export { PluginError } from "./errors.js";
+export type { HookOffer, HookPayloadOf, KnownHooks } from "./hook.js";
+export * from "./host/index.js";
+export { JsonError, type JsonObject, type JsonValue, parseJson, writeJson } from "./json.js";
+export type { Media, MediaData, MediaUrl } from "./media.js";
+export { type LogAttributes, type Logger, stderrLogger } from "./logger.js";
+export { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, HookPayload } from "./payload.js";
+export { type Definition, type Handlers, type Manifest, Plugin, type PluginClass, definePlugin } from "./plugin.js";
+export type { Capability, PointName, PointOffer } from "./point.js";
+export {
+  type AfterToolResultPatch,
+  type BeforeLlmRequestPatch,
+  type BeforeResponsePatch,
+  type BeforeToolCallPatch,
+  type Cancel,
+  type CancelOptions,
+  type HookContribution,
+  HookReply,
+  type Notice,
+  Reply,
+  answer,
+  cancel,
+  contribute,
+  proceed,
+} from "./reply.js";
+export type { OutputOf, Schema } from "./schema.js";
+export type { TlsOptions } from "./server/listen.js";
+export type { RegistrationOptions } from "./server/registration.js";
+export { type Server, type ServeOptions, serve } from "./server/server.js";
+export { type Tool, ToolError, tool } from "./tool.js";
+export type { ToolAnnotations } from "./tool-annotations.js";

@@ -1,0 +1,39 @@
+/** The extension points, and what a plugin offers at them. */
+import { ExtensionPoint } from "./gen/hookgate/types/v1/types_pb.js";
+
+/** The four places of an agent's loop at which plugins run, by the name of a plugin's method. */
+export type PointName = "beforeLlmRequest" | "beforeToolCall" | "afterToolResult" | "beforeResponse";
+
+/** What a plugin offers at a point. Say less than the default where you can: operators consent to it. */
+export interface PointOffer {
+  /** `read`: the plugin may look and cancel. `modify`, the default: it may also patch the payload. */
+  readonly access?: "read" | "modify";
+  /**
+   * Whether a call counts, stores or sends something. With `read` and `none` the gateway calls the plugin at the same time as
+   * its neighbours. The default is `some`.
+   */
+  readonly sideEffects?: "none" | "some";
+}
+
+/** What a plugin may ask of a gateway. The gateway's operator grants it. */
+export type Capability = "storage:read" | "storage:write" | "log" | "emit";
+
+interface Point {
+  readonly name: PointName;
+  /** As in configuration and on the wire. */
+  readonly wireName: string;
+  readonly wire: ExtensionPoint;
+}
+
+/** All of them, in the order of an agent's loop. */
+export const POINTS: readonly Point[] = [
+  { name: "beforeLlmRequest", wireName: "before_llm_request", wire: ExtensionPoint.BEFORE_LLM_REQUEST },
+  { name: "beforeToolCall", wireName: "before_tool_call", wire: ExtensionPoint.BEFORE_TOOL_CALL },
+  { name: "afterToolResult", wireName: "after_tool_result", wire: ExtensionPoint.AFTER_TOOL_RESULT },
+  { name: "beforeResponse", wireName: "before_response", wire: ExtensionPoint.BEFORE_RESPONSE },
+];
+
+/** The name of a point as in configuration and on the wire. */
+export function wireNameOf(name: PointName): string {
+  return POINTS.find((point) => point.name === name)?.wireName ?? name;
+}

@@ -1,0 +1,183 @@
+/** A plugin's answer at a point, or at a lifecycle hook. */
+import { create } from "@bufbuild/protobuf";
+import * as wire from "./gen/hookgate/plugin/v1/plugin_pb.js";
+import {
+  CancelScope,
+  ContributionSchema,
+  type Contribution,
+  NoticeKind,
+  NoticeSchema,
+  type Notice as WireNotice,
+} from "./gen/hookgate/types/v1/types_pb.js";
+import { writeJsonBytes } from "./json.js";
+import type { Media } from "./media.js";
+
+/** Changes at `beforeLlmRequest`: a present member replaces the whole value. */
+export interface BeforeLlmRequestPatch {
+  text?: string;
+  /** An empty list removes the images. */
+  images?: readonly Media[];
+  /** An empty list removes the files. */
+  files?: readonly Media[];
+  systemPrompt?: string;
+  messages?: readonly unknown[];
+  tools?: readonly unknown[];
+  extra?: object;
+}
+
+/** Changes at `beforeToolCall`: a present member replaces the whole value. */
+export interface BeforeToolCallPatch {
+  /** 1 to 256 bytes. */
+  toolName?: string;
+  /** Any JSON value. */
+  args?: unknown;
+  extra?: object;
+}
+
+/** Changes at `afterToolResult`: a present member replaces the whole value. */
+export interface AfterToolResultPatch {
+  /** Any JSON value. */
+  result?: unknown;
+  extra?: object;
+}
+
+/** Changes at `beforeResponse`: a present member replaces the whole value. */
+export interface BeforeResponsePatch {
+  content?: string;
+  reasoning?: string;
+  extra?: object;
+}
+
+/** A remark that the agent gets with the decision. */
+export interface Notice {
+  readonly kind: "allow" | "block" | "warn" | "info";
+  /** `[A-Za-z][A-Za-z0-9_.:-]{0,63}`. */
+  readonly code?: string;
+  /** For people. */
+  readonly message: string;
+  /** Facts: at most 4 KiB as JSON. */
+  readonly details?: object;
+}
+
+/** Why a plugin stops an action. */
+export interface Cancel {
+  readonly code: string;
+  readonly message: string;
+  readonly scope: "step" | "run";
+  readonly retryAfterMs: number | undefined;
+  /** The tool's result; `undefined` if it isn't an answer. */
+  readonly result: unknown;
+}
+
+/** How a handler answers at a point. Made by {@link proceed}, {@link cancel} and {@link answer}. */
+export class Reply<Patch> {
+  /** @internal */
+  constructor(
+    /** Why the action stops; `undefined` if it goes on. */
+    readonly cancelled: Cancel | undefined,
+    /** The changes to the payload. */
+    readonly patch: Patch | undefined,
+    /** The remarks, in order. */
+    readonly notices: readonly Notice[],
+  ) {}
+}
+
+/**
+ * Goes on, with the payload as it is or with these changes.
+ *
+ * @param options.notices At most 16, 8 KiB together.
+ */
+export function proceed<Patch = never>(patch?: Patch, options: { notices?: readonly Notice[] } = {}): Reply<Patch> {
+  return new Reply(undefined, patch, options.notices ?? []);
+}
+
+/** How a cancel reaches further than by default. */
+export interface CancelOptions<Patch> {
+  /** `run` ends the whole run, `step`, the default, only this action. */
+  readonly scope?: "step" | "run";
+  /** When it makes sense to try again, in milliseconds. */
+  readonly retryAfterMs?: number;
+  /** At most 16, 8 KiB together. */
+  readonly notices?: readonly Notice[];
+  /** Changes to the payload that the agent gets with the block. */
+  readonly patch?: Patch;
+}
+
+/**
+ * Stops the action.
+ *
+ * @param code `[A-Za-z][A-Za-z0-9_.:-]{0,63}`. It decides the HTTP status (docs/errors.md).
+ * @param message Shown to the user; at most 1 KiB.
+ */
+export function cancel<Patch = never>(code: string, message: string, options: CancelOptions<Patch> = {}): Reply<Patch> {
+  const { scope = "step", retryAfterMs, notices = [], patch } = options;
+  return new Reply({ code, message, scope, retryAfterMs, result: undefined }, patch, notices);
+}
+
+/**
+ * Gives the tool's result instead of running the tool; only at `beforeToolCall`, with access `modify`.
+ *
+ * @param result Any JSON value.
+ * @param message Shown where an agent takes no results: it gets a block with the code TOOL_ANSWERED.
+ */
+export function answer(result: unknown, message = "", options: { notices?: readonly Notice[] } = {}): Reply<never> {
+  if (result === undefined) throw new TypeError("the result of `answer` is undefined: use null if there is none");
+  return new Reply<never>({ code: "", message, scope: "step", retryAfterMs: undefined, result }, undefined, options.notices ?? []);
+}
+
+/** What a plugin adds at a hook. */
+export interface HookContribution {
+  /** `[a-z][a-z0-9_]{0,63}`; at a known hook, one of its kinds. */
+  readonly kind: string;
+  /** Any JSON value. */
+  readonly value: unknown;
+}
+
+/** How a handler answers at a hook. Made by {@link contribute}. */
+export class HookReply {
+  /** @internal */
+  constructor(
+    readonly contributions: readonly HookContribution[],
+    readonly notices: readonly Notice[],
+  ) {}
+}
+
+/**
+ * Contributes at a hook; nothing if the list is empty. The agent gets the contributions in this order.
+ *
+ * @param contributions At most 64.
+ * @param options.notices At most 16, 8 KiB together.
+ */
+export function contribute(contributions: readonly HookContribution[] = [], options: { notices?: readonly Notice[] } = {}): HookReply {
+  return new HookReply(contributions, options.notices ?? []);
+}
+
+const NOTICE_KINDS = { allow: NoticeKind.ALLOW, block: NoticeKind.BLOCK, warn: NoticeKind.WARN, info: NoticeKind.INFO };
+
+/** @internal */
+export function noticeToWire({ kind, code, message, details }: Notice, index: number): WireNotice {
+  const wireKind = NOTICE_KINDS[kind];
+  if (wireKind === undefined) throw new TypeError(`notices[${index}].kind is ${JSON.stringify(kind)}, not allow, block, warn or info`);
+  return create(NoticeSchema, {
+    kind: wireKind,
+    message,
+    ...(code === undefined ? {} : { code }),
+    ...(details === undefined ? {} : { details: writeJsonBytes(details, `notices[${index}].details`) }),
+  });
+}
+
+/** @internal */
+export function contributionToWire({ kind, value }: HookContribution, index: number): Contribution {
+  return create(ContributionSchema, { kind, value: writeJsonBytes(value, `contributions[${index}].value`) });
+}
+
+/** @internal */
+export function cancelToWire({ code, message, scope, retryAfterMs, result }: Cancel): wire.Cancel {
+  return create(wire.CancelSchema, {
+    code,
+    message,
+    scope: scope === "run" ? CancelScope.RUN : CancelScope.STEP,
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs: BigInt(Math.max(0, Math.ceil(retryAfterMs))) }),
+    ...(result === undefined ? {} : { result: writeJsonBytes(result, "result") }),
+  });
+}

@@ -1,0 +1,3 @@
+//! The SDKs, with plugins that they serve as real processes.
+
+mod typescript;
