@@ -161,7 +161,7 @@ export function noticeToWire({ kind, code, message, details }: Notice, index: nu
   return create(NoticeSchema, {
     kind: wireKind,
     message,
-    ...(code === undefined ? {} : { code }),
+    ...(code ? { code } : {}),
     ...(details === undefined ? {} : { details: writeJsonBytes(details, `notices[${index}].details`) }),
   });
 }
@@ -174,10 +174,14 @@ export function contributionToWire({ kind, value }: HookContribution, index: num
 /** @internal */
 export function cancelToWire({ code, message, scope, retryAfterMs, result }: Cancel): wire.Cancel {
   return create(wire.CancelSchema, {
-    code,
-    message,
+    // In JavaScript they may be anything, for example an Error.
+    code: String(code ?? ""),
+    message: String(message ?? ""),
     scope: scope === "run" ? CancelScope.RUN : CancelScope.STEP,
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs: BigInt(Math.max(0, Math.ceil(retryAfterMs))) }),
+    // A time that can't be sent must not lose the cancel.
+    ...(retryAfterMs === undefined || Number.isNaN(retryAfterMs)
+      ? {}
+      : { retryAfterMs: BigInt(Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.ceil(retryAfterMs)))) }),
     ...(result === undefined ? {} : { result: writeJsonBytes(result, "result") }),
   });
 }

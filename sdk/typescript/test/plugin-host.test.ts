@@ -128,6 +128,8 @@ test("a cancel stays a cancel, whatever else is wrong with the reply", async (t)
     ...base,
     beforeToolCall({ toolName }) {
       if (toolName === "answer") return answer({ id: 2 ** 53 }, "It is known.");
+      if (toolName === "odd") return cancel("NO", new Error("boom") as never, { retryAfterMs: NaN });
+      if (toolName === "long") return cancel("NO", undefined as never, { retryAfterMs: Infinity });
       const notices = [{ kind: "info", message: "m", details: { n: NaN } }] as const;
       return cancel("NO", "Stop.", { patch: { arg: 1 } as object, notices, scope: "run", retryAfterMs: 1.5 });
     },
@@ -139,6 +141,10 @@ test("a cancel stays a cancel, whatever else is wrong with the reply", async (t)
   const { code, message, scope, retryAfterMs } = verdict.value as { code: string; message: string; scope: number; retryAfterMs: bigint };
   assert.deepEqual([code, message, scope, retryAfterMs], ["NO", "Stop.", 2, 2n]);
   assert.equal(logger.lines.filter((line) => line.startsWith("a part of a cancel was left out")).length, 2);
+  const odd = (await client.toolCall("odd", {})).verdict.value as { message: string; retryAfterMs: bigint };
+  assert.deepEqual([odd.message, odd.retryAfterMs], ["Error: boom", undefined]);
+  const long = (await client.toolCall("long", {})).verdict.value as { message: string; retryAfterMs: bigint };
+  assert.deepEqual([long.message, long.retryAfterMs], ["", BigInt(Number.MAX_SAFE_INTEGER)]);
   const answered = (await client.toolCall("answer", {})).verdict.value as { code: string; message: string; result: Uint8Array };
   assert.deepEqual([answered.code, answered.message, answered.result.length], ["TOOL_FAILED", "It is known.", 0]);
 });
