@@ -142,7 +142,7 @@ export class Context<Config = unknown, TenantConfig = unknown, State = unknown> 
    * @throws {HostError} With the kind `rate_limited` if the plugin emits more than 100 events per second.
    */
   emit(event: Event): Promise<void> {
-    return emit(this.#hostClient, event);
+    return unattended(emit(this.#hostClient, event));
   }
 
   /** W3C trace context of the call, as received. */
@@ -215,11 +215,17 @@ export class Host {
    * @throws {HostError} With the kind `rate_limited` if the plugin emits more than 100 events per second.
    */
   emit(event: Event): Promise<void> {
-    return emit(this.#client, event);
+    return unattended(emit(this.#client, event));
   }
 
   get #client(): HostClient {
     this.#links.keepTokens();
     return HostClient.forPlugin(this.#links);
   }
+}
+
+/** The same promise. Nobody has to wait for it: a rejection that nobody handles would end the process. */
+function unattended<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
 }

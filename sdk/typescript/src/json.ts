@@ -20,8 +20,14 @@ export class JsonError extends Error {
 /** Deepest nesting that the protocol allows (docs/protocol.md, section 1). */
 const MAX_DEPTH = 64;
 
-/** Finds a number that `JSON.parse` might round. It may also match inside a string, which only costs time. */
+/** Finds a number that `JSON.parse` might round. It may also match inside a string. */
 const LONG_NUMBER = /(?:^|[[:,\s])-?(?:[\d.]{16}|[\d.]+[eE])/;
+
+/** Longest number with a fraction or an exponent that is read exactly. */
+const MAX_EXACT_LENGTH = 64;
+
+/** The strings of a JSON text. */
+const STRINGS = /"[^"\\]*(?:\\.[^"\\]*)*"/g;
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encoder = new TextEncoder();
@@ -34,16 +40,30 @@ const encoder = new TextEncoder();
 export function parseJson(json: Uint8Array | string): JsonValue {
   try {
     const text = typeof json === "string" ? json : decoder.decode(json);
-    return LONG_NUMBER.test(text) ? (parseLossless(text, null, parseNumber) as JsonValue) : JSON.parse(text);
+    return hasLongNumber(text) ? (parseLossless(text, null, parseNumber) as JsonValue) : JSON.parse(text);
   } catch (error) {
     throw new JsonError(`not JSON: ${(error as Error).message}`, { cause: error });
   }
 }
 
+/** Whether the text has a number that `JSON.parse` might round. The parser for such texts is slow. */
+function hasLongNumber(text: string): boolean {
+  return LONG_NUMBER.test(text) && LONG_NUMBER.test(text.replace(STRINGS, '""'));
+}
+
 function parseNumber(text: string): number | bigint {
   const number = Number(text);
   if (/^-?\d+$/.test(text)) return Number.isSafeInteger(number) ? number : BigInt(text);
-  return isUnsafeInteger(number) ? BigInt(number) : number;
+  return isUnsafeInteger(number) ? (exactInteger(text) ?? number) : number;
+}
+
+/** The integer that a number with a fraction or an exponent stands for; `undefined` if it is none. */
+function exactInteger(text: string): bigint | undefined {
+  if (text.length > MAX_EXACT_LENGTH) return undefined;
+  const [, sign = "", whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d*?)0*)?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
+  const zeros = Number(exponent) - fraction.length;
+  // At most 21 digits: larger numbers are written with an exponent, and smaller ones are exact.
+  return zeros >= 0 && zeros <= 21 ? BigInt(sign + whole + fraction) * 10n ** BigInt(zeros) : undefined;
 }
 
 /** Whether JavaScript writes the number as the digits of an integer that may have been rounded. */
@@ -97,7 +117,7 @@ function writeContainer(value: object, path: string, depth: number): string | un
   if ("toJSON" in value && typeof value.toJSON === "function") return write(value.toJSON(), path, depth);
   if (depth > MAX_DEPTH) throw new JsonError(`${path} is nested deeper than ${MAX_DEPTH} levels, or contains itself`);
   if (Array.isArray(value)) {
-    return `[${value.map((item, index) => write(item, `${path}[${index}]`, depth) ?? "null").join(",")}]`;
+    return `[${Array.from(value, (item, index) => write(item, `${path}[${index}]`, depth) ?? "null").join(",")}]`;
   }
   const members: string[] = [];
   for (const [name, member] of Object.entries(value)) {

@@ -20,6 +20,21 @@ export const stderrLogger: Logger = {
 };
 
 function writeLine(level: string, message: string, attributes: LogAttributes = {}): void {
-  const line = { timestamp: new Date().toISOString(), level, message, ...attributes };
-  process.stderr.write(`${JSON.stringify(line, (_, value) => (value instanceof Error ? (value.stack ?? value.message) : value))}\n`);
+  const line = { timestamp: new Date().toISOString(), level, message };
+  process.stderr.write(`${textOf({ ...line, ...plain(attributes) }) ?? textOf(line)}\n`);
+}
+
+/** Errors as their stack: their `toJSON` may show more than a log should have. */
+function plain(attributes: LogAttributes): LogAttributes {
+  const text = (value: unknown) => (value instanceof Error ? (value.stack ?? value.message) : value);
+  return Object.fromEntries(Object.entries(attributes).map(([name, value]) => [name, text(value)]));
+}
+
+/** `undefined` if the line has no JSON form: a log must not fail what it reports. */
+function textOf(line: object): string | undefined {
+  try {
+    return JSON.stringify(line, (_, value) => (typeof value === "bigint" ? String(value) : value));
+  } catch {
+    return undefined;
+  }
 }

@@ -3,26 +3,21 @@ import type * as wire from "./gen/hookgate/types/v1/types_pb.js";
 import { type JsonObject, type JsonValue, parseJson } from "./json.js";
 import type { Media } from "./media.js";
 
-/** A JSON value that is parsed when it is first read. */
-class LazyJson {
-  #value: JsonValue | undefined;
-
-  constructor(readonly bytes: Uint8Array) {}
-
-  /** `undefined` if the value is absent. */
-  get value(): JsonValue | undefined {
-    if (this.#value === undefined && this.bytes.length > 0) this.#value = parseJson(this.bytes);
-    return this.#value;
-  }
-
-  /** The gateway has checked that it is an array. */
-  get array(): JsonValue[] | undefined {
-    return this.value as JsonValue[] | undefined;
-  }
-
-  /** The gateway has checked that it is an object. */
-  get object(): JsonObject | undefined {
-    return this.value as JsonObject | undefined;
+/**
+ * Defines members whose JSON is parsed when they are first read. They are the object's own, so that a plugin that copies or writes the
+ * payload as a whole sees them.
+ */
+function defineJson<T extends object>(
+  payload: T,
+  members: { readonly [Name in keyof T]?: { bytes: Uint8Array; absent?: JsonValue } },
+): void {
+  for (const [name, { bytes, absent }] of Object.entries(members) as [string, { bytes: Uint8Array; absent?: JsonValue }][]) {
+    let value: JsonValue | undefined;
+    const get = () => {
+      value ??= bytes.length > 0 ? parseJson(bytes) : absent;
+      return value;
+    };
+    Object.defineProperty(payload, name, { enumerable: true, get });
   }
 }
 
@@ -36,9 +31,6 @@ export class BeforeLlmRequestPayload {
   readonly files: readonly Media[];
   /** The system prompt. */
   readonly systemPrompt: string | undefined;
-  readonly #messages: LazyJson;
-  readonly #tools: LazyJson;
-  readonly #extra: LazyJson;
 
   /** @internal */
   constructor(payload: wire.BeforeLlmRequestPayload) {
@@ -46,25 +38,18 @@ export class BeforeLlmRequestPayload {
     this.images = payload.images.map(mediaFromWire);
     this.files = payload.files.map(mediaFromWire);
     this.systemPrompt = payload.systemPrompt;
-    this.#messages = new LazyJson(payload.messages);
-    this.#tools = new LazyJson(payload.tools);
-    this.#extra = new LazyJson(payload.extra);
+    const { messages, tools, extra } = payload;
+    defineJson<BeforeLlmRequestPayload>(this, { messages: { bytes: messages }, tools: { bytes: tools }, extra: { bytes: extra } });
   }
 
   /** The conversation in the agent's own format. */
-  get messages(): JsonValue[] | undefined {
-    return this.#messages.array;
-  }
+  declare readonly messages: JsonValue[] | undefined;
 
   /** The tools offered to the model in the agent's own format. */
-  get tools(): JsonValue[] | undefined {
-    return this.#tools.array;
-  }
+  declare readonly tools: JsonValue[] | undefined;
 
   /** Additional data for plugins. */
-  get extra(): JsonObject | undefined {
-    return this.#extra.object;
-  }
+  declare readonly extra: JsonObject | undefined;
 }
 
 /** A tool call that the agent is about to make. */
@@ -73,26 +58,20 @@ export class BeforeToolCallPayload {
   readonly toolName: string;
   /** The model's id of this call. */
   readonly callId: string | undefined;
-  readonly #args: LazyJson;
-  readonly #extra: LazyJson;
 
   /** @internal */
   constructor(payload: wire.BeforeToolCallPayload) {
     this.toolName = payload.toolName;
     this.callId = payload.callId;
-    this.#args = new LazyJson(payload.args);
-    this.#extra = new LazyJson(payload.extra);
+    const { args, extra } = payload;
+    defineJson<BeforeToolCallPayload>(this, { args: { bytes: args, absent: null }, extra: { bytes: extra } });
   }
 
   /** The arguments. An integer beyond 2^53 is a BigInt. */
-  get args(): JsonValue {
-    return this.#args.value ?? null;
-  }
+  declare readonly args: JsonValue;
 
   /** Additional data for plugins. */
-  get extra(): JsonObject | undefined {
-    return this.#extra.object;
-  }
+  declare readonly extra: JsonObject | undefined;
 }
 
 /** What a tool returned, on success and on failure. */
@@ -105,9 +84,6 @@ export class AfterToolResultPayload {
   readonly callId: string | undefined;
   /** How long the tool ran, in milliseconds. */
   readonly durationMs: number | undefined;
-  readonly #result: LazyJson;
-  readonly #args: LazyJson;
-  readonly #extra: LazyJson;
 
   /** @internal */
   constructor(payload: wire.AfterToolResultPayload) {
@@ -115,25 +91,18 @@ export class AfterToolResultPayload {
     this.success = payload.success ?? false;
     this.callId = payload.callId;
     this.durationMs = payload.durationMs === undefined ? undefined : Number(payload.durationMs);
-    this.#result = new LazyJson(payload.result);
-    this.#args = new LazyJson(payload.args);
-    this.#extra = new LazyJson(payload.extra);
+    const { result, args, extra } = payload;
+    defineJson<AfterToolResultPayload>(this, { result: { bytes: result, absent: null }, args: { bytes: args }, extra: { bytes: extra } });
   }
 
   /** The tool's result, or its error. An integer beyond 2^53 is a BigInt. */
-  get result(): JsonValue {
-    return this.#result.value ?? null;
-  }
+  declare readonly result: JsonValue;
 
   /** The arguments as executed, if the agent said. */
-  get args(): JsonValue | undefined {
-    return this.#args.value;
-  }
+  declare readonly args: JsonValue | undefined;
 
   /** Additional data for plugins. */
-  get extra(): JsonObject | undefined {
-    return this.#extra.object;
-  }
+  declare readonly extra: JsonObject | undefined;
 }
 
 /** The answer that the agent is about to show to the user. */
@@ -152,7 +121,6 @@ export class BeforeResponsePayload {
   readonly tokenUsage: { readonly input: number; readonly output: number } | undefined;
   /** Why the model stopped, in the provider's words. */
   readonly stopReason: string | undefined;
-  readonly #extra: LazyJson;
 
   /** @internal */
   constructor(payload: wire.BeforeResponsePayload) {
@@ -164,31 +132,26 @@ export class BeforeResponsePayload {
     const usage = payload.tokenUsage;
     this.tokenUsage = usage && { input: Number(usage.input), output: Number(usage.output) };
     this.stopReason = payload.stopReason;
-    this.#extra = new LazyJson(payload.extra);
+    defineJson<BeforeResponsePayload>(this, { extra: { bytes: payload.extra } });
   }
 
   /** Additional data for plugins. */
-  get extra(): JsonObject | undefined {
-    return this.#extra.object;
-  }
+  declare readonly extra: JsonObject | undefined;
 }
 
 /** What happened in the agent's life. */
 export class HookPayload {
   /** Name of the hook. */
   readonly hook: string;
-  readonly #body: LazyJson;
 
   /** @internal */
   constructor(payload: wire.HookPayload) {
     this.hook = payload.hook;
-    this.#body = new LazyJson(payload.body);
+    defineJson<HookPayload>(this, { body: { bytes: payload.body, absent: {} } });
   }
 
   /** What happened, in the form that docs/protocol.md gives for known hooks. */
-  get body(): JsonObject {
-    return this.#body.object ?? {};
-  }
+  declare readonly body: JsonObject;
 }
 
 function mediaFromWire({ source, mimeType, filename }: wire.Media): Media {

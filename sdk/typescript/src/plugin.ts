@@ -1,5 +1,6 @@
 /** What a plugin author writes: `definePlugin`. */
 import type { Context, Host } from "./context.js";
+import { checkHandlers, checkNames, checkValues, membersOf } from "./definition-check.js";
 import type { HookOffer, HookPayloadOf } from "./hook.js";
 import type { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload } from "./payload.js";
 import { type Capability, POINTS, type PointName, type PointOffer } from "./point.js";
@@ -47,8 +48,8 @@ export interface Handlers<Config, TenantConfig, State, Hook extends string> {
   beforeResponse?(call: BeforeResponsePayload, ctx: Context<Config, TenantConfig, State>): Awaitable<Reply<BeforeResponsePatch>>;
   /** Something happened in the agent's life: `call.hook` says what. Nothing is decided. Returns what `contribute` makes. */
   onHook?(call: HookPayloadOf<Hook>, ctx: Context<Config, TenantConfig, State>): Awaitable<HookReply>;
-  /** The tools that it provides with its configuration, at most 64. */
-  tools?: readonly Tool<Config, TenantConfig, State>[] | (() => readonly Tool<Config, TenantConfig, State>[]);
+  /** The tools that it provides with its configuration, at most 64. A function needs `toolNames`. It is called after `initialize`. */
+  tools?: readonly Tool<Config, TenantConfig, State>[] | ((config: Config, state: State) => readonly Tool<Config, TenantConfig, State>[]);
   /**
    * Called when no gateway uses the configuration any more, or when the process stops. Flush here within 5 s, and don't exit: calls
    * that began earlier may still be running.
@@ -60,7 +61,7 @@ export interface Handlers<Config, TenantConfig, State, Hook extends string> {
 export interface Definition<C extends Schema | undefined, T extends Schema | undefined, Hook extends string, State>
   extends Manifest<C, T, Hook> {
   /**
-   * Starts it with a configuration; what it returns is `ctx.state`. Called once per configuration; several may exist side by side.
+   * Starts it with a configuration; what it returns is `ctx.state`. Write it before the handlers, which take its type. Called once per configuration; several may exist side by side.
    * Answer within 10 s. Throw `PluginError.config` if the configuration is wrong.
    */
   initialize?(config: OutputOf<C>, host: Host): Awaitable<State>;
@@ -136,33 +137,17 @@ export function definePlugin(
   definition: Definition<any, any, string, unknown> & Handlers<any, any, any, string>,
   pluginClass?: PluginClass<any, any, string>,
 ): Plugin<any, any> {
-  const handlers: Handlers<any, any, any, string> = pluginClass ? pluginClass.prototype : definition;
+  checkNames(definition, pluginClass);
+  checkValues(definition);
+  // Without calling getters of the class, which need an object.
+  const handlers = Object.fromEntries(membersOf(pluginClass ? pluginClass.prototype : definition)) as Handlers<any, any, any, string>;
   const points = POINTS.map((point) => point.name).filter((name) => typeof handlers[name] === "function");
   const listed = Array.isArray(handlers.tools) ? (handlers.tools as readonly Tool[]).map(({ name }) => name) : undefined;
   const toolNames = definition.toolNames ?? listed ?? [];
-  checkNames(definition, handlers);
   checkManifest(definition, handlers, points, toolNames);
   const manifest = { ...definition, toolNames };
   const start = pluginClass ? startObject(pluginClass, points) : startDefinition(definition);
   return new Plugin(manifest, points, start);
-}
-
-/** The members of a definition. */
-const MEMBERS: ReadonlySet<string> = new Set([
-  ...["name", "version", "capabilities", "config", "tenantConfig", "points", "hooks", "toolNames"],
-  ...["initialize", "onHook", "tools", "shutdown"],
-  ...POINTS.map((point) => point.name),
-]);
-
-/** A handler with a misspelt name would never be called, and what it should stop would pass. */
-function checkNames(definition: object, handlers: object): void {
-  const unknown = Object.keys(definition).find((name) => !MEMBERS.has(name));
-  if (unknown !== undefined) throw new TypeError(`a plugin has no member \`${unknown}\`: it has ${[...MEMBERS].join(", ")}`);
-  const plain = (name: string) => name.replaceAll("_", "").toLowerCase();
-  for (const name of Object.getOwnPropertyNames(handlers)) {
-    const meant = [...MEMBERS].find((member) => plain(member) === plain(name));
-    if (meant !== undefined && meant !== name) throw new TypeError(`\`${name}\` is never called: write \`${meant}\``);
-  }
 }
 
 function checkManifest(
@@ -195,21 +180,22 @@ function checkManifest(
 function startDefinition(definition: Definition<any, any, string, unknown> & Handlers<any, any, any, string>) {
   return async (config: unknown, host: Host): Promise<Instance> => {
     const state = await definition.initialize?.(config as never, host);
-    return { handlers: definition, config, state, tools: toolsOf(definition) };
+    return { handlers: definition, config, state, tools: toolsOf(definition, config, state) };
   };
 }
 
 function startObject(PluginObject: PluginClass<any, any, string>, points: readonly PointName[]) {
   return async (config: unknown, host: Host): Promise<Instance> => {
     const handlers = new PluginObject(config, host);
+    checkHandlers(membersOf(handlers));
     // The manifest lists the methods of the class. A handler that only the object has would never be called.
     const hidden = POINTS.find(({ name }) => typeof handlers[name] === "function" && !points.includes(name));
     if (hidden) throw new TypeError(`\`${hidden.name}\` of ${PluginObject.name} is a property: write it as a method`);
     await handlers.initialize?.();
-    return { handlers, config, state: undefined, tools: toolsOf(handlers) };
+    return { handlers, config, state: undefined, tools: toolsOf(handlers, config, undefined) };
   };
 }
 
-function toolsOf(handlers: Handlers<any, any, any, string>): readonly Tool[] {
-  return typeof handlers.tools === "function" ? handlers.tools() : (handlers.tools ?? []);
+function toolsOf(handlers: Handlers<any, any, any, string>, config: unknown, state: unknown): readonly Tool[] {
+  return typeof handlers.tools === "function" ? handlers.tools(config, state) : (handlers.tools ?? []);
 }

@@ -9,6 +9,7 @@ import {
   NoticeSchema,
   type Notice as WireNotice,
 } from "./gen/hookgate/types/v1/types_pb.js";
+import { shorten } from "./errors.js";
 import { writeJsonBytes } from "./json.js";
 import type { Media } from "./media.js";
 
@@ -87,7 +88,11 @@ export class Reply<Patch> {
  *
  * @param options.notices At most 16, 8 KiB together.
  */
-export function proceed<Patch = never>(patch?: Patch, options: { notices?: readonly Notice[] } = {}): Reply<Patch> {
+export function proceed<Patch = never>(...[patch, options]: [patch?: Patch, options?: { notices?: readonly Notice[] }]): Reply<Patch>;
+export function proceed(...args: [patch?: unknown, options?: { notices?: readonly Notice[] }]): Reply<unknown> {
+  const [patch, options = {}] = args;
+  // A forgotten `return` in what makes the patch must not let the payload pass.
+  if (args.length > 0 && patch === undefined) throw new TypeError("the patch of `proceed` is undefined: leave it out, or give an object");
   return new Reply(undefined, patch, options.notices ?? []);
 }
 
@@ -173,15 +178,21 @@ export function contributionToWire({ kind, value }: HookContribution, index: num
 
 /** @internal */
 export function cancelToWire({ code, message, scope, retryAfterMs, result }: Cancel): wire.Cancel {
+  const wait = typeof retryAfterMs === "number" ? Math.ceil(retryAfterMs) : NaN;
   return create(wire.CancelSchema, {
-    // In JavaScript they may be anything, for example an Error.
-    code: String(code ?? ""),
-    message: String(message ?? ""),
+    code: shorten(textOf(code)),
+    message: shorten(textOf(message)),
     scope: scope === "run" ? CancelScope.RUN : CancelScope.STEP,
-    // A time that can't be sent must not lose the cancel.
-    ...(retryAfterMs === undefined || Number.isNaN(retryAfterMs)
-      ? {}
-      : { retryAfterMs: BigInt(Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.ceil(retryAfterMs)))) }),
+    ...(Number.isNaN(wait) ? {} : { retryAfterMs: BigInt(Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, wait))) }),
     ...(result === undefined ? {} : { result: writeJsonBytes(result, "result") }),
   });
+}
+
+/** What a caller in JavaScript gives as a text may be anything, for example an Error. */
+function textOf(value: unknown): string {
+  try {
+    return String(value ?? "");
+  } catch {
+    return "";
+  }
 }

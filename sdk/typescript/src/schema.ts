@@ -36,10 +36,18 @@ export function jsonSchemaOf(schema: Schema | undefined, role: string): Record<s
     const known = vendor === undefined ? "isn't a Standard Schema" : `is of ${vendor}, and has no Standard JSON Schema`;
     throw new TypeError(`${role} ${known}: use zod 4.2 or newer, or another library that implements both`);
   }
-  const described = jsonSchema.input({ target: "draft-2020-12" });
+  const described = describe(() => jsonSchema.input({ target: "draft-2020-12" }), role);
   const size = Buffer.byteLength(JSON.stringify(described));
   if (size > MAX_SCHEMA_BYTES) throw new TypeError(`${role} has ${size} bytes as a JSON Schema, more than ${MAX_SCHEMA_BYTES}`);
   return described;
+}
+
+function describe(write: () => Record<string, unknown>, role: string): Record<string, unknown> {
+  try {
+    return write();
+  } catch (error) {
+    throw new TypeError(`${role} has no JSON Schema: ${(error as Error).message}`, { cause: error });
+  }
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Tools that a plugin provides: functions from typed arguments to a JSON value (docs/protocol.md, section 10). */
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Context } from "./context.js";
+import { PluginError } from "./errors.js";
 import { type Cancel, Reply, cancel } from "./reply.js";
 import { type Schema, SchemaError, check } from "./schema.js";
 import type { JsonValue } from "./json.js";
@@ -57,6 +58,10 @@ export async function runTool(called: Tool, args: JsonValue, ctx: Context): Prom
   }
   try {
     const result = (await called.run(checked, ctx)) ?? null;
+    if (result instanceof Reply) {
+      if (result.cancelled !== undefined) return result as Reply<never>;
+      throw PluginError.internal(`the tool ${called.name} returned proceed(): return its result, or throw a ToolError`);
+    }
     const cancelled: Cancel = { code: "", message: "", scope: "step", retryAfterMs: undefined, result };
     return new Reply<never>(cancelled, undefined, []);
   } catch (error) {

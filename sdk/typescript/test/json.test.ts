@@ -16,6 +16,22 @@ test("floats keep their value, and integers that are written as floats too", () 
   assert.equal(writeJson(parseJson("1e20")), "100000000000000000000");
 });
 
+test("an integer with a fraction or an exponent is exact, or refused", () => {
+  assert.deepEqual(parseJson("[9007199254740993.0,1.2345678901234567e16,-9007199254740993.00e0]"), [
+    9007199254740993n,
+    12345678901234567n,
+    -9007199254740993n,
+  ]);
+  for (const text of ["12345678901234567.5", `12345678901234567.${"0".repeat(100_000)}1`]) {
+    assert.throws(() => writeJson(parseJson(text)), /may have rounded/);
+  }
+});
+
+test("long digits in a string don't matter", () => {
+  const text = JSON.stringify({ "4111111111111111": 'a "4111111111111111": 9007199254740993 \\', n: 1 });
+  assert.deepEqual(parseJson(text), JSON.parse(text));
+});
+
 test("a number that JavaScript has rounded is refused by its path", () => {
   const rounded = JSON.parse('{"a":[{"id":9007199254740993}]}');
   const expected = "args.a[0].id is 9007199254740992, an integer beyond 2^53 that JavaScript may have rounded: use a BigInt";
@@ -28,7 +44,10 @@ test("strings and names of members are made well-formed", () => {
 });
 
 test("values without a JSON form are refused or left out as JSON.stringify does", () => {
-  assert.equal(writeJson({ a: undefined, b: [undefined], d: new Date(0) }), '{"b":[null],"d":"1970-01-01T00:00:00.000Z"}');
+  assert.equal(
+    writeJson({ a: undefined, b: [undefined], c: Array(1), d: new Date(0) }),
+    '{"b":[null],"c":[null],"d":"1970-01-01T00:00:00.000Z"}',
+  );
   assert.throws(() => writeJson(undefined, "args"), /args is undefined/);
   const circle: unknown[] = [];
   circle.push(circle);

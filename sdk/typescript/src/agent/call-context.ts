@@ -43,6 +43,8 @@ const current = new AsyncLocalStorage<CallContext>();
  * @returns What the function returns.
  */
 export function withContext<T>(context: CallContext, run: () => T): T {
+  // A caller that doesn't know its tenant must not act for another one.
+  if ("tenant" in context && !context.tenant) throw new TypeError("`tenant` of the context is empty: leave it out, or name the tenant");
   return current.run(mergeContexts(current.getStore(), context), run);
 }
 

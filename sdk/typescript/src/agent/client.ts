@@ -186,7 +186,7 @@ export abstract class GatewayClient implements Disposable, AsyncDisposable {
     if ("blocked" in meaning) throw meaning.blocked;
     if ("goOn" in meaning) return meaning.goOn;
     const noDecision = new NoDecision(method.name, meaning.failure);
-    if (noDecision.kind === "malformed" || this.#onNoDecision(method.name, options) !== "go_on") throw noDecision;
+    if (!noDecision.isOutage || this.#onNoDecision(method.name, options) !== "go_on") throw noDecision;
     return withoutDecision(payload, noDecision);
   }
 

@@ -102,6 +102,9 @@ const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   "TENANT_LIMITED",
 ]);
 
+/** Codes of errors that are the fault of a plugin or of the gateway, beside the transient ones. */
+const OUTAGE_CODES: ReadonlySet<string> = new Set(["PLUGIN_ERROR", "PLUGIN_BAD_REPLY", "INTERNAL"]);
+
 /** A call has no answer. Calls at points throw its subclass {@link NoDecision}. */
 export class CallError extends Error {
   override readonly name: string = "CallError";
@@ -143,6 +146,14 @@ export class CallError extends Error {
     this.steps = failure.steps ?? [];
     this.omittedSteps = failure.omittedSteps ?? 0;
     this.requestId = failure.requestId;
+  }
+
+  /**
+   * Whether the gateway or a plugin is at fault, and not the request. An error that a request can cause is no outage: who ignores
+   * outages must not be brought to ignore rules.
+   */
+  get isOutage(): boolean {
+    return this.code === undefined ? this.kind !== "malformed" : TRANSIENT_CODES.has(this.code) || OUTAGE_CODES.has(this.code);
   }
 
   /** Whether the same call may succeed later. Trying again runs the plugins again. */

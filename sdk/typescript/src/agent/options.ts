@@ -10,7 +10,7 @@ export type TokenSource = string | ((context: CallContext) => string | Promise<s
 
 /**
  * What to do at a point when no decision could be made: `fail` throws {@link NoDecision}, `go_on` continues with the
- * agent's own payload. An answer that is malformed always fails.
+ * agent's own payload after an outage. An error that the request may have caused, and an answer that is malformed, always fail.
  */
 export type OnNoDecision = "fail" | "go_on";
 

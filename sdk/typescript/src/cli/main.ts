@@ -16,6 +16,8 @@ async function main(args: readonly string[]): Promise<void> {
     return;
   }
   if (options.watch && process.env[WATCHED] === undefined) return watch(args);
+  // Otherwise one forgotten `await` would end the process, and with it the plugins of all tenants.
+  process.on("unhandledRejection", (error) => stderrLogger.error("a promise of a plugin failed, and nothing waits for it", { error }));
   const plugins = (await Promise.all(options.modules.map(loadPlugins))).flat();
   const server = await serve(plugins, options.listen, options.serve);
   await server.stopped;

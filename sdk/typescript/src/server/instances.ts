@@ -20,11 +20,14 @@ export class HeldInstance {
   readonly #holders = new Set<string>();
   #calls = 0;
   #retired = false;
+  #isLeft = false;
   #unused: (() => void) | undefined;
 
   constructor(
     readonly instance: Instance,
     readonly links: HostLinks,
+    /** Largest reply that the gateway accepts. */
+    readonly maxReplyBytes: number,
   ) {}
 
   get isIdle(): boolean {
@@ -33,6 +36,13 @@ export class HeldInstance {
 
   get isHeld(): boolean {
     return this.#holders.size > 0;
+  }
+
+  /** The instance for the first caller, `undefined` for all others: it is shut down once. */
+  retireOnce(): this | undefined {
+    if (this.#isLeft) return undefined;
+    this.#isLeft = true;
+    return this;
   }
 
   /** Counts a call in flight until the returned function is called. */
@@ -67,11 +77,18 @@ export class HeldInstance {
   }
 }
 
+/** A start in progress, and the gateways that still wait for it. */
+interface Start {
+  readonly held: Promise<HeldInstance>;
+  readonly gateways: Set<string>;
+}
+
 /** The instances by digest, ordered by their last use. */
 export class Instances {
   readonly #ready = new Map<string, HeldInstance>();
   /** Starts in progress, so that two gateways with the same configuration share one start. */
-  readonly #starting = new Map<string, Promise<HeldInstance>>();
+  readonly #starting = new Map<string, Start>();
+  #isClosed = false;
 
   /** The instance for a digest, for one call. */
   get(digest: string): HeldInstance | undefined {
@@ -86,7 +103,7 @@ export class Instances {
   /**
    * Starts an instance unless it exists, and records that the gateway holds it.
    *
-   * @returns The instance, and the one that had to make room.
+   * @returns The instance, and one that nobody needs any more: it had to make room, or its gateways left while it started.
    */
   async start(digest: string, link: GatewayLink, start: () => Promise<HeldInstance>): Promise<[HeldInstance, HeldInstance | undefined]> {
     const known = this.get(digest);
@@ -96,10 +113,14 @@ export class Instances {
     }
     let starting = this.#starting.get(digest);
     if (starting === undefined) {
-      starting = start().finally(() => this.#starting.delete(digest));
+      starting = { held: start().finally(() => this.#starting.delete(digest)), gateways: new Set() };
       this.#starting.set(digest, starting);
     }
-    const started = await starting;
+    starting.gateways.add(link.gateway);
+    const started = await starting.held;
+    if (this.#isClosed || !starting.gateways.has(link.gateway)) {
+      return [started, this.#isClosed || (starting.gateways.size === 0 && !started.isHeld) ? started.retireOnce() : undefined];
+    }
     started.hold(link);
     this.#ready.delete(digest);
     this.#ready.set(digest, started);
@@ -109,6 +130,9 @@ export class Instances {
   /** Ends the gateway's use of one configuration, or of all. Returns the instances that nobody holds any more. */
   release(gateway: string, digest?: string): HeldInstance[] {
     const released: HeldInstance[] = [];
+    for (const [started, { gateways }] of this.#starting) {
+      if (digest === undefined || digest === started) gateways.delete(gateway);
+    }
     for (const [known, held] of this.#ready) {
       if ((digest === undefined || digest === known) && held.letGo(gateway) && !held.isHeld) {
         this.#ready.delete(known);
@@ -120,6 +144,7 @@ export class Instances {
 
   /** Removes all instances and returns them, the newest first. */
   takeAll(): HeldInstance[] {
+    this.#isClosed = true;
     const all = [...this.#ready.values()].reverse();
     this.#ready.clear();
     return all;

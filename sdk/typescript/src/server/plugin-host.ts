@@ -39,6 +39,12 @@ export class StatusError extends Error {
   }
 }
 
+/** A checked tenant-level configuration, and what it was. */
+interface TenantConfig {
+  readonly bytes: Uint8Array;
+  readonly checked: unknown;
+}
+
 interface OpenCall {
   readonly held: HeldInstance;
   readonly ctx: Context;
@@ -48,7 +54,7 @@ interface OpenCall {
 /** Answers the calls of gateways for one plugin. */
 export class PluginHost {
   readonly #instances = new Instances();
-  readonly #tenantConfigs = new Map<string, unknown>();
+  readonly #tenantConfigs = new Map<string, TenantConfig>();
   readonly #flushes = new Set<Promise<void>>();
   readonly #manifest: wire.DescribeResponse;
 
@@ -92,7 +98,7 @@ export class PluginHost {
       if (reply.patch !== undefined && this.#accessAt(point) === "read" && reply.cancelled === undefined) {
         throw PluginError.internal(`${point} returned a patch, but the plugin offers it with access \`read\``);
       }
-      return replyToWire(point, reply, (error) => this.#warn("a part of a cancel was left out", error));
+      return replyToWire(point, reply, held.maxReplyBytes, (error) => this.#warn("a part of a cancel was left out", error));
     });
   }
 
@@ -131,8 +137,9 @@ export class PluginHost {
         await held.instance.handlers.shutdown?.(held.instance.state);
       } catch (error) {
         this.#warn("the plugin failed at its shutdown", error);
+      } finally {
+        held.links.close();
       }
-      held.links.close();
     })();
     this.#flushes.add(flushed);
     return flushed.finally(() => this.#flushes.delete(flushed));
@@ -142,9 +149,10 @@ export class PluginHost {
     const links = new HostLinks(this.logger, this.connect);
     try {
       links.add({ gateway: request.gatewayInstanceId, endpoint: request.hostEndpoint, token: request.hostToken });
-      const config = await check(this.plugin.manifest.config, parseJson(request.config), { secret: true });
+      const given = request.config.length > 0 ? parseJson(request.config) : {};
+      const config = freeze(await check(this.plugin.manifest.config, given, { secret: true }));
       const host = new Host(links, request.capabilities as Capability[], maxPayloadBytes(request.limits));
-      return new HeldInstance(await this.plugin.start(config, host), links);
+      return new HeldInstance(await this.plugin.start(config, host), links, Number(request.limits?.maxReplyBytes ?? 0n) || Infinity);
     } catch (error) {
       links.close();
       if (error instanceof SchemaError) throw new StatusError(status.INVALID_ARGUMENT, shorten(`config: ${error.message}`));
@@ -159,7 +167,7 @@ export class PluginHost {
       if (called === undefined)
         throw new StatusError(status.NOT_FOUND, shorten(`${this.plugin.name} does not provide the tool ${toolName}`));
       const reply = await runTool(called, args, ctx);
-      return replyToWire("beforeToolCall", reply, (error) => this.#warn(`the tool ${toolName} failed`, error));
+      return replyToWire("beforeToolCall", reply, held.maxReplyBytes, (error) => this.#warn(`the tool ${toolName} failed`, error));
     });
   }
 
@@ -189,18 +197,19 @@ export class PluginHost {
     }
   }
 
-  /** The checked configuration. The gateway's digest identifies the text; without a digest nothing is kept. */
+  /** The checked configuration. All tenants with the same one share it, so nobody may change it. */
   async #tenantConfig({ tenantConfig, tenantConfigDigest: digest }: wire.Call): Promise<unknown> {
-    if (this.#tenantConfigs.has(digest)) return this.#tenantConfigs.get(digest);
+    const known = this.#tenantConfigs.get(digest);
+    if (known !== undefined && Buffer.compare(known.bytes, tenantConfig) === 0) return known.checked;
     let checked: unknown;
     try {
-      checked = await check(this.plugin.manifest.tenantConfig, tenantConfig.length > 0 ? parseJson(tenantConfig) : {});
+      checked = freeze(await check(this.plugin.manifest.tenantConfig, tenantConfig.length > 0 ? parseJson(tenantConfig) : {}));
     } catch (error) {
       throw new StatusError(status.INVALID_ARGUMENT, shorten(`tenant-level config: ${(error as Error).message}`));
     }
     const [oldest] = this.#tenantConfigs.keys();
     if (this.#tenantConfigs.size >= MAX_TENANT_CONFIGS && oldest !== undefined) this.#tenantConfigs.delete(oldest);
-    if (digest !== "") this.#tenantConfigs.set(digest, checked);
+    if (digest !== "") this.#tenantConfigs.set(digest, { bytes: tenantConfig, checked });
     return checked;
   }
 
@@ -219,7 +228,11 @@ export class PluginHost {
   }
 
   #warn(message: string, error: unknown): void {
-    this.logger.warn(message, { plugin: this.plugin.name, error });
+    try {
+      this.logger.warn(message, { plugin: this.plugin.name, error });
+    } catch {
+      // What is reported must not depend on the log.
+    }
   }
 }
 
@@ -246,6 +259,15 @@ function toolToWire({ name, description, input, annotations }: Tool) {
 function maxPayloadBytes(limits: wire.Limits | undefined): number | undefined {
   const max = Number((limits?.maxReplyBytes ?? 0n) - (limits?.maxNoticeBytes ?? 0n));
   return max > 0 ? max : undefined;
+}
+
+/** Makes objects and arrays immutable. Calls of different tenants share a configuration. */
+function freeze<T>(value: T): T {
+  if (typeof value !== "object" || value === null || Object.isFrozen(value)) return value;
+  const isPlain = Array.isArray(value) || [Object.prototype, null].includes(Object.getPrototypeOf(value));
+  if (!isPlain) return value;
+  for (const member of Object.values(value)) freeze(member);
+  return Object.freeze(value);
 }
 
 function describeValue(value: unknown): string {

@@ -1,5 +1,5 @@
 /** Turns the messages of each point into what handlers take, and their replies into messages. */
-import { type DescMessage, type MessageInitShape, type MessageShape, create } from "@bufbuild/protobuf";
+import { type DescMessage, type MessageInitShape, type MessageShape, create, toBinary } from "@bufbuild/protobuf";
 import * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import * as types from "../gen/hookgate/types/v1/types_pb.js";
 import { writeJsonBytes } from "../json.js";
@@ -73,54 +73,82 @@ export function payloadFromWire(point: PointName, message: unknown): unknown {
 }
 
 /**
- * The message for a reply. A cancel stays a cancel: what is wrong with the rest of the reply is left out of the message.
+ * The message for a reply. A cancel stays a cancel: what is wrong with the rest of the reply, or too large, is left out of the message.
  *
+ * @param limit Largest reply that the gateway accepts, in bytes.
  * @throws If the reply goes on and the gateway would refuse it.
  */
-export function replyToWire(point: PointName, reply: Reply<unknown>, warn: (error: unknown) => void): MessageShape<DescMessage> {
+export function replyToWire(
+  point: PointName,
+  reply: Reply<unknown>,
+  limit: number,
+  warn: (error: unknown) => void,
+): MessageShape<DescMessage> {
   const { patch, notices, cancelled } = reply;
-  const attempt = <T>(convert: () => T): T | undefined => {
-    try {
-      return convert();
-    } catch (error) {
-      if (cancelled === undefined) throw error;
-      warn(error);
-      return undefined;
-    }
-  };
-  const modify = attempt(() => patchToWire(point, patch));
-  const verdict =
-    cancelled === undefined
-      ? { case: "continue", value: create(wire.ContinueSchema) }
-      : { case: "cancel", value: attempt(() => cancelToWire(cancelled)) ?? cancelToWire(unwritable(cancelled)) };
-  const message = { verdict, notices: attempt(() => noticesToWire(notices)) ?? [], ...(modify === undefined ? {} : { modify }) };
+  if (cancelled !== undefined) return cancelledReply(point, reply, cancelled, limit, warn);
+  const verdict = { case: "continue", value: create(wire.ContinueSchema) };
+  return responseOf(point, { verdict, modify: patchToWire(point, patch), notices: noticesToWire(notices) });
+}
+
+/** The first of these that can be sent: the whole reply, then always less of it. */
+function cancelledReply(
+  point: PointName,
+  { patch, notices }: Reply<unknown>,
+  cancelled: Cancel,
+  limit: number,
+  warn: (error: unknown) => void,
+): MessageShape<DescMessage> {
+  const cancel = (value: Cancel) => ({ case: "cancel", value: cancelToWire(value) });
+  const attempts = [
+    () => ({ verdict: cancel(cancelled), modify: patchToWire(point, patch), notices: noticesToWire(notices) }),
+    () => ({ verdict: cancel(cancelled), notices: noticesToWire(notices) }),
+    () => ({ verdict: cancel(cancelled) }),
+    () => ({ verdict: cancel(withoutResult(cancelled)) }),
+  ];
   const { response } = POINT_WIRES[point];
-  return create(response, message as MessageInitShape<typeof response>);
+  for (const attempt of attempts) {
+    try {
+      const message = responseOf(point, attempt());
+      const size = toBinary(response, message).length;
+      if (size <= limit) return message;
+      warn(new RangeError(`the reply has ${size} bytes, more than ${limit}`));
+    } catch (error) {
+      warn(error);
+    }
+  }
+  return responseOf(point, { verdict: { case: "cancel", value: create(wire.CancelSchema) } });
+}
+
+/** A block in place of an answer whose result can't be sent. */
+function withoutResult(cancelled: Cancel): Cancel {
+  const { code, message, result } = cancelled;
+  if (result === undefined) return cancelled;
+  return { ...cancelled, code: code || "TOOL_FAILED", message: message || "The tool's result can't be sent.", result: undefined };
+}
+
+function responseOf(
+  point: PointName,
+  { modify, ...parts }: { verdict: object; modify?: unknown; notices?: unknown },
+): MessageShape<DescMessage> {
+  const { response } = POINT_WIRES[point];
+  return create(response, { ...parts, ...(modify === undefined ? {} : { modify }) } as MessageInitShape<typeof response>);
 }
 
 export function noticesToWire(notices: readonly Notice[]): types.Notice[] {
   return notices.map(noticeToWire);
 }
 
-/** A block in place of an answer whose result has no JSON form. */
-function unwritable(cancelled: Cancel): Cancel {
-  return {
-    ...cancelled,
-    code: cancelled.code || "TOOL_FAILED",
-    message: cancelled.message || "The tool's result isn't valid JSON.",
-    result: undefined,
-  };
-}
-
 function patchToWire(point: PointName, patch: unknown): MessageShape<DescMessage> | undefined {
   const { members, patch: schema } = POINT_WIRES[point];
   if (patch === undefined) return undefined;
   if (typeof patch !== "object" || patch === null) throw new TypeError(`the patch is ${String(patch)}, not an object`);
-  const present = Object.entries(patch).filter(([, value]) => value !== undefined);
+  const present = Object.entries(patch);
   if (present.length === 0) return undefined;
   const converted = present.map(([name, value]) => {
     const kind = Object.hasOwn(members, name) ? members[name] : undefined;
     if (kind === undefined) throw new TypeError(`a patch at ${point} has no member \`${name}\`: it has ${Object.keys(members).join(", ")}`);
+    // A forgotten `return` in what makes it must not let the payload pass.
+    if (value === undefined) throw new TypeError(`\`${name}\` of the patch is undefined: leave it out, or use null`);
     return [name, memberToWire(kind, name, value)];
   });
   return create(schema, Object.fromEntries(converted) as MessageInitShape<typeof schema>);
