@@ -19,7 +19,10 @@ lint() {
     "$TOOLS/deploy/bin/hadolint" --failure-threshold style deploy/Dockerfile examples/python-raw/Dockerfile
     sed -n '/^<!-- story: file Dockerfile -->$/,/^```$/p' docs/sidecar-tutorial.md | sed '1,2d;$d' |
         "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
-    # The template of `hookgate new`. Its checkout is a build context, which hadolint takes for an unknown stage.
+    # The templates of `hookgate new`.
+    sed 's|@[A-Z_]*@|/x|g' cli/src/new/typescript/Dockerfile |
+        "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
+    # Rust's checkout is a build context, which hadolint takes for an unknown stage.
     sed 's|@[A-Z_]*@|/x|g' cli/src/new/rust/Dockerfile |
         "$TOOLS/deploy/bin/hadolint" --failure-threshold style --ignore DL3022 -
 }

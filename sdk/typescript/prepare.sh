@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages of package-lock.json and builds dist, where that isn't done yet. May run twice at the same time.
+# Installs the packages of package-lock.json and builds dist, where that isn't done yet. Links them for the examples too. May run
+# twice at the same time.
 set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p ../../target
@@ -17,3 +18,11 @@ if [ ! -e $BUILT ] || [ -n "$(find src tsconfig.json tsconfig.build.json package
     npm run --silent build
     touch $BUILT
 fi
+
+readonly EXAMPLES=../../examples/typescript/node_modules
+mkdir -p $EXAMPLES/@hookgate $EXAMPLES/@types
+[ -e $EXAMPLES/@hookgate/sdk ] || ln -sfn ../../../../sdk/typescript $EXAMPLES/@hookgate/sdk
+[ -e $EXAMPLES/@types/node ] || ln -sfn ../../../../sdk/typescript/node_modules/@types/node $EXAMPLES/@types/node
+for package in tsx typescript zod; do
+    [ -e $EXAMPLES/$package ] || ln -sfn ../../../sdk/typescript/node_modules/$package $EXAMPLES/$package
+done

@@ -1,6 +1,10 @@
-//! The TypeScript SDK: its packages and its build.
+//! The TypeScript SDK and the runner for JavaScript plugins: their packages and their builds.
 
-use std::{path::PathBuf, process::Command, sync::OnceLock};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
 
 use crate::repository;
 
@@ -26,18 +30,41 @@ impl JsRuntime {
 /// The SDK's folder, with its packages installed and `dist` built. Blocks while that is done for the first time.
 pub fn sdk() -> &'static PathBuf {
     static SDK: OnceLock<PathBuf> = OnceLock::new();
-    SDK.get_or_init(|| {
-        let folder = repository::root().join("sdk/typescript");
-        let prepared = Command::new(folder.join("prepare.sh")).output().expect("bash is installed");
-        assert!(prepared.status.success(), "prepare.sh: {prepared:?}");
-        folder
+    SDK.get_or_init(|| prepared("sdk/typescript"))
+}
+
+/// The folder of the runner for plugins of other systems, built like [`sdk`], which it uses.
+pub fn runner() -> &'static PathBuf {
+    static RUNNER: OnceLock<PathBuf> = OnceLock::new();
+    RUNNER.get_or_init(|| {
+        sdk();
+        prepared("sdk/typescript-runner")
     })
+}
+
+/// The folder, after its `prepare.sh` has run.
+fn prepared(folder: &str) -> PathBuf {
+    let folder = repository::root().join(folder);
+    let prepared = Command::new(folder.join("prepare.sh")).output().expect("bash is installed");
+    assert!(prepared.status.success(), "prepare.sh: {prepared:?}");
+    folder
+}
+
+/// The folder of the examples. Their packages are linked.
+pub fn examples() -> PathBuf {
+    sdk();
+    repository::root().join("examples/typescript")
 }
 
 /// The arguments with which a runtime serves a plugin of the SDK's test fixtures.
 pub fn serve_fixture(runtime: JsRuntime, fixture: &str, endpoint: &str) -> Vec<String> {
+    serve_module(runtime, &sdk().join("test/fixtures").join(fixture), endpoint)
+}
+
+/// The arguments with which a runtime serves the plugin that a file exports.
+pub fn serve_module(runtime: JsRuntime, module: &Path, endpoint: &str) -> Vec<String> {
     let program = sdk().join("dist/cli/main.js").display().to_string();
-    let module = sdk().join("test/fixtures").join(fixture).display().to_string();
+    let module = module.display().to_string();
     let args = [program, "run".to_owned(), module, "--listen".to_owned(), endpoint.to_owned()];
     std::iter::once(runtime.command()).chain(args).collect()
 }

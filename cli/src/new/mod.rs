@@ -14,9 +14,11 @@ use crate::{
 };
 use hookgate::config::is_name;
 
+mod package;
 mod rust;
 mod sdk;
 mod shell;
+mod typescript;
 
 use sdk::SdkCheckout;
 
@@ -27,8 +29,8 @@ const HOOKGATE_YAML: &str = include_str!("hookgate.yaml");
 pub(super) enum NewCommand {
     /// Creates a plugin's project: a small plugin that works, its test, and a hookgate.yaml to try it.
     ///
-    /// Prints the next commands. If the directory holds anything, nothing is written. A project in Rust has a Dockerfile
-    /// too. Inside a checkout of Hookgate it depends on the SDK by path, elsewhere on the version of this program.
+    /// Prints the next commands. If the directory holds anything, nothing is written. A project in Rust or TypeScript has a
+    /// Dockerfile too. Inside a checkout of Hookgate it uses the checkout's SDK, elsewhere the version of this program.
     #[command(after_help = "Example: hookgate new plugin no-shell --lang rust\n\n\
                             Exit codes: 0 written, 1 the directory isn't empty or can't be written, 2 invalid usage.")]
     Plugin(NewPluginArgs),
@@ -45,7 +47,7 @@ pub(super) struct NewPluginArgs {
     /// The directory, created if missing. Default: the plugin's name.
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// A checkout of Hookgate, to use its SDK by path instead of a published version. For Rust.
+    /// A checkout of Hookgate, to use its SDK instead of a published version. For Rust and TypeScript.
     #[arg(long, value_name = "PATH")]
     sdk_path: Option<PathBuf>,
 }
@@ -57,6 +59,9 @@ enum Language {
     Rust,
     /// A shell script that reads and writes JSON lines, for `hookgate runner stdio`.
     Shell,
+    /// TypeScript, with the package @hookgate/sdk.
+    #[value(name = "typescript")]
+    TypeScript,
 }
 
 impl Language {
@@ -65,6 +70,7 @@ impl Language {
         match self {
             Language::Rust => &rust::TEMPLATES,
             Language::Shell => &shell::TEMPLATES,
+            Language::TypeScript => &typescript::TEMPLATES,
         }
     }
 
@@ -73,26 +79,39 @@ impl Language {
         match self {
             Language::Rust => rust::values(name, sdk),
             Language::Shell => vec![("NAME", Some(name.to_owned()))],
+            Language::TypeScript => typescript::values(name, sdk),
         }
     }
 
     /// What the project contains.
     fn contents(self) -> &'static str {
         match self {
-            Language::Rust => "its test, a Dockerfile, a hookgate.yaml and a README.md",
+            Language::Rust | Language::TypeScript => {
+                "its test, a Dockerfile, a hookgate.yaml and a README.md"
+            }
             Language::Shell => "its test, a runner.yaml, a hookgate.yaml and a README.md",
         }
     }
 
-    /// The commands that test and start the plugin.
-    fn commands(self, name: &str) -> [String; 2] {
+    /// The SDK that a project outside of a checkout needs; `None` if the language has none.
+    fn published_sdk(self) -> Option<String> {
         match self {
-            Language::Rust => ["cargo test".to_owned(), "cargo run".to_owned()],
+            Language::Rust => Some(format!("hookgate-sdk {} from crates.io", sdk::VERSION)),
+            Language::Shell => None,
+            Language::TypeScript => Some(format!("@hookgate/sdk {} from npm", sdk::VERSION)),
+        }
+    }
+
+    /// The commands that test and start the plugin.
+    fn commands(self, name: &str, sdk: Option<&SdkCheckout>) -> Vec<String> {
+        match self {
+            Language::Rust => vec!["cargo test".to_owned(), "cargo run".to_owned()],
             Language::Shell => {
                 let hookgate = shell_quote::program();
                 let start = format!("{hookgate} runner stdio runner.yaml --listen unix:///tmp/{name}.sock");
-                ["sh test.sh".to_owned(), start]
+                vec!["sh test.sh".to_owned(), start]
             }
+            Language::TypeScript => typescript::commands(sdk),
         }
     }
 }
@@ -112,7 +131,7 @@ pub(super) fn run(command: &NewCommand) -> Exit {
         Err(error) => return Exit::failure(unwritable(&given, &error)),
     };
     if let (Language::Shell, Some(_)) = (asked.lang, &asked.sdk_path) {
-        return Exit::usage("--sdk-path is for --lang rust: a shell script uses no SDK".to_owned());
+        return Exit::usage("--sdk-path is for rust and typescript: a shell script uses no SDK".to_owned());
     }
     let sdk = match sdk::for_project(&project, asked.sdk_path.as_deref()) {
         Ok(sdk) => sdk,
@@ -162,21 +181,20 @@ fn filled(template: &str, values: &[(&str, Option<String>)]) -> String {
 fn next(given: &Path, asked: &NewPluginArgs, sdk: Option<&SdkCheckout>) -> String {
     let (shown, directory) = (output::printable(&given.display().to_string()), shell_quote::quoted(given));
     let (name, hookgate) = (&asked.name, shell_quote::program());
-    let ([test, start], contents) = (asked.lang.commands(name), asked.lang.contents());
-    let note = if matches!(asked.lang, Language::Rust) && sdk.is_none() {
-        format!(
-            "\nThe project needs hookgate-sdk {} from crates.io. If it isn't published there yet, remove the directory and \
-             repeat\nthe command with --sdk-path PATH, where PATH is a checkout of Hookgate.\n",
-            sdk::VERSION
-        )
-    } else {
-        String::new()
+    let contents = asked.lang.contents();
+    let commands: String =
+        asked.lang.commands(name, sdk).iter().map(|command| format!("  {command}\n")).collect();
+    let note = match asked.lang.published_sdk() {
+        Some(published) if sdk.is_none() => format!(
+            "\nThe project needs {published}. If it isn't published there yet, remove the directory and repeat\n\
+             the command with --sdk-path PATH, where PATH is a checkout of Hookgate.\n"
+        ),
+        _ => String::new(),
     };
     format!(
         "Created in {shown}: a plugin that refuses tools, {contents}. Next:\n\n  \
-         cd {directory}\n  \
-         {test}\n  \
-         {start}\n\n\
+         cd {directory}\n\
+         {commands}\n\
          and, in another terminal, a call that is blocked:\n\n  \
          {hookgate} plugin test unix:///tmp/{name}.sock before_tool_call --tool shell.exec \
          --tenant-config '{{\"refused_tools\": [\"shell.exec\"]}}'\n{note}"

@@ -1,6 +1,9 @@
 //! The templates of a plugin in Rust, and what their placeholders stand for.
 
-use super::sdk::{IMAGE_FOLDER, SdkCheckout, VERSION};
+use super::{
+    package,
+    sdk::{IMAGE_FOLDER, SdkCheckout, VERSION},
+};
 
 pub(super) const TEMPLATES: [(&str, &str); 8] = [
     (".dockerignore", include_str!("rust/dockerignore")),
@@ -20,21 +23,8 @@ const RESERVED: &str = "abstract as async await become box break const continue 
     build deps examples incremental test alloc core proc-macro std \
     hookgate-sdk schemars serde serde-json tokio";
 
-/// The name of the package, the program and the image: the plugin's name in lower case, with one `-` for each run of `_`
-/// and `-`, and none at the end. If cargo refuses that as a name, `-plugin` is appended.
-fn package_name(plugin: &str) -> String {
-    let lower = plugin.to_ascii_lowercase();
-    let words: Vec<_> = lower.split(['_', '-']).filter(|word| !word.is_empty()).collect();
-    let package = words.join("-");
-    if RESERVED.split_whitespace().any(|reserved| reserved == package) {
-        package + "-plugin"
-    } else {
-        package
-    }
-}
-
 pub(super) fn values(name: &str, sdk: Option<&SdkCheckout>) -> Vec<(&'static str, Option<String>)> {
-    let package = package_name(name);
+    let package = package::name(name, RESERVED);
     let (dependency, origin, context) = match sdk {
         None => (
             format!("\"{VERSION}\""),
@@ -80,7 +70,7 @@ mod tests {
             ("serde_json", "serde-json-plugin"),
             ("matches", "matches"),
         ] {
-            assert_eq!(package_name(plugin), package, "{plugin}");
+            assert_eq!(package::name(plugin, RESERVED), package, "{plugin}");
         }
     }
 }

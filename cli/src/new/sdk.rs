@@ -36,7 +36,7 @@ pub(super) fn for_project(project: &Path, given: Option<&Path>) -> Result<Option
     let seen = SdkCheckout::new(project, &checkout);
     seen.map(Some).ok_or_else(|| {
         format!(
-            "the path from {} to {} can't be written in Cargo.toml and Dockerfile: give a --dir and a --sdk-path whose \
+            "the path from {} to {} can't be written in the project's files: give a --dir and a --sdk-path whose \
              directories have only ASCII letters, digits, `.`, `_`, `-` and `+` in their names",
             printable(&project.display().to_string()),
             printable(&checkout.display().to_string())

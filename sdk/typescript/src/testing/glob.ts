@@ -33,7 +33,8 @@ function appendClass(pattern: string, characters: readonly string[], start: numb
     // A `-` is a range only between two characters.
     if (characters[at + 1] !== "-" || at + 2 >= end) continue;
     const to = characters[at + 2] as string;
-    if ((to.codePointAt(0) as number) < (from.codePointAt(0) as number)) throw new TypeError(`it has the range \`${from}-${to}\`, which is the wrong way round`);
+    if ((to.codePointAt(0) as number) < (from.codePointAt(0) as number))
+      throw new TypeError(`it has the range \`${from}-${to}\`, which is the wrong way round`);
     members += `-${literal(to)}`;
     at += 2;
   }

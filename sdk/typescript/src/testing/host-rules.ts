@@ -28,13 +28,15 @@ export function checkOperation(operation: WireOperation): void {
   switch (operation.case) {
     case "put":
       check(operation.value.value.length <= MAX_VALUE_BYTES, "value", "at most 64 KiB");
-      return checkPeriod("ttl_ms", operation.value.ttlMs);
+      checkPeriod("ttl_ms", operation.value.ttlMs);
+      break;
     case "delete":
-      return check(operation.value.expectedVersion !== 0n, "expected_version", "at least 1");
+      check(operation.value.expectedVersion !== 0n, "expected_version", "at least 1");
+      break;
     case "add":
       checkCounter("delta", operation.value.delta);
       checkCounter("limit", operation.value.limit ?? 0n);
-      return checkPeriod("window_ms", operation.value.windowMs);
+      checkPeriod("window_ms", operation.value.windowMs);
   }
 }
 

@@ -2,7 +2,12 @@
 import { type DescMessage, type DescMethod, type Message, type MessageInitShape, type MessageShape, create } from "@bufbuild/protobuf";
 import { type Metadata, status } from "@grpc/grpc-js";
 import {
-  EventService, LogService, StorageService, TokenService, type TransactRequest, type TransactResponseSchema,
+  EventService,
+  LogService,
+  StorageService,
+  TokenService,
+  type TransactRequest,
+  type TransactResponseSchema,
 } from "../gen/hookgate/host/v1/host_pb.js";
 import { type WrongField, checkEvent, checkRecord } from "../host/record-rules.js";
 import type { Capability } from "../point.js";
@@ -46,8 +51,8 @@ export class HostServices {
   onCall: ((call: HostCall) => void | Promise<void>) | undefined;
   /** How many lines of the next requests the log drops. */
   droppedLines = 0;
-  /** Runs after new log lines. */
-  onLogLines: (() => void) | undefined;
+  /** Run after new log lines. */
+  readonly logListeners = new Set<() => void>();
   readonly calls: HostCall[] = [];
   readonly logLines: TestLogLine[] = [];
   readonly events: TestEvent[] = [];
@@ -141,7 +146,7 @@ export class HostServices {
       const dropped = Math.min(this.droppedLines, records.length);
       this.droppedLines -= dropped;
       for (const record of records.slice(0, records.length - dropped)) this.logLines.push(recordFromWire(plugin, tenant, record));
-      this.onLogLines?.();
+      for (const listener of this.logListeners) listener();
       return { dropped };
     });
     this.#handle(EventService.method.emitEvent, (event, metadata) => {

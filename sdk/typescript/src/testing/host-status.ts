@@ -1,6 +1,6 @@
 /** Statuses with details, as the gateway's services send them. */
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { Metadata, type ServiceError, type status } from "@grpc/grpc-js";
 
 /** Details of a status. */
 export interface HostStatusDetails {
@@ -30,7 +30,8 @@ function encodeStatus(code: status, message: string, { badRequest, retryDelayMs,
   text(writer, 2, message);
   if (errorInfo !== undefined) {
     const info = text(text(new BinaryWriter(), 1, errorInfo.reason), 2, errorInfo.domain);
-    for (const [key, value] of Object.entries(errorInfo.metadata)) bytes(info, 3, text(text(new BinaryWriter(), 1, key), 2, value).finish());
+    for (const [key, value] of Object.entries(errorInfo.metadata))
+      bytes(info, 3, text(text(new BinaryWriter(), 1, key), 2, value).finish());
     detail(writer, "google.rpc.ErrorInfo", info);
   }
   if (badRequest !== undefined) {

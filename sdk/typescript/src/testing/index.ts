@@ -10,4 +10,4 @@ export type { TestLlmRequest, TestResponse, TestToolCall, TestToolResult } from 
 export type { TestEvent, TestLogLine } from "./records.js";
 export type { TestTool } from "./replies.js";
 export { TestHost, type TestHostOptions } from "./test-host.js";
-export { type InputOf, type TestContext, TestPlugin, type TestPluginOptions } from "./test-plugin.js";
+export { type InputOf, type TestCallContext, TestPlugin, type TestPluginOptions } from "./test-plugin.js";

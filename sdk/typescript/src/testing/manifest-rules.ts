@@ -12,7 +12,8 @@ const NAME = /^[A-Za-z][A-Za-z0-9_-]{0,63}$/;
 const HOOK_NAME = /^[a-z][a-z0-9_]{0,63}$/;
 const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
 /** A semantic version (semver.org). */
-const VERSION = /^(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?$/;
+const VERSION =
+  /^(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?$/;
 const CAPABILITIES: readonly string[] = ["storage:read", "storage:write", "log", "emit"];
 const MAX_VERSION_BYTES = 256;
 /** How many hooks, globs of tools' names, or tools a plugin may have. */
@@ -57,7 +58,10 @@ function checkOffers({ points, hooks, tools }: DescribeResponse): void {
 }
 
 function checkSchemas({ configSchema, tenantConfigSchema }: DescribeResponse): void {
-  for (const [name, schema] of [["config", configSchema], ["tenantConfig", tenantConfigSchema]] as const) {
+  for (const [name, schema] of [
+    ["config", configSchema],
+    ["tenantConfig", tenantConfigSchema],
+  ] as const) {
     ensure(schema.length <= MAX_SCHEMA_BYTES, `the JSON Schema of \`${name}\` is over 64 KiB`);
   }
   const pluginLevel = propertiesOf(configSchema);
@@ -85,7 +89,10 @@ export function checkTools(globs: readonly string[], tools: readonly Tool[]): vo
   const patterns = globs.map(compile);
   for (const tool of tools) {
     checkTool(tool);
-    ensure(patterns.some((pattern) => pattern.test(tool.name)), `no glob in \`toolNames\` covers the tool \`${tool.name}\``);
+    ensure(
+      patterns.some((pattern) => pattern.test(tool.name)),
+      `no glob in \`toolNames\` covers the tool \`${tool.name}\``,
+    );
   }
 }
 

@@ -1,7 +1,14 @@
 /** The entries of a test host: what the storage's methods do, without tokens and sizes. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
-import type { AddRequest, DeleteRequest, EntrySchema, ListRequest, ListResponseSchema, PutRequest } from "../gen/hookgate/host/v1/host_pb.js";
+import type {
+  AddRequest,
+  DeleteRequest,
+  EntrySchema,
+  ListRequest,
+  ListResponseSchema,
+  PutRequest,
+} from "../gen/hookgate/host/v1/host_pb.js";
 import { MAX_COUNTER, type WireOperation } from "./host-rules.js";
 import { HostStatus } from "./host-status.js";
 
@@ -55,7 +62,8 @@ export class Memory {
     for (const [key, entry] of found) {
       bytes += sizeOf(key, entry);
       const last = entries.at(-1);
-      if (last !== undefined && (entries.length === (pageSize || 100) || bytes > MAX_PAGE_BYTES)) return { entries, nextAfter: last.key as string };
+      if (last !== undefined && (entries.length === (pageSize || 100) || bytes > MAX_PAGE_BYTES))
+        return { entries, nextAfter: last.key as string };
       entries.push(this.#toWire(key, entry));
     }
     return { entries };
@@ -111,7 +119,8 @@ export class Memory {
     const expiresAt = entry === undefined ? this.#windowEnd(windowMs) : entry.expiresAt;
     const resetsInMs = expiresAt === undefined ? undefined : BigInt(expiresAt - this.now());
     const sum = counter + delta;
-    if (sum > (limit ?? MAX_COUNTER) || sum > MAX_COUNTER || sum < -MAX_COUNTER) return { case: "limitReached", value: { counter, resetsInMs } };
+    if (sum > (limit ?? MAX_COUNTER) || sum > MAX_COUNTER || sum < -MAX_COUNTER)
+      return { case: "limitReached", value: { counter, resetsInMs } };
     entries.set(key, { content: { case: "counter", value: sum }, version, expiresAt });
     return { case: "added", value: { counter: sum, version, resetsInMs } };
   }

@@ -54,20 +54,35 @@ export interface TestResponse {
 export function llmRequestToWire(payload: TestLlmRequest): MessageInitShape<typeof types.BeforeLlmRequestPayloadSchema> {
   const { text = "", images = [], files = [], systemPrompt, messages, tools, extra } = payload;
   return {
-    text, systemPrompt, images: images.map(mediaToWire), files: files.map(mediaToWire),
-    messages: json(messages, "messages"), tools: json(tools, "tools"), extra: json(extra, "extra"),
+    text,
+    systemPrompt,
+    images: images.map(mediaToWire),
+    files: files.map(mediaToWire),
+    messages: json(messages, "messages"),
+    tools: json(tools, "tools"),
+    extra: json(extra, "extra"),
   };
 }
 
-export function toolCallToWire({ toolName, args = {}, callId, extra }: TestToolCall): MessageInitShape<typeof types.BeforeToolCallPayloadSchema> {
+export function toolCallToWire({
+  toolName,
+  args = {},
+  callId,
+  extra,
+}: TestToolCall): MessageInitShape<typeof types.BeforeToolCallPayloadSchema> {
   return { toolName, callId, args: json(args, "args"), extra: json(extra, "extra") };
 }
 
 export function toolResultToWire(payload: TestToolResult): MessageInitShape<typeof types.AfterToolResultPayloadSchema> {
   const { toolName, result = null, success = true, args, callId, durationMs, extra } = payload;
   return {
-    toolName, success, callId, durationMs: durationMs === undefined ? undefined : BigInt(durationMs),
-    result: json(result, "result"), args: json(args, "args"), extra: json(extra, "extra"),
+    toolName,
+    success,
+    callId,
+    durationMs: durationMs === undefined ? undefined : BigInt(durationMs),
+    result: json(result, "result"),
+    args: json(args, "args"),
+    extra: json(extra, "extra"),
   };
 }
 

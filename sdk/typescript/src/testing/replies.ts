@@ -1,6 +1,6 @@
 /** Replies as tests read them, from the messages that a gateway gets. */
 import { type DescMessage, type Message, type MessageShape, isFieldSet } from "@bufbuild/protobuf";
-import * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
+import type * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import * as types from "../gen/hookgate/types/v1/types_pb.js";
 import { type JsonObject, parseJson } from "../json.js";
 import type { PointName } from "../point.js";
@@ -65,7 +65,12 @@ export function hookReplyFromWire({ contributions, notices }: wire.OnHookRespons
 }
 
 export function toolFromWire({ name, description, inputSchema, annotations }: types.Tool): TestTool {
-  return { name, description, inputSchema: parseJson(inputSchema) as JsonObject, annotations: annotations && annotationsFromWire(annotations) };
+  return {
+    name,
+    description,
+    inputSchema: parseJson(inputSchema) as JsonObject,
+    annotations: annotations && annotationsFromWire(annotations),
+  };
 }
 
 function annotationsFromWire(annotations: types.ToolAnnotations): ToolAnnotations {

@@ -69,20 +69,21 @@ export class TestHost {
   }
 
   async #waitForLines(count: number): Promise<void> {
-    const { services } = this;
-    const { onLogLines: earlier } = services;
+    const { logLines, logListeners } = this.services;
     let timer: NodeJS.Timeout | undefined;
+    let listener = () => {};
     try {
       await new Promise<void>((resolve, reject) => {
-        const tooFew = () => reject(new Error(`the log has ${services.logLines.length} lines after ${MAX_WAIT_MS / 1000} s, not ${count}`));
+        const tooFew = () => reject(new Error(`the log has ${logLines.length} lines after ${MAX_WAIT_MS / 1000} s, not ${count}`));
         timer = setTimeout(tooFew, MAX_WAIT_MS);
-        services.onLogLines = () => {
-          earlier?.();
-          if (services.logLines.length >= count) resolve();
+        listener = () => {
+          if (logLines.length >= count) resolve();
         };
+        logListeners.add(listener);
       });
     } finally {
       clearTimeout(timer);
+      logListeners.delete(listener);
     }
   }
 }

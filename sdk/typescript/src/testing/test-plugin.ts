@@ -16,7 +16,16 @@ import { ToolError } from "../tool.js";
 import { asGateway } from "./call-error.js";
 import { InProcessConnection, recode } from "./in-process.js";
 import { checkManifest, checkTools } from "./manifest-rules.js";
-import { type TestLlmRequest, type TestResponse, type TestToolCall, type TestToolResult, llmRequestToWire, responseToWire, toolCallToWire, toolResultToWire } from "./payloads.js";
+import {
+  type TestLlmRequest,
+  type TestResponse,
+  type TestToolCall,
+  type TestToolResult,
+  llmRequestToWire,
+  responseToWire,
+  toolCallToWire,
+  toolResultToWire,
+} from "./payloads.js";
 import { type PointResponse, type TestTool, factsOf, hookReplyFromWire, replyFromWire, toolFromWire } from "./replies.js";
 import { LIMITS, checkHookReply, checkPointReply } from "./reply-rules.js";
 import { TestCall } from "./test-call.js";
@@ -25,7 +34,9 @@ import { TestHost } from "./test-host.js";
 const GATEWAY = "test";
 
 /** What a value must be before its schema has checked it and added defaults; without a schema, `{}`. */
-export type InputOf<S extends Schema | undefined> = S extends Schema ? StandardSchemaV1.InferInput<S> : { readonly [member: string]: never };
+export type InputOf<S extends Schema | undefined> = S extends Schema
+  ? StandardSchemaV1.InferInput<S>
+  : { readonly [member: string]: never };
 
 /** How a plugin is started for a test. */
 export interface TestPluginOptions {
@@ -36,7 +47,7 @@ export interface TestPluginOptions {
 }
 
 /** The context of calls, and the trace that they belong to. */
-export interface TestContext extends Partial<Caller> {
+export interface TestCallContext extends Partial<Caller> {
   readonly requestId?: string;
   /** W3C trace context. */
   readonly traceparent?: string;
@@ -128,7 +139,7 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
   }
 
   /** Calls with these members of the context, besides those so far. */
-  withContext({ traceparent, tracestate, ...caller }: TestContext): TestPlugin<C, T> {
+  withContext({ traceparent, tracestate, ...caller }: TestCallContext): TestPlugin<C, T> {
     const trace = Object.entries({ traceparent, tracestate }).filter((entry): entry is [string, string] => entry[1] !== undefined);
     const { context, metadata } = this.#call.settings;
     return this.#with({ context: { ...context, ...caller }, metadata: { ...metadata, ...Object.fromEntries(trace) } });

@@ -61,7 +61,11 @@ export class FakeHost extends HostServices {
   }
 
   /** Calls these services for a plugin, with all capabilities unless others are named. */
-  clientOf(plugin: string, tenant?: string, capabilities: readonly Capability[] = ["storage:read", "storage:write", "log", "emit"]): HostClient {
+  clientOf(
+    plugin: string,
+    tenant?: string,
+    capabilities: readonly Capability[] = ["storage:read", "storage:write", "log", "emit"],
+  ): HostClient {
     const links = new HostLinks();
     this.#links.push(links);
     links.add(this.offer());

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use hookgate_tests::repository;
+use hookgate_proto::types::v1::ExtensionPoint::BeforeToolCall;
+use hookgate_tests::{gateway::Gateway, repository, token::token};
+use serde_json::json;
 use tokio::{
     process::Command,
     time::{sleep, timeout},
@@ -16,6 +18,7 @@ use tokio::{
 use crate::{
     cli::support::{CommandOutput, Folder, Serving, pasted},
     docs::plugins,
+    plugins::process::PluginProcess,
 };
 
 const FILES: [&str; 8] = [
@@ -156,6 +159,95 @@ async fn a_shell_script_passes_its_test_and_decides_calls_in_the_runner() {
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }
 
+#[tokio::test]
+async fn a_project_in_typescript_passes_its_test_and_decides_calls_as_it_is_and_as_its_image_runs_it() {
+    let folder = Folder::new();
+    checkout(&folder);
+    let ran = created(&folder, &["No_Shell", "--lang", "typescript", "--sdk-path", "checkout"]).await;
+    let project = folder.0.path().join("No_Shell");
+    assert!(read(project.join("package.json")).contains(r#""name": "no-shell""#));
+    for file in fs::read_dir(&project).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = read(&file);
+        for left in ["@NAME@", "@PACKAGE@", "@SDK", "@IMAGE", "@PREPARE@", "@PACK@"] {
+            assert!(!text.contains(left), "{} has a placeholder: {text}", file.display());
+        }
+    }
+    let commands: Vec<_> = ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let ["cd No_Shell", prepare, pack, install, "npm test", "npm start", call] = commands[..] else {
+        panic!("seven commands: {ran:?}")
+    };
+    let readme = read(project.join("README.md"));
+    assert!(readme.contains(&format!("\n{prepare}\n{pack}\n{install}\nnpm test\nnpm start\n")), "{readme}");
+    for line in [prepare, pack, &format!("{install} --ignore-scripts --no-audit --no-fund")] {
+        succeeds(&project, line).await;
+    }
+    let tested = succeeds(&project, "npm test").await;
+    assert!(tested.contains("pass 1") && tested.contains("fail 0"), "{tested}");
+
+    let socket = folder.0.path().join("plugin.sock");
+    let address = format!("unix://{}", socket.display());
+    let plugin = Serving::pasted(&project, &format!("npm start -- --listen {address}"), &[]).await;
+    appears(&socket).await;
+    let call = call.replace("unix:///tmp/No_Shell.sock", &address);
+    let blocked = pasted(&call).await;
+    assert!(
+        blocked.stdout.contains("CANCEL  TOOL_NOT_ALLOWED: Agents may not use shell.exec."),
+        "{blocked:?}"
+    );
+    let passed = pasted(&call.replace("--tool shell.exec", "--tool fs.read")).await;
+    assert!(passed.code == Some(0) && passed.stdout.contains("before_tool_call CONTINUE"), "{passed:?}");
+    // npm passes the signal on, to a shell that has become the plugin.
+    assert_eq!(plugin.stop().await.code, Some(0));
+    serves_from_its_image(&project, &address).await;
+}
+
+/// Runs the plugin as its Dockerfile does, behind a gateway.
+async fn serves_from_its_image(project: &Path, address: &str) {
+    let dockerfile = read(project.join("Dockerfile"));
+    assert!(!dockerfile.contains("npx"), "npx doesn't pass SIGTERM on: {dockerfile}");
+    assert!(
+        dockerfile.contains("\nARG NODE=22\n") && dockerfile.contains("\nUSER 65532:65532\n"),
+        "{dockerfile}"
+    );
+    for line in ["npm run build", "npm prune --omit=dev --omit=optional --ignore-scripts"] {
+        assert!(dockerfile.contains(&format!("&& {line} ")), "{dockerfile}");
+        succeeds(project, line).await;
+    }
+    let entrypoint = dockerfile.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
+    let entrypoint: Vec<String> = serde_json::from_str(entrypoint).unwrap();
+    assert_eq!(entrypoint[0], "/nodejs/bin/node");
+    let mut command = Command::new("node");
+    command.args(&entrypoint[1..]).args(["--listen", address]).current_dir(project);
+    let mut plugin = PluginProcess::run(command).await;
+    let entry = json!([{ "name": "No_Shell", "endpoint": plugin.address }]);
+    let binding = json!({ "config": { "refused_tools": ["shell.exec"] } });
+    let setup = Gateway::with().tenant("acme").set("/plugins", entry);
+    let gateway = setup.binding_with("No_Shell", 50, &binding).start().await;
+    let agent = gateway.http(&token("acme"));
+    let blocked = agent.call(BeforeToolCall, json!({ "tool_name": "shell.exec", "args": {} })).await;
+    assert_eq!((blocked.status, &blocked.body["code"]), (403, &json!("TOOL_NOT_ALLOWED")), "{blocked:?}");
+    let passed = agent.call(BeforeToolCall, json!({ "tool_name": "fs.read", "args": {} })).await;
+    assert_eq!(passed.status, 200, "{passed:?}");
+    assert_eq!(plugin.terminate().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_project_in_typescript_outside_a_checkout_uses_the_version_of_the_program() {
+    let folder = Folder::new();
+    let ran = created(&folder, &["zod", "--lang", "typescript"]).await;
+    let project = folder.0.path().join("zod");
+    let manifest = read(project.join("package.json"));
+    assert!(manifest.contains(&format!(r#""@hookgate/sdk": "{VERSION}""#)), "{manifest}");
+    assert!(manifest.contains(r#""name": "zod-plugin""#), "{manifest}");
+    let readme = read(project.join("README.md"));
+    assert!(readme.contains("```sh\nnpm install\nnpm test\n"), "{readme}");
+    for said in [&ran.stdout, &readme] {
+        assert!(said.contains(" from npm") && said.contains("--sdk-path PATH"), "{said}");
+    }
+    let sdk = read(repository::root().join("sdk/typescript/package.json"));
+    assert!(sdk.contains(&format!(r#""version": "{VERSION}""#)), "the SDK has the program's version");
+}
+
 /// The patch makes this repository's SDK the published one. Cargo uses it only if the version fits.
 #[tokio::test]
 async fn a_project_outside_a_checkout_is_built_with_the_version_of_the_program() {
@@ -244,7 +336,7 @@ async fn wrong_arguments_are_refused_with_what_would_be_right() {
         (&["../a", "--lang", "rust"], name),
         (&["", "--lang", "rust"], name),
         (&[&long, "--lang", "rust"], name),
-        (&["a", "--lang", "cobol"], "[possible values: rust, shell]"),
+        (&["a", "--lang", "cobol"], "[possible values: rust, shell, typescript]"),
         (&["a"], "--lang <LANG>"),
         (&["a", "--lang", "rust", "--sdk-path", "."], "--sdk-path: . isn't a checkout of Hookgate: give "),
     ] {
