@@ -22,17 +22,35 @@ export async function loadPlugins(path: string): Promise<Plugin<any, any>[]> {
   return plugins as Plugin<any, any>[];
 }
 
-/** Bun and newer Node load TypeScript themselves. Older Node needs tsx. */
-async function enableTypeScript(): Promise<void> {
-  const features = process.features as { typescript?: unknown };
-  if (process.versions["bun"] !== undefined || features.typescript) return;
+let tsx: Promise<void> | undefined;
+
+/** How {@link enableTypeScript} loads TypeScript. */
+export interface TypeScriptOptions {
+  /** Use tsx on Node even if Node strips types itself: tsx also takes enums, and imports without extensions. */
+  readonly preferTsx?: boolean;
+}
+
+/**
+ * Makes `import()` take TypeScript. Bun and newer Node do so themselves; older Node needs tsx.
+ *
+ * @throws If this version of Node needs tsx, and it isn't installed.
+ */
+export async function enableTypeScript({ preferTsx = false }: TypeScriptOptions = {}): Promise<void> {
+  const isBuiltIn = Boolean((process.features as { typescript?: unknown }).typescript);
+  if (process.versions["bun"] !== undefined || (isBuiltIn && !preferTsx)) return;
+  tsx ??= registerTsx();
   try {
-    const [esm, cjs] = await Promise.all([import("tsx/esm/api"), import("tsx/cjs/api")]);
-    cjs.register();
-    esm.register();
+    await tsx;
   } catch (error) {
+    if (isBuiltIn) return;
     throw new Error("this version of Node loads TypeScript only with tsx: run `npm install tsx`, or use Node 22.18 or newer", {
       cause: error,
     });
   }
+}
+
+async function registerTsx(): Promise<void> {
+  const [esm, cjs] = await Promise.all([import("tsx/esm/api"), import("tsx/cjs/api")]);
+  cjs.register();
+  esm.register();
 }

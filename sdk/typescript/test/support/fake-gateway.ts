@@ -188,8 +188,7 @@ export async function startGrpc(address = "127.0.0.1:0"): Promise<FakeGateway> {
 
 /** Sends bytes as they are, so that a script can send what is no message. */
 function sendingBytes<I, O>(method: MethodDefinition<I, O>): MethodDefinition<I, O> {
-  const responseSerialize = (message: O) =>
-    message instanceof Uint8Array ? Buffer.from(message) : method.responseSerialize(message);
+  const responseSerialize = (message: O) => (message instanceof Uint8Array ? Buffer.from(message) : method.responseSerialize(message));
   return { ...method, responseSerialize };
 }
 
@@ -257,7 +256,10 @@ function grpcError(error: GatewayError): Partial<ServiceError> {
   const { plugin, binding, reason, retryAfterMs, errors, steps } = error;
   const details = [detail("google.rpc.ErrorInfo", errorInfo(error.code, { plugin, binding, step_reason: reason }))];
   if (retryAfterMs !== undefined) {
-    const delay = new BinaryWriter().tag(1, 0).int64(Math.floor(retryAfterMs / 1000)).finish();
+    const delay = new BinaryWriter()
+      .tag(1, 0)
+      .int64(Math.floor(retryAfterMs / 1000))
+      .finish();
     details.push(detail("google.rpc.RetryInfo", new BinaryWriter().tag(1, 2).bytes(delay).finish()));
   }
   if (errors !== undefined) {
@@ -296,11 +298,11 @@ function pair(first: string, second: string): Uint8Array {
 function messageToJson(schema: DescMessage, message: Record<string, unknown>): string {
   const members = schema.fields
     .filter((field) => isFieldSet(message as Message, field))
-    .map((field) => `"${field.name}":${fieldToJson(field, valueOf(field, message))}`);
+    .map((field) => `"${field.name}":${fieldToJson(field, valueIn(field, message))}`);
   return `{${members.join(",")}}`;
 }
 
-function valueOf({ oneof, localName }: DescField, message: Record<string, unknown>): unknown {
+function valueIn({ oneof, localName }: DescField, message: Record<string, unknown>): unknown {
   return oneof === undefined ? message[localName] : (message[oneof.localName] as { value?: unknown }).value;
 }
 

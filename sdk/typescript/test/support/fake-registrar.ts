@@ -1,7 +1,12 @@
 /** A gateway that takes registrations as a test tells it, as a real gRPC server. */
 import { Metadata, Server, ServerCredentials, type ServerDuplexStream, type StatusObject, status } from "@grpc/grpc-js";
 import { type MessageInitShape, create } from "@bufbuild/protobuf";
-import { type RegisterRequest, type RegisterResponse, RegisterResponseSchema, RegistrationService } from "../../src/gen/hookgate/host/v1/host_pb.js";
+import {
+  type RegisterRequest,
+  type RegisterResponse,
+  RegisterResponseSchema,
+  RegistrationService,
+} from "../../src/gen/hookgate/host/v1/host_pb.js";
 import { serviceDefinition } from "../../src/grpc.js";
 
 /** What the gateway saw: a stream with its `authorization`, a message, that the client closed its side, or that the stream broke. */
@@ -86,10 +91,12 @@ export class FakeRegistrar {
       if (this.#stream === stream) this.#see({ broken: true });
     });
     // The end of a broken connection looks like that of the client's side, but a moment later the call is cancelled.
-    stream.on("end", () => setImmediate(() => {
-      if (isBroken || this.#stream !== stream) return;
-      this.#see({ closed: true });
-      if (this.endsClosedStreams) stream.end();
-    }));
+    stream.on("end", () =>
+      setImmediate(() => {
+        if (isBroken || this.#stream !== stream) return;
+        this.#see({ closed: true });
+        if (this.endsClosedStreams) stream.end();
+      }),
+    );
   }
 }

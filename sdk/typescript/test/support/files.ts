@@ -17,6 +17,8 @@ export function writeCertificate(directory: string, name: string): { certificate
   const files = { certificate: join(directory, `${name}.crt`), key: join(directory, `${name}.key`) };
   const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
   const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
-  execFileSync("openssl", ["req", "-x509", ...curve, "-nodes", "-days", "2", ...subject, "-keyout", files.key, "-out", files.certificate], { stdio: "ignore" });
+  execFileSync("openssl", ["req", "-x509", ...curve, "-nodes", "-days", "2", ...subject, "-keyout", files.key, "-out", files.certificate], {
+    stdio: "ignore",
+  });
   return files;
 }

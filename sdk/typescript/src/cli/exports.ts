@@ -1,0 +1,7 @@
+/**
+ * What programs that serve plugins, such as `hookgate run`, have in common: the options of the command line, and loading TypeScript.
+ *
+ * @module
+ */
+export { type TypeScriptOptions, enableTypeScript } from "./load.js";
+export { type RunOptions, UsageError, parseRunOptions } from "./options.js";
