@@ -20,6 +20,12 @@ impl Tests {
         Tests { code: source.map(|source| without_comments(&source)) }
     }
 
+    /// Reads a file with tests in TypeScript, named relative to the repository's folder.
+    pub fn of_typescript(file: &str) -> Self {
+        let is_test = file.ends_with(".test.ts");
+        Tests { code: is_test.then(|| fs::read_to_string(repository::root().join(file)).ok()).flatten() }
+    }
+
     /// Checks that the file contains this test function and doesn't ignore it.
     ///
     /// # Errors
@@ -39,6 +45,20 @@ impl Tests {
             }
         }
         if found { Ok(()) } else { Err("does not exist".into()) }
+    }
+
+    /// Checks that the file in TypeScript has a test of this title and doesn't skip it.
+    ///
+    /// # Errors
+    /// What is wrong, in words that follow the test's title in a sentence.
+    pub fn check_title(&self, title: &str) -> Result<(), String> {
+        let code = self.code.as_deref().ok_or("is in no TypeScript file with tests")?;
+        let needle = format!("test(\"{title}\", ");
+        let mut tests = code.lines().filter_map(|line| line.strip_prefix(&needle)).peekable();
+        tests.peek().ok_or("does not exist")?;
+        // Options, such as `skip`, would be in between.
+        let runs = |rest: &str| rest.starts_with("async (") || rest.starts_with('(');
+        if tests.all(runs) { Ok(()) } else { Err("has options, so it may be skipped".into()) }
     }
 }
 
@@ -90,6 +110,25 @@ mod tests {
             ("#[cfg_attr(debug_assertions, ignore)]\n#[test]\nfn it_holds() {}", "is ignored"),
         ] {
             assert_eq!(check(source), Err(reason.to_owned()), "{source}");
+        }
+    }
+
+    #[test]
+    fn tests_in_typescript_are_found_by_their_title() {
+        let check = |source: &str| Tests { code: Some(source.to_owned()) }.check_title("it holds");
+        for source in ["test(\"it holds\", () => {});", "// Why.\ntest(\"it holds\", async (t) => {\n});"] {
+            assert_eq!(check(source), Ok(()), "{source}");
+        }
+        for (source, reason) in [
+            ("test(\"it holds not\", () => {});", "does not exist"),
+            ("// test(\"it holds\", () => {});", "does not exist"),
+            ("test.skip(\"it holds\", () => {});", "does not exist"),
+            ("test(\"it holds\", { skip: true }, () => {});", "has options, so it may be skipped"),
+        ] {
+            assert_eq!(check(source), Err(reason.to_owned()), "{source}");
+        }
+        for file in ["sdk/missing.test.ts", "sdk/typescript/src/index.ts"] {
+            assert!(Tests::of_typescript(file).check_title("it holds").is_err(), "{file}");
         }
     }
 

@@ -54,19 +54,24 @@ fn every_row_is_one_of_the_tables_and_names_a_test() {
     assert!(empty.is_empty(), "rows without a test: {empty:?}");
 }
 
+/// Checks a test in Rust, `FILE::FUNCTION`, or in TypeScript, `FILE.test.ts: TITLE`.
+fn check(name: &str, files: &mut BTreeMap<String, Tests>) -> Result<(), String> {
+    if let Some((stem, title)) = name.split_once(".test.ts: ") {
+        let file = format!("{stem}.test.ts");
+        return files.entry(file).or_insert_with_key(|file| Tests::of_typescript(file)).check_title(title);
+    }
+    let (file, function) =
+        name.split_once("::").ok_or("is neither FILE::FUNCTION nor FILE.test.ts: TITLE")?;
+    files.entry(file.to_owned()).or_insert_with_key(|file| Tests::of(file)).check(function)
+}
+
 #[test]
 fn every_named_test_exists_and_runs() {
     let mut files = BTreeMap::new();
     let mut wrong = Vec::new();
     for (row, names) in proven_rows() {
         for name in names {
-            let checked = name.split_once("::").ok_or_else(|| "is not FILE::FUNCTION".to_owned()).and_then(
-                |(file, function)| {
-                    let tests: &Tests = files.entry(file.to_owned()).or_insert_with(|| Tests::of(file));
-                    tests.check(function)
-                },
-            );
-            if let Err(reason) = checked {
+            if let Err(reason) = check(&name, &mut files) {
                 wrong.push(format!("{row}: {name} {reason}"));
             }
         }

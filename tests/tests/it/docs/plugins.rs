@@ -107,6 +107,14 @@ async fn the_page_for_agents_in_typescript_leads_to_an_allowed_and_a_blocked_cal
     assert!(printed.contains("run fs.read with") && printed.contains("TOOL_NOT_ALLOWED"), "{printed}");
 }
 
+#[tokio::test]
+async fn the_page_on_javascript_leads_from_a_plugin_of_dexto_to_a_blocked_tool_and_a_quota() {
+    tokio::task::spawn_blocking(typescript::runner).await.unwrap();
+    let story = typescript_story("javascript-plugins.md").await;
+    let printed = story.told().await;
+    assert!(printed.contains("TOOL_NOT_ALLOWED") && printed.contains("QUOTA_EXCEEDED"), "{printed}");
+}
+
 /// The story of a page that installs the SDK from the checkout `hookgate`.
 async fn typescript_story(page: &str) -> Story {
     tokio::task::spawn_blocking(typescript::sdk).await.unwrap();

@@ -1,5 +1,6 @@
 //! The SDKs, with plugins that they serve as real processes.
 
 mod examples;
+mod runner;
 mod typescript;
 mod vectors;
