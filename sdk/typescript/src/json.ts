@@ -23,9 +23,6 @@ const MAX_DEPTH = 64;
 /** Finds a number that `JSON.parse` might round. It may also match inside a string. */
 const LONG_NUMBER = /(?:^|[[:,\s])-?(?:[\d.]{16}|[\d.]+[eE])/;
 
-/** Longest number with a fraction or an exponent that is read exactly. */
-const MAX_EXACT_LENGTH = 64;
-
 /** The strings of a JSON text. */
 const STRINGS = /"[^"\\]*(?:\\.[^"\\]*)*"/g;
 
@@ -54,16 +51,8 @@ function hasLongNumber(text: string): boolean {
 function parseNumber(text: string): number | bigint {
   const number = Number(text);
   if (/^-?\d+$/.test(text)) return Number.isSafeInteger(number) ? number : BigInt(text);
-  return isUnsafeInteger(number) ? (exactInteger(text) ?? number) : number;
-}
-
-/** The integer that a number with a fraction or an exponent stands for; `undefined` if it is none. */
-function exactInteger(text: string): bigint | undefined {
-  if (text.length > MAX_EXACT_LENGTH) return undefined;
-  const [, sign = "", whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d*?)0*)?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
-  const zeros = Number(exponent) - fraction.length;
-  // At most 21 digits: larger numbers are written with an exponent, and smaller ones are exact.
-  return zeros >= 0 && zeros <= 21 ? BigInt(sign + whole + fraction) * 10n ** BigInt(zeros) : undefined;
+  // A number with a fraction or an exponent is a double. As a BigInt it can be written again.
+  return isUnsafeInteger(number) ? BigInt(number) : number;
 }
 
 /** Whether JavaScript writes the number as the digits of an integer that may have been rounded. */

@@ -16,15 +16,12 @@ test("floats keep their value, and integers that are written as floats too", () 
   assert.equal(writeJson(parseJson("1e20")), "100000000000000000000");
 });
 
-test("an integer with a fraction or an exponent is exact, or refused", () => {
-  assert.deepEqual(parseJson("[9007199254740993.0,1.2345678901234567e16,-9007199254740993.00e0]"), [
-    9007199254740993n,
-    12345678901234567n,
-    -9007199254740993n,
+test("a number with a fraction or an exponent is a double, also beyond 2^53", () => {
+  assert.deepEqual(parseJson("[9007199254740993.0,1.2345678901234567e16,12345678901234567.5]"), [
+    9007199254740992n,
+    12345678901234568n,
+    12345678901234568n,
   ]);
-  for (const text of ["12345678901234567.5", `12345678901234567.${"0".repeat(100_000)}1`]) {
-    assert.throws(() => writeJson(parseJson(text)), /may have rounded/);
-  }
 });
 
 test("long digits in a string don't matter", () => {
