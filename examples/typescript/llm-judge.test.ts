@@ -37,14 +37,14 @@ function startJudge(url: string, timeoutMs = 5_000) {
 }
 
 test("the model decides, and gets the answer as data beside the policy", async (t) => {
-  const { url, requests } = await startModel(t, { status: 200, content: '{"allowed": false, "reason": "It is medical advice."}' });
+  const { url, requests } = await startModel(t, { status: 200, content: '{"allowed": false, "reason": "It says: two."}' });
   const plugin = await startJudge(url);
-  const { cancelled } = await plugin.beforeResponse({ content: 'Take "two".' });
-  assert.deepEqual([cancelled?.code, cancelled?.message], ["RESPONSE_NOT_ALLOWED", "It is medical advice."]);
+  const { cancelled } = await plugin.beforeResponse({ content: 'Take "two".', reasoning: "Two is right." });
+  assert.deepEqual([cancelled?.code, cancelled?.message], ["RESPONSE_NOT_ALLOWED", "The answer breaks the policy."]);
   const [request] = requests;
   assert.deepEqual([request?.authorization, request?.path, request?.body.model], ["Bearer sk-1", "/v1/chat/completions", "judge-1"]);
   assert.match(request?.body.messages[0]?.content ?? "", /No medical advice\.$/);
-  assert.equal(request?.body.messages[1]?.content, '{"answer":"Take \\"two\\"."}');
+  assert.equal(request?.body.messages[1]?.content, '{"answer":"Take \\"two\\".","reasoning":"Two is right."}');
 });
 
 test("an allowed answer passes", async (t) => {

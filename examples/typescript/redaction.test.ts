@@ -13,6 +13,21 @@ test("addresses and card numbers are masked in all values of a result", async ()
   assert.deepEqual(notices, [{ kind: "info", code: "REDACTED", message: "Personal data was masked.", details: { email: 1, card: 2 } }]);
 });
 
+test("a card number is found among other digits, and with other separators", async () => {
+  const plugin = await TestPlugin.start(redaction, {});
+  for (const [content, expected] of [
+    [`Order 5 ${CARD}`, "Order 5 [card]"],
+    [`${CARD} 123`, "[card] 123"],
+    ["4111111111111111 12", "[card] 12"],
+    ["12-4111-1111-1111-1111", "12-[card]"],
+    ["4111\u00a01111  1111.1111", "[card]"],
+    ["ada@exämple.org", "[email]"],
+  ] as const) {
+    assert.deepEqual((await plugin.beforeResponse({ content })).patch, { content: expected }, content);
+  }
+  assert.equal((await plugin.beforeResponse({ content: "10 20 30 40" })).patch, undefined);
+});
+
 test("an answer is masked with its reasoning", async () => {
   const plugin = await TestPlugin.start(redaction, {});
   const { patch } = await plugin.beforeResponse({ content: `Pay with ${CARD}.`, reasoning: "ada@example.org asks" });

@@ -11,9 +11,9 @@ type Kind = (typeof KINDS)[number];
 
 const PATTERNS: { readonly [K in Kind]: RegExp } = {
   // Begins where an address can begin, so that a long text without one takes linear time.
-  email: /(?<![\w.%+-])[\w.%+-]+@[\w-]+(?:\.[\w-]+)+/g,
-  // 13 to 19 digits, also in groups.
-  card: /(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)/g,
+  email: /(?<![\p{L}\p{N}_.%+-])[\p{L}\p{N}_.%+-]+@[\p{L}\p{N}_-]+(?:\.[\p{L}\p{N}_-]+)+/gu,
+  // Digits, also in groups. A number of a card may be a part of them.
+  card: /\d(?:[\s.-]{0,2}\d){12,}/g,
 };
 
 /** Masks values, and counts what it found. */
@@ -43,7 +43,9 @@ class Redactor {
   }
 
   redactText(text: string): string {
-    return this.kinds.reduce((rest, kind) => rest.replace(PATTERNS[kind], (match) => this.#mask(kind, match)), text);
+    return this.kinds.reduce((rest, kind) => {
+      return rest.replace(PATTERNS[kind], (match) => (kind === "card" ? this.#maskCards(match) : this.#mask(kind)));
+    }, text);
   }
 
   /** A notice that says how much was masked, and nothing else. */
@@ -52,16 +54,39 @@ class Redactor {
     return [{ kind: "info", code: "REDACTED", message: "Personal data was masked.", details: this.found }];
   }
 
-  #mask(kind: Kind, match: string): string {
-    if (kind === "card" && !isCardNumber(match)) return match;
+  #mask(kind: Kind): string {
     this.found[kind] = (this.found[kind] ?? 0) + 1;
     return `[${kind}]`;
   }
+
+  /** Groups of digits with a mask in place of those that are the number of a card. */
+  #maskCards(text: string): string {
+    const groups = [...text.matchAll(/\d+/g)];
+    let [masked, end] = ["", 0];
+    for (let first = 0; first < groups.length; first += 1) {
+      const last = lastOfCard(groups, first);
+      if (last === undefined) continue;
+      masked += text.slice(end, groups[first]?.index) + this.#mask("card");
+      end = (groups[last]?.index ?? 0) + (groups[last]?.[0].length ?? 0);
+      first = last;
+    }
+    return masked + text.slice(end);
+  }
+}
+
+/** The last of the groups of digits that are the number of a card and begin with `first`; `undefined` if none are. */
+function lastOfCard(groups: readonly RegExpMatchArray[], first: number): number | undefined {
+  let [digits, last]: [string, number | undefined] = ["", undefined];
+  for (let at = first; at < groups.length && digits.length <= 19; at += 1) {
+    digits += groups[at]?.[0];
+    if (digits.length >= 13 && digits.length <= 19 && isCardNumber(digits)) last = at;
+  }
+  return last;
 }
 
 /** Whether the last digit checks the others (Luhn), as in numbers of cards. */
 function isCardNumber(text: string): boolean {
-  const digits = [...text.replace(/\D/g, "")].reverse().map(Number);
+  const digits = [...text].reverse().map(Number);
   const sum = digits.reduce((total, digit, index) => total + (index % 2 === 0 ? digit : digit * 2 - (digit > 4 ? 9 : 0)), 0);
   return sum % 10 === 0;
 }

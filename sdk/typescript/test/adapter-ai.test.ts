@@ -327,6 +327,20 @@ for (const point of TOOL_POINTS) {
   }
 }
 
+test("ai: an ended run stays ended for every run with the same ids, and for a repeated request", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: block("stop", "run") });
+  const runs = await Promise.allSettled(
+    Array.from({ length: 3 }, () => {
+      const { settings } = setUp(gateway, [CALL, DONE, DONE], { read: readTool().read });
+      return generateText({ ...settings, prompt: "hi", maxRetries: 1 });
+    }),
+  );
+  assert.deepEqual(
+    runs.map(({ status }) => status),
+    ["rejected", "rejected", "rejected"],
+  );
+});
+
 test("ai: no decision at the model's points throws", async () => {
   await using before = await pointGateway({ beforeLlmRequest: outage });
   const first = setUp(before, [DONE]);

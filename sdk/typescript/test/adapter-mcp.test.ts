@@ -288,3 +288,41 @@ test("mcp 1: a server without McpServer around it is guarded", async () => {
   assert.equal(text((await client.callTool({ name: "any", arguments: {} })) as ToolResult), "a [X]");
   assert.equal(gateway.payloads("beforeToolCall")[0]?.["tool_name"], "any");
 });
+
+test("mcp 1: requests without a handler of their own are guarded, as proxies answer them", async () => {
+  for (const when of ["before", "after"]) {
+    await using gateway = await pointGateway({ beforeToolCall: block("no") });
+    const server = new Server(INFO, { capabilities: { tools: {} } });
+    let calls = 0;
+    const proxy = async () => {
+      calls += 1;
+      return { content: [{ type: "text", text: "a secret" }] };
+    };
+    if (when === "before") server.fallbackRequestHandler = proxy;
+    guardServer(gateway.client, server);
+    if (when === "after") server.fallbackRequestHandler = proxy;
+    const [near, far] = InMemoryTransport.createLinkedPair();
+    const client = new Client(INFO);
+    await Promise.all([server.connect(far), client.connect(near)]);
+    assert.equal(text((await client.callTool({ name: "any", arguments: {} })) as ToolResult), "error no", when);
+    assert.equal(calls, 0, when);
+  }
+});
+
+test("mcp 2: a handler of the parameters alone is guarded", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: block("no") });
+  const server = new server2.Server(INFO, { capabilities: { tools: {} } });
+  guardServer(gateway.client, server);
+  let calls = 0;
+  const params = z.object({ name: z.string(), arguments: z.record(z.string(), z.unknown()).optional() });
+  const result = z.object({ content: z.array(z.unknown()) });
+  (server.setRequestHandler as (...args: unknown[]) => void)("tools/call", { params, result }, async () => {
+    calls += 1;
+    return { content: [{ type: "text", text: "a secret" }] };
+  });
+  const [near, far] = client2.InMemoryTransport.createLinkedPair();
+  const client = new client2.Client(INFO);
+  await Promise.all([server.connect(far as never), client.connect(near)]);
+  assert.equal(text((await client.callTool({ name: "any", arguments: {} })) as ToolResult), "error no");
+  assert.equal(calls, 0);
+});

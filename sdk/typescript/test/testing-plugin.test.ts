@@ -272,3 +272,17 @@ test("with access `read` there is no patch and no answer", async () => {
     fails("INTERNAL", "`answer` is only for beforeToolCall, not for beforeResponse"),
   );
 });
+
+test("replies that are too large, and media without content or type, are refused", async () => {
+  const plugin = await TestPlugin.start(
+    definePlugin({
+      name: "large",
+      version: "1.0.0",
+      beforeLlmRequest: ({ text }) =>
+        text === "media" ? proceed({ images: [{ url: "", mimeType: "image/png" }] }) : proceed({ text: "x".repeat(5 << 20) }),
+    }),
+    {},
+  );
+  await assert.rejects(plugin.beforeLlmRequest({ text: "media" }), /`images\[0\].url` of the patch is empty/);
+  await assert.rejects(plugin.beforeLlmRequest({ text: "large" }), /the reply has \d+ bytes, 4194304 are allowed/);
+});

@@ -111,8 +111,19 @@ function decodeMessage(json: JsonValue): PromptMessage {
   const message = fromJson(json);
   if (!isRecord(message) || typeof message["role"] !== "string") throw new PatchError("a plugin left a message without a role");
   const { content } = message;
-  const decoded = Array.isArray(content) ? { ...message, content: content.map(decodePart) } : message;
+  const decoded = Array.isArray(content) ? { ...message, content: content.map(decodePart).map(withoutReference) } : message;
   return decoded as unknown as PromptMessage;
+}
+
+/** A part without the id under which its provider keeps the original: it would take that in place of the part. */
+function withoutReference(part: unknown): unknown {
+  if (!isRecord(part) || !isRecord(part["providerOptions"])) return part;
+  const options = Object.entries(part["providerOptions"]).map(([provider, option]) => {
+    if (!isRecord(option)) return [provider, option];
+    const { itemId: _, ...others } = option;
+    return [provider, others];
+  });
+  return { ...part, providerOptions: Object.fromEntries(options) };
 }
 
 /** URLs have become texts in JSON. */

@@ -100,13 +100,19 @@ function isAsyncIterable(value: unknown): value is AsyncIterable<unknown> {
   return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
 }
 
-/** Runs that were ended and whose model wasn't called yet. If it never is, the oldest ones are forgotten. */
+/**
+ * What ended runs, newest last. Entries stay: another run may have the same call id and text, and the model may be asked again. A stale
+ * one ends a run too often, never too seldom.
+ */
 const endedRuns = new Map<string, unknown>();
-const MAX_ENDED_RUNS = 1024;
+const MAX_ENDED_RUNS = 16_384;
 
 function endRun(toolCallId: string, error: unknown): void {
   // Version 7 of the SDK gives the model the error as text, those before its message.
-  for (const text of [messageOf(error), String(toolError(error))]) endedRuns.set(runKey(toolCallId, text), error);
+  for (const text of [messageOf(error), String(toolError(error))]) {
+    endedRuns.delete(runKey(toolCallId, text));
+    endedRuns.set(runKey(toolCallId, text), error);
+  }
   for (const key of endedRuns.keys()) {
     if (endedRuns.size <= MAX_ENDED_RUNS) break;
     endedRuns.delete(key);
@@ -130,10 +136,7 @@ export function throwIfEnded(prompt: readonly PromptMessage[]): void {
     for (const { type, toolCallId, output } of typeof content === "string" ? [] : content) {
       if (type !== "tool-result" || !isRecord(output) || output["type"] !== "error-text") continue;
       const key = runKey(toolCallId, output["value"]);
-      if (!endedRuns.has(key)) continue;
-      const error = endedRuns.get(key);
-      endedRuns.delete(key);
-      throw error;
+      if (endedRuns.has(key)) throw endedRuns.get(key);
     }
   }
 }

@@ -40,7 +40,12 @@ export function decodeMessage(json: JsonValue, original: BaseMessage | undefined
     case "user":
       return new HumanMessage({ ...fields, ...(isSame ? { additional_kwargs: original.additional_kwargs } : {}) });
     case "assistant":
-      return new AIMessage({ ...fields, ...(isSame ? remainder(original) : {}) });
+      // The calls that a provider repeats in `additional_kwargs` would count again.
+      return new AIMessage({
+        ...fields,
+        tool_calls: toolCallsIn(members),
+        ...(isSame ? { response_metadata: remainder(original).response_metadata } : {}),
+      });
     case "system":
       return new SystemMessage(fields);
     case "tool":
@@ -85,9 +90,9 @@ export function withoutMedia(messages: readonly BaseMessage[], dropped: readonly
 
 /** The reasoning of an answer, as far as it is text. */
 export function reasoningOf({ content, additional_kwargs }: AIMessage): string {
-  const { reasoning_content } = additional_kwargs;
+  const { reasoning_content, reasoning, reasoning_details } = additional_kwargs;
   const blocks = typeof content === "string" ? [] : (content as Block[]).map(reasoningIn);
-  return [typeof reasoning_content === "string" ? reasoning_content : "", ...blocks].join("");
+  return [reasoning_content, reasoning, reasoning_details].map(textsIn).concat(blocks).join("");
 }
 
 /**
@@ -106,7 +111,8 @@ export function patchAnswer(answer: AIMessage, patch: ModelResponsePatch): AIMes
     return new AIMessage({ ...common, content: patch.content ?? "", response_metadata: rest.response_metadata });
   const { content, reasoning } = patch;
   const old = typeof answer.content === "string" ? answer.content : (answer.content as Block[]);
-  const remaining = typeof old === "string" || reasoning === undefined ? old : old.filter((block) => reasoningIn(block) === "");
+  const remaining =
+    typeof old === "string" || reasoning === undefined ? old : old.filter(({ type }) => !/reasoning|thinking/.test(String(type)));
   const { reasoning_content } = answer.additional_kwargs;
   const kept = typeof reasoning_content === "string" ? { reasoning_content: reasoning ?? reasoning_content } : {};
   return new AIMessage({
@@ -145,13 +151,23 @@ function remainder({ additional_kwargs, response_metadata }: BaseMessage) {
   };
 }
 
-/** Text of a block with reasoning, in the forms of Anthropic, of OpenAI, and of LangChain itself. */
-function reasoningIn({ type, thinking, reasoning, summary }: Block): string {
-  if (type === "thinking") return typeof thinking === "string" ? thinking : "";
-  if (type !== "reasoning") return "";
+/** Text of a block with reasoning, in the forms of Anthropic, OpenAI, Bedrock, and LangChain itself. */
+function reasoningIn({ type, ...block }: Block): string {
+  return /reasoning|thinking/.test(String(type)) ? textsIn(block) : "";
+}
+
+/** The members of reasoning that hold text, directly or in parts. */
+const REASONING_MEMBERS = ["thinking", "reasoning", "reasoningText", "text", "summary", "content"];
+
+/** All text of a provider's reasoning, whatever its form. */
+function textsIn(reasoning: unknown): string {
   if (typeof reasoning === "string") return reasoning;
-  const texts = Array.isArray(summary) ? summary.map((part: unknown) => (isRecord(part) ? part["text"] : "")) : [];
-  return texts.filter((text) => typeof text === "string").join("");
+  if (Array.isArray(reasoning)) return reasoning.map(textsIn).join("");
+  return isRecord(reasoning) ? REASONING_MEMBERS.map((name) => textsIn(reasoning[name])).join("") : "";
+}
+
+function toolCallsIn(members: Record<string, unknown>): NonNullable<AIMessage["tool_calls"]> {
+  return Array.isArray(members["tool_calls"]) ? members["tool_calls"] : [];
 }
 
 const MEDIA_BLOCKS: Readonly<Record<string, string>> = {

@@ -10,8 +10,8 @@
  * ```
  *
  * Where it doesn't reach: tools that a provider runs itself, updates of the state in a `Command` of a tool, and what other
- * middleware does without the agent's model. Callbacks, tracers and `streamEvents` get what the model said before it is
- * judged. The result of a tool with `returnDirect` is the answer without `before_response`. `humanInTheLoopMiddleware` shows
+ * middleware does without the agent's model. Callbacks, tracers, `streamEvents` and `streamMode: "tools"` get what the model and
+ * the tools said before it is judged. The result of a tool with `returnDirect` is the answer without `before_response`. `humanInTheLoopMiddleware` shows
  * the arguments before the gateway is asked.
  *
  * @module
@@ -62,7 +62,8 @@ export { PatchError, findGatewayError } from "./guard.js";
  *   other messages as `messages`, and `tools` in OpenAI's form. They may change texts and messages, and leave tools, images
  *   and files out. Other changes of those three throw a {@link PatchError}.
  * - An answer without text and reasoning that calls tools isn't judged as one: its tools are.
- * - `streamMode: "messages"` shows an answer when it is judged, in one piece.
+ * - `streamMode: "messages"` shows an answer when it is judged, in one piece. An answer with a `responseFormat` is shown before, if
+ *   the model drops the settings of `bindTools`.
  * - A block before the model is asked, a block with the scope `run`, and a missing decision reject the run with a
  *   `MiddlewareError`, whose cause is the `Blocked` or `NoDecision`; {@link findGatewayError} finds it. So does a block of an
  *   answer that has a `responseFormat`. Otherwise the message of a block before the response is all that remains of it.
@@ -70,7 +71,8 @@ export { PatchError, findGatewayError } from "./guard.js";
  * - A result that a plugin changed or blocked has no `artifact`, and updates no state.
  * - The gateway is asked again about a tool that interrupts the run, when the run is resumed.
  *
- * Put it last in the list, so that it judges what the others made of a request, but before middleware that retries tools.
+ * Put it after middleware that changes requests, so that it judges what they made of them, and before middleware that retries, falls
+ * back to another model, or catches errors: they would ask again after a block, and make an answer of what ended the run.
  */
 export function guard(gateway: GatewayClient) {
   return createMiddleware({

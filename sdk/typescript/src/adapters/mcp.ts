@@ -30,6 +30,8 @@ export interface McpClient {
 
 /** A server without `McpServer` around it, as far as {@link guardServer} uses it. */
 export interface McpProtocol {
+  /** Answers requests that have no handler. */
+  fallbackRequestHandler?: unknown;
   setRequestHandler(...args: any[]): void;
   assertCanSetRequestHandler(method: any): void;
   onerror?: ((error: Error) => void) | undefined;
@@ -104,11 +106,16 @@ export function guardServer<S extends AnyMcpServer>(gateway: GatewayClient, serv
   const setRequestHandler = protocol.setRequestHandler.bind(protocol);
   protocol.setRequestHandler = (...args: unknown[]) => {
     const handler = args.at(-1);
-    setRequestHandler(
-      ...args.slice(0, -1),
-      typeof handler === "function" ? guardHandler(gateway, protocol, handler as RequestHandler) : handler,
-    );
+    if (typeof handler !== "function") return setRequestHandler(...args);
+    // With three arguments, the handler gets the parameters in place of the request.
+    const [method, ...between] = args.slice(0, -1);
+    const guarded =
+      method === CALL_TOOL && between.length > 0
+        ? guardParams(gateway, protocol, handler as ParamsHandler)
+        : guardHandler(gateway, protocol, handler as RequestHandler);
+    return setRequestHandler(method, ...between, guarded);
   };
+  guardFallback(gateway, protocol);
   return server;
 }
 
@@ -120,6 +127,25 @@ interface RequestExtra {
 }
 
 type RequestHandler = (request: { method?: string; params?: CallParams }, extra: RequestExtra) => unknown;
+
+/** A handler of the parameters of `tools/call`. */
+type ParamsHandler = (params: CallParams, extra: RequestExtra) => unknown;
+
+function guardParams(gateway: GatewayClient, protocol: McpProtocol, handler: ParamsHandler): ParamsHandler {
+  const guarded = guardHandler(gateway, protocol, ({ params }, extra) => handler(params as CallParams, extra));
+  return (params, extra) => guarded({ method: CALL_TOOL, params }, extra);
+}
+
+/** Guards the handler of requests that have no other, as proxies have it. */
+function guardFallback(gateway: GatewayClient, protocol: McpProtocol): void {
+  let handler = protocol.fallbackRequestHandler;
+  Object.defineProperty(protocol, "fallbackRequestHandler", {
+    configurable: true,
+    enumerable: true,
+    get: () => handler && guardHandler(gateway, protocol, handler as RequestHandler),
+    set: (given) => (handler = given),
+  });
+}
 
 function guardHandler(gateway: GatewayClient, protocol: McpProtocol, handler: RequestHandler): RequestHandler {
   return async (request, extra) => {

@@ -112,6 +112,7 @@ export class HostServices {
     this.#handle(method.list, (request, metadata) => {
       const scope = this.#scope(metadata, "storage:read");
       check(request.pageSize <= MAX_PAGE, "page_size", "at most 100");
+      checkKeys([request.prefix, request.after].filter((key) => key !== ""));
       return this.#storage.list(scope, request);
     });
   }

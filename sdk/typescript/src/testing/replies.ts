@@ -6,6 +6,7 @@ import { type JsonObject, parseJson } from "../json.js";
 import type { PointName } from "../point.js";
 import { type Cancel, HookReply, type Notice, Reply } from "../reply.js";
 import { type MemberKind, patchMembers } from "../server/wire.js";
+import { checkMedia } from "./reply-rules.js";
 import type { ToolAnnotations } from "../tool-annotations.js";
 import type { PointReply } from "./reply-rules.js";
 
@@ -93,7 +94,9 @@ function patchFromWire(point: PointName, message: Message): object {
   const kinds = patchMembers(point);
   const present = PATCHES[point].fields.filter((field) => isFieldSet(message, field)).map(({ localName }) => localName);
   const values = message as unknown as { readonly [member: string]: unknown };
-  return Object.fromEntries(present.map((member) => [member, memberFromWire(kinds[member], values[member])]));
+  const patch = Object.fromEntries(present.map((member) => [member, memberFromWire(kinds[member], values[member])]));
+  for (const member of present) if (kinds[member] === "media") checkMedia(member, patch[member] as never);
+  return patch;
 }
 
 function memberFromWire(kind: MemberKind | undefined, value: unknown): unknown {

@@ -49,6 +49,27 @@ export function checkPointReply(plugin: string, point: PointName, access: "read"
 }
 
 /**
+ * Checks the size of a reply, encoded.
+ *
+ * @throws {CallError} If a gateway would reject it.
+ */
+export function checkReplySize(bytes: number): void {
+  ensure(bytes <= LIMITS.maxReplyBytes, `the reply has ${bytes} bytes, ${LIMITS.maxReplyBytes} are allowed`);
+}
+
+/**
+ * Checks the media of a patch.
+ *
+ * @throws {CallError} If a gateway would reject one.
+ */
+export function checkMedia(member: string, media: readonly { readonly url?: unknown; readonly mimeType: string }[]): void {
+  for (const [index, { url, mimeType }] of media.entries()) {
+    ensure(url !== "", `\`${member}[${index}].url\` of the patch is empty`);
+    ensure(mimeType !== "", `\`${member}[${index}].mimeType\` of the patch is empty`);
+  }
+}
+
+/**
  * Checks a reply at a hook.
  *
  * @throws {CallError} If a gateway would reject it.

@@ -1,6 +1,6 @@
 /** Calls a plugin in a test as a gateway does, without a socket. */
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import { type MessageInitShape, create } from "@bufbuild/protobuf";
+import { type MessageInitShape, create, toBinary } from "@bufbuild/protobuf";
 import type { Caller, ChainResult } from "../context.js";
 import * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import { ToolSchema } from "../gen/hookgate/types/v1/types_pb.js";
@@ -27,7 +27,7 @@ import {
   toolResultToWire,
 } from "./payloads.js";
 import { type PointResponse, type TestTool, factsOf, hookReplyFromWire, replyFromWire, toolFromWire } from "./replies.js";
-import { LIMITS, checkHookReply, checkPointReply } from "./reply-rules.js";
+import { LIMITS, checkHookReply, checkPointReply, checkReplySize } from "./reply-rules.js";
 import { TestCall } from "./test-call.js";
 import { TestHost } from "./test-host.js";
 
@@ -238,6 +238,7 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
   async #reply<Patch>(point: PointName, payload: object): Promise<Reply<Patch>> {
     const { plugin } = this.#started;
     const response = await this.#callPoint(point, payload, false);
+    checkReplySize(toBinary(POINTS[point].response, response).length);
     checkPointReply(plugin.name, point, plugin.manifest.points?.[point]?.access ?? "modify", factsOf(response));
     return replyFromWire<Patch>(point, response);
   }

@@ -82,7 +82,7 @@ async fn complete(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, I
     assert_eq!(request.uri().path(), "/v1/chat/completions");
     let body = request.into_body().collect().await.expect("the body arrives").to_bytes();
     let allowed = !String::from_utf8_lossy(&body).contains("medicine");
-    let verdict = json!({ "allowed": allowed, "reason": "No medical advice." }).to_string();
+    let verdict = json!({ "allowed": allowed }).to_string();
     let answer = json!({ "choices": [{ "message": { "role": "assistant", "content": verdict } }] });
     Ok(Response::new(Full::new(Bytes::from(answer.to_string()))))
 }
@@ -146,7 +146,7 @@ async fn llm_judge_blocks_what_the_model_refuses_and_everything_without_the_mode
     assert_eq!(passed.status, 200, "{passed:?}");
     let blocked = agent.call(BeforeResponse, json!({ "content": "Take this medicine." })).await;
     assert_eq!(blocked.body["code"], json!("RESPONSE_NOT_ALLOWED"), "{blocked:?}");
-    assert_eq!(blocked.body["detail"], json!("No medical advice."), "{blocked:?}");
+    assert_eq!(blocked.body["detail"], json!("The answer breaks the policy."), "{blocked:?}");
 
     let example = ExampleGateway::start("llm-judge", config("http://127.0.0.1:1/v1"), &[], json!({})).await;
     let agent = example.gateway.http(&token("acme"));
