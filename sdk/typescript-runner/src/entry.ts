@@ -1,5 +1,6 @@
 /** What the operator says of a plugin. */
 import type { Capability, JsonObject } from "@hookgate/sdk";
+import { anyText, attempt } from "./text.js";
 
 /** The agent system that a plugin is written for. */
 export type Dialect = "dexto" | "mastermind" | "drover";
@@ -68,9 +69,20 @@ export function versionOf(entry: PluginEntry, own?: unknown): string {
   return version ?? (typeof own === "string" && VERSION.test(own) ? own : "0.0.0");
 }
 
-/** The message of anything that was thrown. */
+/** The message of anything that was thrown. Never throws itself. */
 export function messageOf(error: unknown): string {
-  if (error instanceof Error) return error.message;
-  const message = (error as { message?: unknown } | null | undefined)?.message;
-  return typeof message === "string" ? message : String(error);
+  const message = attempt<unknown>(
+    () => (error as { message?: unknown } | null | undefined)?.message,
+    () => undefined,
+  );
+  return typeof message === "string" ? message : anyText(error);
+}
+
+/** What was thrown, as an error that everybody can read. Plugins throw anything. */
+export function asError(thrown: unknown): Error {
+  const isReadable = attempt(
+    () => thrown instanceof Error && typeof thrown.message === "string",
+    () => false,
+  );
+  return isReadable ? (thrown as Error) : new Error(messageOf(thrown));
 }

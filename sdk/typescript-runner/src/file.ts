@@ -39,9 +39,13 @@ const TEXT: Kind = { right: "a text", is: isText };
 const FLAG: Kind = { right: "true or false", is: (value) => typeof value === "boolean" };
 const OBJECT: Kind = { right: "an object", is: isObject };
 const AGENT_TOOL: Kind = {
-  right: "an object with `id`, and perhaps `description` and `destructive`",
+  right: "an object with the text `id`, and perhaps `description`, a text, and `destructive`, true or false",
   is: (value) =>
-    isObject(value) && isText(value.id) && Object.keys(value).every((name) => ["id", "description", "destructive"].includes(name)),
+    isObject(value) &&
+    isText(value.id) &&
+    ["string", "undefined"].includes(typeof value.description) &&
+    ["boolean", "undefined"].includes(typeof value.destructive) &&
+    Object.keys(value).every((name) => ["id", "description", "destructive"].includes(name)),
 };
 
 const FILE_MEMBERS: { readonly [name: string]: Kind } = { agent_dir: TEXT, plugins: listOf(OBJECT) };

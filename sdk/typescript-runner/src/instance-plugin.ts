@@ -14,6 +14,7 @@ import {
   type Tool,
   definePlugin,
 } from "@hookgate/sdk";
+import { asError } from "./entry.js";
 import { anyObject } from "./schemas.js";
 import { inScope } from "./scope.js";
 
@@ -52,7 +53,9 @@ export function instancePlugin<I>(parts: InstanceParts<I>): Plugin<any, any> {
     }
 
     call<T>(ctx: Context, answer: (instance: I) => Promise<T>): Promise<T> {
-      return inScope({ plugin: name, ctx, host: this.host }, () => answer(this.#instance));
+      return inScope({ plugin: name, ctx, host: this.host }, () =>
+        answer(this.#instance).catch((error: unknown) => Promise.reject(asError(error))),
+      );
     }
 
     ownTools(): readonly Tool[] {

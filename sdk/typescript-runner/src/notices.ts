@@ -1,5 +1,6 @@
 /** Notices of plugins whose system sets no limits, within those of the gateway: one notice too many would fail the step. */
 import { type Notice, writeJson } from "@hookgate/sdk";
+import { anyText } from "./text.js";
 
 const MAX_NOTICES = 16;
 const MAX_MESSAGE_BYTES = 1024;
@@ -18,8 +19,28 @@ export interface LooseNotice {
   readonly details?: unknown;
 }
 
-/** The notices that fit. A last one counts those that don't. */
+/** The notices that fit. A last one counts those that don't. If some don't, those of kind `block` come first. */
 export function boundedNotices(notices: readonly LooseNotice[]): Notice[] {
+  const all = fitting(notices);
+  if (all.length === notices.length) return all;
+  const blocks = notices.filter(({ kind }) => kind === "block");
+  const bounded = fitting([...blocks, ...notices.filter(({ kind }) => kind !== "block")]);
+  if (bounded.length === MAX_NOTICES) bounded.pop();
+  const leftOut = notices.length - bounded.length;
+  return [...bounded, { kind: "warn", code: "NOTICES_LEFT_OUT", message: `${leftOut} further notices don't fit` }];
+}
+
+/** The code of the first notice of kind `block` that has a valid one. */
+export function firstBlockCode(notices: readonly LooseNotice[]): string | undefined {
+  return notices.find(({ kind, code }) => kind === "block" && isCode(code))?.code as string | undefined;
+}
+
+function isCode(code: unknown): code is string {
+  return typeof code === "string" && CODE.test(code);
+}
+
+/** The notices up to the first one for which there is no room. */
+function fitting(notices: readonly LooseNotice[]): Notice[] {
   const bounded: Notice[] = [];
   let bytes = 0;
   for (const loose of notices) {
@@ -28,17 +49,14 @@ export function boundedNotices(notices: readonly LooseNotice[]): Notice[] {
     if (bytes > MAX_TOTAL_BYTES || bounded.length === MAX_NOTICES) break;
     bounded.push(notice);
   }
-  if (bounded.length === notices.length) return bounded;
-  if (bounded.length === MAX_NOTICES) bounded.pop();
-  const leftOut = notices.length - bounded.length;
-  return [...bounded, { kind: "warn", code: "NOTICES_LEFT_OUT", message: `${leftOut} further notices don't fit` }];
+  return bounded;
 }
 
 function boundedNotice({ kind, code, message, details }: LooseNotice): Notice {
   return {
     kind: (KINDS.includes(kind) ? kind : "info") as Notice["kind"],
-    message: cut(String(message ?? "")),
-    ...(typeof code === "string" && CODE.test(code) ? { code } : {}),
+    message: cut(anyText(message ?? "")),
+    ...(isCode(code) ? { code } : {}),
     ...boundedDetails(details),
   };
 }
@@ -53,9 +71,9 @@ function boundedDetails(details: unknown): Pick<Notice, "details"> {
   return { details: { left_out: "no JSON, or too large" } };
 }
 
-/** Cuts a text at 1 KiB of UTF-8. */
-export function cut(text: string): string {
-  const wellFormed = text.toWellFormed();
+/** Cuts a text at 1 KiB of UTF-8. Never throws, whatever a plugin gave as a text. */
+export function cut(text: unknown): string {
+  const wellFormed = anyText(text).toWellFormed();
   if (Buffer.byteLength(wellFormed) <= MAX_MESSAGE_BYTES) return wellFormed;
   // A UTF-16 unit has at most 3 bytes, and a character that the cut splits would end as U+FFFD.
   return `${Buffer.from(wellFormed)

@@ -1,13 +1,14 @@
 /**
  * Keeps plugins away from what belongs to the process: stdout, its end, and the handling of uncaught errors.
  *
- * A plugin of another system writes to stdout whenever it likes, and one that fails in a timer would end a process that other plugins
+ * A plugin of another system writes to stdout and stderr whenever it likes, and one that fails in a timer would end a process that other plugins
  * share.
  */
 import { Console } from "node:console";
 import { Writable } from "node:stream";
 import { stderrLogger } from "@hookgate/sdk";
 import { currentScope } from "./scope.js";
+import { anyText, stackText } from "./text.js";
 
 /** Longest text of a line. */
 const MAX_LINE = 8192;
@@ -17,6 +18,28 @@ export function redirectOutput(): void {
   const toLog = (level: "info" | "error") => (chunk: unknown) => logOutput(level, chunk);
   globalThis.console = new Console({ stdout: lineStream(toLog("info")), stderr: lineStream(toLog("error")) }) as typeof console;
   process.stdout.write = writeFunction(toLog("info")) as typeof process.stdout.write;
+  redirectStderr(toLog("error"));
+}
+
+/** Leaves stderr to the process's own log. A plugin that writes there directly could forge lines of other plugins. */
+function redirectStderr(toLog: (chunk: unknown) => void): void {
+  const writeLine = process.stderr.write.bind(process.stderr) as (chunk: unknown, ...more: unknown[]) => boolean;
+  const writeText = writeFunction(toLog);
+  let isOwnLine = false;
+  for (const level of ["info", "warn", "error"] as const) {
+    const log = stderrLogger[level].bind(stderrLogger);
+    stderrLogger[level] = (message, attributes) => {
+      const before = isOwnLine;
+      isOwnLine = true;
+      try {
+        log(message, attributes);
+      } finally {
+        isOwnLine = before;
+      }
+    };
+  }
+  process.stderr.write = ((chunk: unknown, ...more: unknown[]) =>
+    isOwnLine ? writeLine(chunk, ...more) : writeText(chunk, ...more)) as typeof process.stderr.write;
 }
 
 /** Logs errors that no plugin handles, and refuses to let a plugin end the process. Returns how to end it. */
@@ -31,12 +54,19 @@ export function guardProcess(): (code: number) => never {
 }
 
 function logUncaught(message: string, error: unknown): void {
-  stderrLogger.error(message, { ...whose(), error });
+  // As a text: what a plugin throws must not fail this handler.
+  stderrLogger.error(message, { ...whose(), error: stackText(error) });
 }
 
 function logOutput(level: "info" | "error", chunk: unknown): void {
-  const text = String(chunk).replace(/\n$/, "").toWellFormed();
+  const text = textOf(chunk).replace(/\n$/, "").toWellFormed();
   if (text !== "") stderrLogger[level](text.slice(0, MAX_LINE), whose());
+}
+
+/** Bytes are UTF-8. */
+function textOf(chunk: unknown): string {
+  if (!(chunk instanceof Uint8Array)) return anyText(chunk);
+  return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString();
 }
 
 function whose(): { plugin?: string; tenant?: string } {

@@ -23,14 +23,26 @@ export interface TextResult {
   readonly data?: unknown;
 }
 
-/** Whether the agent sent a result in the form of these systems. */
-export function isTextResult(result: JsonValue): result is JsonObject & { content: string } {
+/** The members that a system's own results have. */
+export type ResultForm = readonly string[];
+
+export const DROVER_FORM: ResultForm = ["content", "isError", "data"];
+export const MASTER_MIND_FORM: ResultForm = ["content", "isError"];
+
+/** Whether the agent sent a result with a text, and perhaps with members that a plugin wouldn't see in its own form. */
+export function hasContent(result: JsonValue): result is JsonObject & { content: string } {
   return result !== null && typeof result === "object" && !Array.isArray(result) && typeof result.content === "string";
 }
 
-/** The result of a call as a plugin sees it. */
-export function textResultOf({ result, success }: AfterToolResultPayload): TextResult {
-  if (isTextResult(result)) {
+/** Whether the agent sent a result in the form of the plugin's system: a plugin sees all of it. */
+export function isTextResult(result: JsonValue, form: ResultForm = DROVER_FORM): result is JsonObject & { content: string } {
+  if (!hasContent(result)) return false;
+  return Object.keys(result).every((name) => form.includes(name) && (name !== "isError" || typeof result.isError === "boolean"));
+}
+
+/** The result of a call as a plugin sees it. What isn't in its form is JSON text, so that a plugin that redacts sees every member. */
+export function textResultOf({ result, success }: AfterToolResultPayload, form: ResultForm = DROVER_FORM): TextResult {
+  if (isTextResult(result, form)) {
     const { content, isError, data } = result;
     return {
       content,
@@ -38,7 +50,8 @@ export function textResultOf({ result, success }: AfterToolResultPayload): TextR
       ...(data === undefined ? {} : { data: plainNumbers(data) }),
     };
   }
-  return { content: typeof result === "string" ? result : writeJson(result), isError: !success };
+  const isError = hasContent(result) && typeof result.isError === "boolean" ? result.isError : !success;
+  return { content: typeof result === "string" ? result : writeJson(result), isError };
 }
 
 /** @throws {TypeError} If a plugin returned something else. */
@@ -59,8 +72,9 @@ export function replyWithResult(
   before: TextResult,
   after: TextResult,
   notices: readonly Notice[] = [],
+  form: ResultForm = DROVER_FORM,
 ): Reply<any> {
-  if (isTextResult(result)) return proceed(patchOfObject(result, before, after), { notices });
+  if (isTextResult(result, form)) return proceed(patchOfObject(result, before, after), { notices });
   if (after.isError && !before.isError) return cancel("TOOL_FAILED", cut(after.content), { notices });
   if (after.content === before.content) return proceed({}, { notices });
   return proceed({ result: typeof result === "string" ? after.content : jsonOrText(after.content) }, { notices });

@@ -101,17 +101,17 @@ test("D29: storage without a capability, and other members of the host, answer w
   await runner.line(/"agent"/);
 });
 
-test("D25: calls of several tenants at the same time don't mix, even in an object that the plugin keeps", async (t) => {
+test("D25: calls of several tenants at the same time don't mix", async (t) => {
   const host = await startHost(t);
   const runner = await startRunner(t, ["--dialect", "dexto", `${FIXTURES}/scripted.js`, "--capabilities", CAPABILITIES.join(",")]);
   const client = runner.client("scripted");
   await client.initialize({}, hostOffer(host, "scripted") as never);
   const script = `
-    self.db ??= context.agent.storage.database;
+    const db = context.agent.storage.database;
     await new Promise((resolve) => setTimeout(resolve, Math.random() * 30));
-    await self.db.set("who", context.tenantId);
+    await db.set("who", context.tenantId);
     await new Promise((resolve) => setTimeout(resolve, Math.random() * 30));
-    return { ok: true, modify: { args: { tenant: context.tenantId, user: context.userId, stored: await self.db.get("who") } } };`;
+    return { ok: true, modify: { args: { tenant: context.tenantId, user: context.userId, stored: await db.get("who") } } };`;
   const tenants = Array.from({ length: 20 }, (_, index) => `t${index}`);
   const calls = tenants.map((tenant) =>
     client.toolCall("t", code(script), { tenant, user: `u-${tenant}`, hostToken: callToken(host, "scripted", tenant) }),
@@ -176,7 +176,7 @@ test("D12, D14, D23: a cancel has its code from the notices; its modify counts o
   );
   assert.deepEqual([failed.verdict, failed.code, failed.message, failed.modify], ["cancel", "UNAUTHORIZED", "", {}]);
   const patched = await stop("ok: true, message: 'stop', notices: [{ kind: 'block', code: 'MY_CODE', message: 'm' }]");
-  assert.deepEqual([patched.verdict, patched.code, patched.message, patched.modify], ["cancel", "", "stop", { args: '{"y":1}' }]);
+  assert.deepEqual([patched.verdict, patched.code, patched.message, patched.modify], ["cancel", "MY_CODE", "stop", { args: '{"y":1}' }]);
 });
 
 test("D15: a throw, and an answer without ok, fail the step", async (t) => {

@@ -308,6 +308,11 @@ test("R1: what can't be a plugin keeps the runner from starting", (t) => {
       "export default { id: 'a', tools: [{ id: 't', inputSchema: { type: 'array' }, execute() {} }] }",
       /`inputSchema` of the tool t must be a JSON Schema with the type `object`/,
     ],
+    [
+      "unresolved",
+      "export default { id: 'a', tools: [{ id: 't', inputSchema: { type: 'object', $ref: '#/nowhere' }, execute() {} }] }",
+      /plugin 'a': `inputSchema` of the tool t can't be used: can't resolve reference/,
+    ],
   ] as [string, string, RegExp][]) {
     const path = write(folder, `${name}.mjs`, source);
     const { status, message } = runnerFailure(["--dialect", "drover", path, "--listen", "unix:///tmp/never-listens"]);

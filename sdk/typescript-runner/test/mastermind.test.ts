@@ -187,8 +187,8 @@ test("M14: a result is rewritten in the agent's own form", async (t) => {
   const { client } = await serve(t, "kubectl.js", "kubectl");
   const options = { args: { a: 1 } };
   assert.equal((await client.toolResult("ls", "a secret", options)).modify.result, '"a [x] (ls {\\"a\\":1})"');
-  const object = await client.toolResult("ls", { content: "secret", isError: false, id: 1 }, options);
-  assert.deepEqual(JSON.parse(object.modify.result as string), { content: '[x] (ls {"a":1})', isError: false, id: 1 });
+  const object = await client.toolResult("ls", { content: "secret", isError: false }, options);
+  assert.deepEqual(JSON.parse(object.modify.result as string), { content: '[x] (ls {"a":1})', isError: false });
   assert.equal((await client.toolResult("ls", { rows: ["secret"] })).modify.result, '"{\\"rows\\":[\\"[x]\\"]} (ls {})"');
   const broken = await client.toolResult("ls", "throw");
   assert.deepEqual([broken.verdict, broken.message], ["cancel", "Tool execution error: after broke"]);

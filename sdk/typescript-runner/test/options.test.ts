@@ -43,7 +43,7 @@ test("a mistake in a file names the plugin and the member, and says what is righ
     ["plugins: [{ dialect: drover, module: a.ts, state: tenant }]", /`state` must be one of run, session, process/],
     [
       "plugins: [{ dialect: drover, module: a.ts, agent_tools: [{ name: x }] }]",
-      /`agent_tools` must be a list; each entry: an object with `id`/,
+      /`agent_tools` must be a list; each entry: an object with the text `id`/,
     ],
     ["plugins: [{ dialect: dexto, module: /a.ts, enabled: false }]", /`plugins` has no enabled plugin/],
     ["plugin: []", /`plugin` is unknown: there are agent_dir, plugins/],

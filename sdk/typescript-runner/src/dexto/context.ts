@@ -1,29 +1,35 @@
 /** The execution context of Dexto, made of a call's context. */
 import type { Capability, Context } from "@hookgate/sdk";
 import { type LogLevel, logLine } from "../host-logger.js";
+import type { Scope } from "../scope.js";
+import { anyText, attempt } from "../text.js";
 import { unavailable } from "../unavailable.js";
 import { database } from "./database.js";
 
-/** The context that a plugin gets with a call. */
-export function executionContext(ctx: Context, capabilities: readonly Capability[]): object {
+/** The scope of a call. */
+export type CallScope = Scope & { readonly ctx: Context };
+
+/** The context that a plugin gets with a call. All that it gives stays that of this call. */
+export function executionContext(call: CallScope, capabilities: readonly Capability[]): object {
+  const { ctx } = call;
   const { caller } = ctx;
   return {
     sessionId: caller.sessionId,
     userId: caller.userId,
     tenantId: ctx.tenant,
     llmConfig: { provider: caller.provider, model: caller.model },
-    logger: logger(capabilities),
+    logger: logger(call, capabilities),
     // Made when it is read: most plugins never look at it.
     get abortSignal() {
       return ctx.signal;
     },
-    agent: agent(capabilities),
+    agent: agent(call, capabilities),
   };
 }
 
 /** The services of the agent. Those of its process can't be reached. */
-function agent(capabilities: readonly Capability[]): object {
-  const store = database(capabilities);
+function agent(call: CallScope, capabilities: readonly Capability[]): object {
+  const store = database(call, capabilities);
   const others = { cache: unavailable("agent.storage.cache", STORE), blobStore: unavailable("agent.storage.blobStore", STORE) };
   const storageManager = {
     getDatabase: () => store,
@@ -38,16 +44,16 @@ function agent(capabilities: readonly Capability[]): object {
 
 const STORE = "use `agent.storage.database`";
 
-function logger(capabilities: readonly Capability[]): object {
-  const write = (level: LogLevel) => (message: unknown, details?: unknown) => logLine(level, message, details, capabilities);
-  const child = () => logger(capabilities);
+function logger(call: CallScope, capabilities: readonly Capability[]): object {
+  const write = (level: LogLevel) => (message: unknown, details?: unknown) => logLine(level, message, details, capabilities, call);
+  const child = () => logger(call, capabilities);
   return {
     silly: () => {},
     debug: write("debug"),
     info: write("info"),
     warn: write("warn"),
     error: write("error"),
-    trackException: (error: unknown, details?: object) => logLine("error", String(error), { ...details, error }, capabilities),
+    trackException: (error: unknown, details?: unknown) => logLine("error", anyText(error), withError(error, details), capabilities, call),
     child,
     createChild: child,
     createFileOnlyChild: child,
@@ -56,4 +62,13 @@ function logger(capabilities: readonly Capability[]): object {
     getLogFilePath: () => null,
     destroy: async () => {},
   };
+}
+
+/** The details with the error. One of their getters may throw. */
+function withError(error: unknown, details: unknown): object {
+  const members = attempt<object>(
+    () => ({ ...(details as object) }),
+    () => ({}),
+  );
+  return { ...members, error };
 }

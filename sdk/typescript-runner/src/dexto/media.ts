@@ -9,7 +9,8 @@ export interface DextoMedium {
   readonly filename?: unknown;
 }
 
-const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
+/** For texts without whitespace: with it among the characters, the search for the end would take quadratic time. */
+const BASE64 = /^[A-Za-z0-9+/]*=*$/;
 
 /**
  * What Dexto would show the plugin; `undefined` if there is none.
@@ -35,15 +36,17 @@ export function mediaFromDexto(medium: unknown, content: "image" | "data", befor
   const { [content]: value, mimeType, filename } = medium as DextoMedium;
   if (typeof mimeType !== "string") throw new TypeError(`\`modify\`: \`${memberOf(content)}.mimeType\` must be a string`);
   const name = typeof filename === "string" ? { filename } : {};
-  return [{ ...contentOf(value, content), mimeType, ...name }, ...before.slice(1)];
+  return [{ ...contentOf(value, content, before[0]?.url), mimeType, ...name }, ...before.slice(1)];
 }
 
-function contentOf(value: unknown, content: "image" | "data"): { data: Uint8Array } | { url: string } {
+function contentOf(value: unknown, content: "image" | "data", own: string | undefined): { data: Uint8Array } | { url: string } {
+  // What the plugin left alone stays what it was, such as a URL of another scheme, or one that looks like base64.
+  if (own !== undefined && value === own) return { url: own };
   if (value instanceof Uint8Array) return { data: value };
   if (value instanceof ArrayBuffer) return { data: new Uint8Array(value) };
   if (value instanceof URL) return { url: value.href };
   if (typeof value === "string" && /^https?:\/\//.test(value)) return { url: value };
-  const base64 = typeof value === "string" ? value.replace(/^data:[^,]*;base64,/, "") : undefined;
+  const base64 = typeof value === "string" ? value.replace(/^data:[^,]*;base64,/, "").replace(/\s+/g, "") : undefined;
   if (base64 !== undefined && BASE64.test(base64)) return { data: Buffer.from(base64, "base64") };
   throw new TypeError(`\`modify\`: \`${memberOf(content)}.${content}\` must be base64, a URL or bytes`);
 }

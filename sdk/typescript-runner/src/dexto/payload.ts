@@ -7,7 +7,6 @@ import type {
   BeforeToolCallPayload,
   Context,
   JsonObject,
-  JsonValue,
 } from "@hookgate/sdk";
 import { exactIntegers, plainNumbers } from "../numbers.js";
 import type { DextoPoint } from "./load.js";
@@ -112,17 +111,24 @@ export function patchFromDexto(point: DextoPoint, call: AnyCall, before: DextoPa
   const { writers, read } = MAPS[point];
   const known = new Set(Object.keys(read(call, { caller: {} } as Context, true)));
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    const value = after[name];
-    if (isDeepStrictEqual(value, before[name])) continue;
-    const write = writers[name];
+    const value = own(after, name);
+    if (isDeepStrictEqual(value, own(before, name))) continue;
+    const write = own(writers, name);
     if (write !== undefined) Object.assign(patch, write(value, call));
     else if (known.has(name)) throw new TypeError(`\`modify\`: \`${name}\` can't be changed at ${point}: leave it out`);
     else {
       isExtraChanged = true;
-      extra[name] = exactIntegers(value, call.extra?.[name] as JsonValue | undefined);
+      const exact = exactIntegers(value, own(call.extra ?? {}, name));
+      // An assignment would set the prototype where the name is `__proto__`.
+      Object.defineProperty(extra, name, { value: exact, enumerable: true, configurable: true, writable: true });
     }
   }
   return isExtraChanged ? { ...patch, extra } : patch;
+}
+
+/** A member of the object itself, whatever its name is. */
+function own<T>(object: { readonly [name: string]: T }, name: string): T | undefined {
+  return Object.hasOwn(object, name) ? object[name] : undefined;
 }
 
 function textOf(value: unknown, name: string): string {

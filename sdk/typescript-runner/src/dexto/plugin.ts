@@ -1,7 +1,7 @@
 /** Serves a plugin of Dexto as a plugin of Hookgate. */
 import { basename } from "node:path";
 import { type Context, type Host, type JsonObject, type Plugin, type PointName, type Reply, definePlugin } from "@hookgate/sdk";
-import { type PluginEntry, checkName, messageOf, versionOf } from "../entry.js";
+import { type PluginEntry, asError, checkName, messageOf, versionOf } from "../entry.js";
 import { plainNumbers } from "../numbers.js";
 import { anyObject } from "../schemas.js";
 import { inScope, whileLoading } from "../scope.js";
@@ -76,9 +76,15 @@ function handler({ name, entry, runForCall }: ServedPlugin, point: DextoPoint) {
     const { plugin, host } = ctx.state;
     const before = payloadToDexto(point, call, ctx, firstMediumOnly);
     const payload = structuredClone(before);
-    const context = executionContext(ctx, entry.capabilities);
-    const returned = await inScope({ plugin: name, ctx, host }, () => runForCall(ctx, async () => plugin[point]?.(payload, context)));
-    const result = resultOf(returned, point);
-    return replyFromDexto(name, result, () => patchFromDexto(point, call, before, { ...payload, ...result.modify }));
+    const scope = { plugin: name, ctx, host };
+    const context = executionContext(scope, entry.capabilities);
+    return inScope(scope, async () => {
+      try {
+        const result = resultOf(await runForCall(ctx, async () => plugin[point]?.(payload, context)), point);
+        return replyFromDexto(name, result, () => patchFromDexto(point, call, before, { ...payload, ...result.modify }));
+      } catch (error) {
+        throw asError(error);
+      }
+    });
   };
 }

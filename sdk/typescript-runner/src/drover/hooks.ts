@@ -27,7 +27,9 @@ export async function answerHook(on: RunCall, { hook, body }: HookPayload): Prom
   switch (hook) {
     case "event":
       // The agent doesn't wait for observers.
-      void forEach(on, async (plugin) => state.effects.run(await plugin.onEvent?.(eventOf(plain, run.runId), run)), "onEvent");
+      observe(on.ctx.tenant, () =>
+        forEach(on, async (plugin) => state.effects.run(await plugin.onEvent?.(eventOf(plain, run.runId), run)), "onEvent"),
+      );
       return [];
     case "run_start":
       await forEach(on, async (plugin) => state.effects.run(await plugin.onRunStart?.(run)), "onRunStart");
@@ -42,6 +44,39 @@ export async function answerHook(on: RunCall, { hook, body }: HookPayload): Prom
     default:
       return [];
   }
+}
+
+/** Most events of a tenant, and of all, that observers are at work on. Further ones are left out. */
+const MAX_EVENTS_OF_TENANT = 100;
+const MAX_EVENTS = 1000;
+/** After this time, an observer that hangs takes no place any more. */
+const EVENT_MS = 60_000;
+
+const observed = new Map<string, number>();
+let observedInAll = 0;
+
+/** Gives an event to the observers, unless too many of its tenant's are still with them. */
+function observe(tenant: string, observers: () => Promise<void>): void {
+  const ofTenant = observed.get(tenant) ?? 0;
+  if (ofTenant >= MAX_EVENTS_OF_TENANT || observedInAll >= MAX_EVENTS) {
+    logLine("debug", "an event was left out: the observers are too slow", {}, []);
+    return;
+  }
+  observed.set(tenant, ofTenant + 1);
+  observedInAll += 1;
+  let isDone = false;
+  const done = () => {
+    if (isDone) return;
+    isDone = true;
+    clearTimeout(timer);
+    observedInAll -= 1;
+    const left = (observed.get(tenant) ?? 1) - 1;
+    if (left === 0) observed.delete(tenant);
+    else observed.set(tenant, left);
+  };
+  const timer = setTimeout(done, EVENT_MS);
+  timer.unref();
+  void observers().finally(done);
 }
 
 function eventOf({ kind, data }: JsonObject, runId: string): object {

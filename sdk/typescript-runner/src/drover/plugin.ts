@@ -1,29 +1,41 @@
 /** Serves plugins of drover as a plugin of Hookgate. */
 import { basename } from "node:path";
-import { type Context, type JsonObject, type Plugin, contribute, stderrLogger } from "@hookgate/sdk";
-import { BoundedMap } from "../bounded-map.js";
+import {
+  type Context,
+  type HookPayload,
+  type HookReply,
+  type JsonObject,
+  type Plugin,
+  cancel,
+  contribute,
+  stderrLogger,
+} from "@hookgate/sdk";
+import { TenantMap } from "../bounded-map.js";
 import { EntryError, type PluginEntry, type StateScope, checkName, messageOf, versionOf } from "../entry.js";
 import { type PointHandler, instancePlugin } from "../instance-plugin.js";
+import { cut } from "../notices.js";
 import { plainNumbers } from "../numbers.js";
 import { inScope } from "../scope.js";
 import { checkCovered } from "../tools.js";
+import { beforeDeadline } from "./deadline.js";
 import { answerHook, hookOffers } from "./hooks.js";
 import { type DroverModule, loadDrover } from "./load.js";
-import { afterToolResult, beforeToolCall, runCall } from "./points.js";
+import { type RunCall, afterToolResult, beforeToolCall, runCall } from "./points.js";
 import { RunState, Runs } from "./run-state.js";
 import { servedTool } from "./tools.js";
 import { type HarnessPlugin, METHODS, type Method } from "./types.js";
 
 /** Most calls whose ids are kept from the question to the run of a plugin's own tool. */
 const MAX_CALL_IDS = 1000;
-const CALL_ID_MS = 60_000;
+/** Other plugins may ask a human in between. */
+const CALL_ID_MS = 10 * 60_000;
 
 /** Plugins with one configuration. */
 interface DroverInstance {
   readonly plugins: readonly HarnessPlugin[];
   readonly runs: Runs;
   /** The model's ids of calls, by the gateway's id of the invocation. The SDK gives tools only the latter. */
-  readonly callIds: BoundedMap<string, string>;
+  readonly callIds: TenantMap<string>;
 }
 
 /** A module that is being served. */
@@ -77,11 +89,8 @@ function define(served: ServedDrover, plugins: readonly HarnessPlugin[]): Plugin
   const tools = plugins.flatMap(({ tools = [] }) => tools);
   const toolNames = entry.toolNames ?? tools.map(({ id }) => id);
   const isWrapping = methods.has("wrapTool");
-  const callOf = async (instance: DroverInstance, ctx: Context) => runCall(await instance.runs.of(ctx), ctx, scope === "process");
-  const onToolCall: PointHandler<DroverInstance> = async (instance, call, ctx) => {
-    if (call.callId !== undefined) instance.callIds.set(ctx.requestId, call.callId);
-    return beforeToolCall(await callOf(instance, ctx), call);
-  };
+  const callOf: CallOf = async (instance, ctx) => runCall(await instance.runs.of(ctx), ctx, scope === "process");
+  const { onToolCall, onToolResult } = pointHandlers(name, callOf);
   const hooks = hookOffers(plugins, scope);
   const hasPoint = isWrapping || methods.has("beforeToolCall") || methods.has("afterToolCall");
   if (
@@ -99,7 +108,7 @@ function define(served: ServedDrover, plugins: readonly HarnessPlugin[]): Plugin
     points: {
       ...((isWrapping || methods.has("beforeToolCall")) && { beforeToolCall: onToolCall }),
       ...((isWrapping || methods.has("afterToolCall")) && {
-        afterToolResult: async (instance, call, ctx) => afterToolResult(await callOf(instance, ctx), call),
+        afterToolResult: onToolResult,
       }),
     },
     hooks,
@@ -111,16 +120,54 @@ function define(served: ServedDrover, plugins: readonly HarnessPlugin[]): Plugin
         .map((tool) =>
           servedTool(name, tool, async (ctx) => ({
             ...(await callOf(instance, ctx)),
-            callId: instance.callIds.get(ctx.requestId) ?? ctx.requestId,
+            callId: instance.callIds.get(ctx.tenant, ctx.requestId),
           })),
         ),
-    onHook: async (instance, call, ctx) => {
-      const contributions = await answerHook(await callOf(instance, ctx), call);
-      if (call.hook === (scope === "session" ? "session_end" : "run_end")) instance.runs.end(ctx);
-      return contribute(contributions);
-    },
+    onHook: (instance, call, ctx) => onHook(callOf, scope, { instance, call, ctx }),
     shutdown: async (instance) => instance.runs.endAll(),
   });
+}
+
+/** Finds the run of a call. */
+type CallOf = (instance: DroverInstance, ctx: Context) => Promise<RunCall>;
+
+/** What fails is a block, also where the plugins of the run can't be made: another answer could let the call pass. */
+function pointHandlers(
+  name: string,
+  callOf: CallOf,
+): { onToolCall: PointHandler<DroverInstance>; onToolResult: PointHandler<DroverInstance> } {
+  const errored = (error: unknown) => cut(`plugin ${name} errored: ${messageOf(error)}`);
+  return {
+    onToolCall: async (instance, call, ctx) => {
+      if (call.callId !== undefined) instance.callIds.set(ctx.tenant, ctx.requestId, call.callId);
+      try {
+        return await beforeToolCall(await callOf(instance, ctx), call);
+      } catch (error) {
+        return cancel("TOOL_NOT_ALLOWED", errored(error));
+      }
+    },
+    onToolResult: async (instance, call, ctx) => {
+      try {
+        return await afterToolResult(await callOf(instance, ctx), call);
+      } catch (error) {
+        return cancel("TOOL_FAILED", errored(error));
+      }
+    },
+  };
+}
+
+/** Answers at a hook. A run that ends is forgotten, also if a plugin fails or hangs then. */
+async function onHook(
+  callOf: CallOf,
+  scope: StateScope,
+  { instance, call, ctx }: { instance: DroverInstance; call: HookPayload; ctx: Context },
+): Promise<HookReply> {
+  const answered = async () => answerHook(await callOf(instance, ctx), call);
+  try {
+    return contribute(await beforeDeadline(ctx, answered(), () => []));
+  } finally {
+    if (call.hook === (scope === "session" ? "session_end" : "run_end")) instance.runs.end(ctx);
+  }
 }
 
 async function start(
@@ -150,9 +197,9 @@ async function start(
   const runs = new Runs(scope, async () => {
     const own = spare ?? (await module.create(structuredClone(options)));
     spare = undefined;
-    return new RunState(own, module.effects, entry.agentTools ?? []);
+    return new RunState(own, module.effects, entry.agentTools ?? [], scope === "process");
   });
-  return { plugins, runs, callIds: new BoundedMap(MAX_CALL_IDS, CALL_ID_MS) };
+  return { plugins, runs, callIds: new TenantMap({ maxSize: MAX_CALL_IDS, maxIdleMs: CALL_ID_MS }) };
 }
 
 function methodsOf(plugins: readonly HarnessPlugin[]): Set<Method> {

@@ -4,19 +4,21 @@ import {
   type AfterToolResultPayload,
   type BeforeToolCallPayload,
   type Context,
-  type Notice,
   type Reply,
   answer,
   cancel,
   proceed,
+  writeJson,
 } from "@hookgate/sdk";
 import { messageOf } from "../entry.js";
-import { cut } from "../notices.js";
+import { type LooseNotice, boundedNotices, cut } from "../notices.js";
 import { exactIntegers, plainNumbers } from "../numbers.js";
-import { type TextResult, checkTextResult, replyWithResult, textResultOf } from "../tool-result.js";
+import { type TextResult, replyWithResult, textResultOf } from "../tool-result.js";
 import { beforeDeadline } from "./deadline.js";
-import { refuseToRead, runContext, toolContext } from "./run-context.js";
-import type { PendingCall, RunState } from "./run-state.js";
+import type { HeldCall } from "./held-calls.js";
+import { isAnswered, plainResult } from "./results.js";
+import { qualifiedId, refuseToRead, runContext, toolContext } from "./run-context.js";
+import type { RunState } from "./run-state.js";
 import type { HarnessPlugin, RunContext, ToolDef } from "./types.js";
 import { WrappedCall, type WrapperStep } from "./wrapped-call.js";
 
@@ -33,30 +35,43 @@ export function runCall(state: RunState, ctx: Context, isShared: boolean): RunCa
   return { state, ctx, isShared, run: runContext(ctx, isShared) };
 }
 
+/** Notes that the plugin's own tool ran here for this call, in its wrappers: its result needs them no more. */
+export function recordRun({ state, ctx }: RunCall, callId: string): void {
+  state.held.set(ctx, callId, { kind: "ran" });
+}
+
 /** Asks all plugins in their order, and runs the wrappers up to the tool. */
 export async function beforeToolCall(on: RunCall, call: BeforeToolCallPayload): Promise<Reply<any>> {
+  // An agent that uses an id again has given up the call before it.
+  if (call.callId !== undefined) on.state.held.drop(on.ctx, call.callId);
   for (const plugin of on.state.plugins) {
     const reason = await denialOf(on, plugin, call);
     if (reason !== undefined) return cancel("TOOL_NOT_ALLOWED", cut(reason));
   }
-  // The wrappers of a plugin's own tool run with the tool.
+  // The wrappers of a plugin's own tool run with the tool. Where the agent's tool of that name runs instead, they get its result.
   if (on.state.ownTool(call.toolName) !== undefined) return proceed();
   let wrapped: ToolDef | undefined;
   try {
-    wrapped = on.state.wrap(call.toolName);
+    wrapped = on.state.wrap(call.toolName, on.ctx.tenant);
   } catch (error) {
     return cancel("TOOL_NOT_ALLOWED", cut(`wrapTool errored: ${messageOf(error)}`));
   }
-  return wrapped === undefined ? proceed() : runWrapper(on, wrapped, call);
+  if (wrapped === undefined) return proceed();
+  try {
+    return await runWrapper(on, wrapped, call);
+  } catch (error) {
+    return cancel("TOOL_FAILED", cut(messageOf(error)));
+  }
 }
 
 /** Why the plugin denies the call; `undefined` if it allows it. Whatever isn't an allow is a deny. */
-async function denialOf({ state, ctx, run }: RunCall, plugin: HarnessPlugin, call: BeforeToolCallPayload): Promise<string | undefined> {
+async function denialOf(on: RunCall, plugin: HarnessPlugin, call: BeforeToolCallPayload): Promise<string | undefined> {
+  const { state, ctx, run } = on;
   if (plugin.beforeToolCall === undefined) return undefined;
   const { toolName, args, callId } = call;
   const late = new AbortController();
   const decide = async () => {
-    const meta = metaOf(state, toolName, callId);
+    const meta = metaOf(on, toolName, callId);
     return state.effects.run(await plugin.beforeToolCall?.(toolName, plainNumbers(args), run, meta), late.signal);
   };
   try {
@@ -73,8 +88,8 @@ async function denialOf({ state, ctx, run }: RunCall, plugin: HarnessPlugin, cal
 }
 
 /** The last argument of `beforeToolCall`. */
-function metaOf(state: RunState, toolName: string, callId: string | undefined): object {
-  const meta = callId === undefined ? {} : { toolUseId: callId };
+function metaOf({ state, ctx, isShared }: RunCall, toolName: string, callId: string | undefined): object {
+  const meta = callId === undefined ? {} : { toolUseId: qualifiedId(ctx, callId, isShared) };
   const tool = state.ownTool(toolName);
   if (tool !== undefined) return { ...meta, tool };
   if (state.agentTools.some(({ id }) => id === toolName)) return { ...meta, tool: state.agentTool(toolName) };
@@ -94,21 +109,33 @@ async function runWrapper(on: RunCall, tool: ToolDef, call: BeforeToolCallPayloa
       return { kind: "failure", error: new Error("the wrapper neither called the tool nor answered in time") };
     },
   );
-  const keep = (pending: PendingCall) => {
-    if (call.callId !== undefined) state.pending.set(pendingKey(on, call.callId), pending);
+  const keep = (held: HeldCall, wrapperInput?: unknown) => {
+    if (call.callId !== undefined) state.held.set(ctx, call.callId, held, wrapperInput);
   };
   if (step.kind === "failure") return cancel("TOOL_FAILED", cut(messageOf(step.error)));
   if (step.kind === "answer") {
-    const result = checkTextResult(step.result, "the wrapper");
-    keep({ input, wrapped: undefined });
+    const result = plainResult(step.result, "the wrapper");
+    keep({ kind: "answered", input, result });
     return result.isError ? cancel("TOOL_FAILED", cut(result.content)) : answer(result, cut(result.content));
   }
   if (step.input === undefined) {
     wrapped.abandon("the call was refused");
     return cancel("TOOL_FAILED", "the wrapper called the tool without its input");
   }
-  keep({ input, wrapped });
-  return isDeepStrictEqual(step.input, input) ? proceed() : proceed({ args: exactIntegers(step.input, call.args) });
+  try {
+    const reply = isDeepStrictEqual(step.input, input) ? proceed() : proceed({ args: writable(exactIntegers(step.input, call.args)) });
+    keep({ kind: "waiting", input: state.keepsInput ? input : undefined, wrapped }, input);
+    return reply;
+  } catch (error) {
+    wrapped.abandon("the call was refused");
+    throw error;
+  }
+}
+
+/** @throws If the SDK couldn't send it, which would be a failed step and not a block. */
+function writable<T>(value: T): T {
+  writeJson(value);
+  return value;
 }
 
 async function execute(
@@ -126,32 +153,34 @@ async function execute(
 export async function afterToolResult(on: RunCall, call: AfterToolResultPayload): Promise<Reply<any>> {
   const { state } = on;
   const before = textResultOf(call);
-  const pending = call.callId === undefined ? undefined : state.pending.take(pendingKey(on, call.callId));
-  const input = pending?.input ?? plainNumbers(call.args ?? {});
+  const held = call.callId === undefined ? undefined : state.held.take(on.ctx, call.callId);
+  const input = (held !== undefined && held.kind !== "ran" ? held.input : undefined) ?? plainNumbers(call.args ?? {});
   let current: TextResult;
   try {
-    current = checkTextResult(await resumeWrapper(on, call, pending, { input, result: before }), "the wrapper");
+    current = plainResult(await resumeWrapper(on, call, held, { input, result: before }), "the wrapper");
   } catch (error) {
     return cancel("TOOL_FAILED", cut(messageOf(error)));
   }
-  const notices: Notice[] = [];
+  const notices: LooseNotice[] = [];
   for (const plugin of state.plugins) current = await rewriteResult(on, plugin, { call, input, current, notices });
-  return replyWithResult(call, before, current, notices);
+  return replyWithResult(call, before, current, boundedNotices(notices));
 }
 
 /**
- * What the wrappers make of the result. One that isn't waiting, because the agent sends no `call_id` or because another process saw the call
- * before it ran, runs again from its begin, with the result at hand: a result never passes a wrapper that would have changed it.
+ * What the wrappers make of the result. One that isn't waiting runs again from its begin, with the result at hand: a result never passes a
+ * wrapper that would have changed it. That is so if the agent sends no `call_id`, if another process saw the call before it ran, and if the
+ * tool ran although the wrapper answered or refused the call, as where the gateway only takes the plugin's advice.
  */
 async function resumeWrapper(
   on: RunCall,
   call: AfterToolResultPayload,
-  pending: PendingCall | undefined,
+  held: HeldCall | undefined,
   { input, result }: { input: unknown; result: TextResult },
 ): Promise<unknown> {
-  if (pending !== undefined) return pending.wrapped === undefined ? result : pending.wrapped.resume(result);
-  if (on.state.ownTool(call.toolName) !== undefined) return result;
-  const tool = on.state.wrap(call.toolName);
+  if (held?.kind === "ran") return result;
+  if (held?.kind === "waiting") return held.wrapped.resume(result);
+  if (held?.kind === "answered" && isAnswered(held.result, result, call)) return result;
+  const tool = on.state.wrap(call.toolName, on.ctx.tenant);
   return tool === undefined ? result : execute(on, tool, call, structuredClone(input), new WrappedCall(result));
 }
 
@@ -159,7 +188,7 @@ interface ResultStep {
   readonly call: AfterToolResultPayload;
   readonly input: unknown;
   readonly current: TextResult;
-  readonly notices: Notice[];
+  readonly notices: LooseNotice[];
 }
 
 /** What the plugin makes of the result. After an error it stays as it was, as in drover, and the operator gets a notice. */
@@ -173,7 +202,7 @@ async function rewriteResult(
     const returned = await state.effects.run(
       await plugin.afterToolCall(call.toolName, structuredClone(input), structuredClone(current), run),
     );
-    return checkTextResult(returned, "afterToolCall");
+    return plainResult(returned, "afterToolCall");
   } catch (error) {
     notices.push({
       kind: "warn",
@@ -182,9 +211,4 @@ async function rewriteResult(
     });
     return current;
   }
-}
-
-/** Agents choose ids, so that of a call means something only in its tenant and run. */
-function pendingKey({ ctx, run }: RunCall, callId: string): string {
-  return JSON.stringify([ctx.tenant, run.runId, callId]);
 }

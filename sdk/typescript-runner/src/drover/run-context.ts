@@ -5,23 +5,35 @@ import type { RunContext, ToolContext } from "./types.js";
 /** Set in a tool's context, so that a wrapped tool finds its call. Spreading the context keeps it. */
 export const CALL = Symbol("hookgate.call");
 
+/** Members that only the gateway says. A label with such a name could pass for one that isn't known. */
+const KNOWN_MEMBERS: ReadonlySet<string> = new Set([
+  ...["sessionId", "agentId", "projectId", "userId", "tenant", "operator"],
+  ...["runId", "parentRunId", "depth", "toolUseId", "signal"],
+]);
+
+/** An id as the plugin sees it. Agents choose ids, so two tenants may use the same one: in a shared plugin they begin with the tenant. */
+export function qualifiedId({ tenant }: Context, id: string, isShared: boolean): string {
+  return isShared ? `${encodeURIComponent(tenant)}/${id}` : id;
+}
+
 /**
- * The run of a call. Agents choose run ids, so two tenants may use the same one.
+ * The run of a call. Calls that name neither run nor session are one run of their agent, as their state is.
  *
- * @param isShared Whether the plugin serves several tenants. Then its ids begin with the tenant: plugins keep state by them.
+ * @param isShared Whether the plugin serves several tenants.
  */
 export function runContext(ctx: Context, isShared: boolean): RunContext {
   const { caller, tenant } = ctx;
-  const qualify = (id: string) => (isShared ? `${encodeURIComponent(tenant)}/${id}` : id);
-  const { runId = caller.sessionId ?? ctx.requestId, parentRunId, depth = 0, sessionId, agentId, projectId, userId } = caller;
-  const known = { sessionId, agentId, projectId, userId };
+  const qualify = (id: string) => qualifiedId(ctx, id, isShared);
+  const { parentRunId, depth = 0, sessionId, agentId, projectId, userId } = caller;
+  const runId = caller.runId ?? sessionId ?? `agent:${agentId ?? ""}`;
+  const ids = Object.entries({ sessionId, agentId, projectId, userId });
   const run = {
     runId: qualify(runId),
     ...(parentRunId === undefined ? {} : { parentRunId: qualify(parentRunId) }),
     depth,
     meta: {
-      ...caller.labels,
-      ...Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined)),
+      ...Object.fromEntries(Object.entries(caller.labels).filter(([name]) => !KNOWN_MEMBERS.has(name))),
+      ...Object.fromEntries(ids.flatMap(([name, id]) => (id === undefined ? [] : [[name, qualify(id)]]))),
       tenant,
       operator: ctx.operator,
     },
@@ -32,7 +44,7 @@ export function runContext(ctx: Context, isShared: boolean): RunContext {
 
 /** What a tool sees. */
 export function toolContext(run: RunContext, ctx: Context, callId: string, isShared: boolean, call?: object): ToolContext {
-  const toolUseId = isShared ? `${encodeURIComponent(ctx.tenant)}/${callId}` : callId;
+  const toolUseId = qualifiedId(ctx, callId, isShared);
   const context = { runId: run.runId, toolUseId, signal: run.signal, run, ...(call === undefined ? {} : { [CALL]: call }) };
   return withAgentFolder(context, ctx);
 }

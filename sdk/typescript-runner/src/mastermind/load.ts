@@ -4,8 +4,15 @@ import { dirname, resolve } from "node:path";
 import type { JsonObject } from "@hookgate/sdk";
 import { EntryError, type PluginEntry, messageOf } from "../entry.js";
 import { loadModule } from "../module.js";
+import { plainNumbers } from "../numbers.js";
 import { whileLoading } from "../scope.js";
 import { HOOK_NAMES, type MasterMindExport, type MasterMindPlugin, type PluginSpec } from "./types.js";
+
+/** Hooks of the older and of the newer form that stand for the same point. */
+const TWICE = [
+  ["beforeToolExecute", "beforeToolCall"],
+  ["afterToolExecute", "afterToolResult"],
+] as const;
 
 /** A module of a plugin, and what is said of it. */
 export interface LoadedModule {
@@ -37,12 +44,17 @@ export async function loadModules(entry: PluginEntry): Promise<LoadedModule[]> {
 
 /** Makes a plugin with these options, and checks it. A module that exports an object has one plugin for all options. */
 export async function createPlugin({ entry, exported }: LoadedModule, options: object): Promise<MasterMindPlugin> {
-  const plugin = typeof exported === "function" ? await exported(options) : exported;
+  // A copy: the plugin may change it, and the runner compares the options later.
+  const plugin = typeof exported === "function" ? await exported(plainNumbers(options as JsonObject) as object) : exported;
   const wrong = (what: string) => new EntryError(`the plugin of ${entry.module} ${what}`);
   if (typeof plugin?.name !== "string" || plugin.name === "") throw wrong("has no `name`, which must be a text");
   for (const name of HOOK_NAMES) {
     const type = typeof plugin.hooks?.[name];
     if (type !== "undefined" && type !== "function") throw wrong(`has a hook \`${name}\` that must be a function, and is ${type}`);
+  }
+  for (const [older, newer] of TWICE) {
+    if (plugin.hooks?.[older] !== undefined && plugin.hooks[newer] !== undefined)
+      throw wrong(`has the hooks \`${older}\` and \`${newer}\`, which mean the same: leave one of them out`);
   }
   return plugin;
 }

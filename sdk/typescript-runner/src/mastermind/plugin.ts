@@ -82,11 +82,22 @@ class ServedModule {
       stderrLogger.warn("the plugin takes no configuration: its module exports an object, and not a function", { plugin: this.name });
     }
     const known = isObject ? (this.#shared ?? first) : isDeepStrictEqual(first?.options, options) ? first : undefined;
-    const instance = known ?? (await this.#create(options));
+    const instance = known ?? (await this.#createOr(options, first));
     if (isObject) this.#shared = instance;
-    else if (first !== undefined && first !== instance) await this.shutDown(first);
+    // Nobody waits: an `onShutdown` that never returns must not keep this configuration from starting.
+    else if (first !== undefined && first !== instance) void this.shutDown(first);
     instance.uses += 1;
     return instance;
+  }
+
+  /** Makes an instance. If that fails, `first` is still there for another configuration, or to be shut down. */
+  async #createOr(options: JsonObject, first: MasterMindInstance | undefined): Promise<MasterMindInstance> {
+    try {
+      return await this.#create(options);
+    } catch (error) {
+      this.#first ??= first;
+      throw error;
+    }
   }
 
   async #create(options: JsonObject): Promise<MasterMindInstance> {
@@ -109,7 +120,7 @@ class ServedModule {
       }
     };
     // Whoever comes first runs the others too, in its own scope.
-    return this.process.shutdowns.shutDown(this.order, () => inScope(scope, run));
+    return this.process.shutdowns.shutDown(this.order, this.name, () => inScope(scope, run));
   }
 
   /** Shuts down what no gateway ever used. */
@@ -189,12 +200,14 @@ function define(served: ServedModule): Plugin<any, any> {
     toolNames,
     start: async (config) => {
       const instance = await served.start(config);
-      checkSameHooks(name, Object.keys(handlers) as PointName[], instance);
-      checkCovered(
-        name,
-        served.toolsOf(instance).map((tool) => tool.name),
-        toolNames,
-      );
+      try {
+        checkSameHooks(name, Object.keys(handlers) as PointName[], instance);
+        const names = served.toolsOf(instance).map((tool) => tool.name);
+        checkCovered(name, names, toolNames);
+      } catch (error) {
+        void served.shutDown(instance);
+        throw error;
+      }
       return instance;
     },
     tools: (instance) => served.toolsOf(instance).map((tool) => servedTool(instance.plugin, tool)),

@@ -16,7 +16,7 @@ import {
 import { messageOf } from "../entry.js";
 import { cut } from "../notices.js";
 import { exactIntegers, plainNumbers } from "../numbers.js";
-import { type TextResult, checkTextResult, isTextResult, replyWithResult, textResultOf } from "../tool-result.js";
+import { MASTER_MIND_FORM, type TextResult, checkTextResult, hasContent, replyWithResult, textResultOf } from "../tool-result.js";
 import type { MasterMindHooks, ToolCallEvent, ToolResultEvent } from "./types.js";
 
 type HookHandler = (hooks: MasterMindHooks, call: any, ctx: Context) => Promise<Reply<any>>;
@@ -84,15 +84,17 @@ function checkRewrite(hook: string, name: unknown, args: unknown): { name: unkno
 
 async function afterToolResult(hooks: MasterMindHooks, call: AfterToolResultPayload, ctx: Context): Promise<Reply<any>> {
   // Master Mind doesn't ask plugins about a tool that threw. One that returned an error sent it in its own form.
-  if (!call.success && !isTextResult(call.result)) return proceed();
-  const before = textResultOf(call);
+  if (!call.success && !hasContent(call.result)) return proceed();
+  const before = textResultOf(call, MASTER_MIND_FORM);
   let after: TextResult;
   try {
     after = await rewriteResult(hooks, call, before, ctx);
   } catch (error) {
     return cancel("TOOL_FAILED", cut(`Tool execution error: ${messageOf(error)}`));
   }
-  return replyWithResult(call, before, { ...before, ...after });
+  // A result without `isError` is none, as in Master Mind: it replaces the whole result.
+  const { content, isError = false } = after;
+  return replyWithResult(call, before, { content, isError }, [], MASTER_MIND_FORM);
 }
 
 async function rewriteResult(hooks: MasterMindHooks, call: AfterToolResultPayload, before: TextResult, ctx: Context): Promise<TextResult> {

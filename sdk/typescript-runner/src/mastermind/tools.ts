@@ -1,7 +1,8 @@
 /** Tools of Master Mind's plugins, in both forms, and the registry that `onInit` gets. */
-import { type Tool, ToolError } from "@hookgate/sdk";
+import { type JsonValue, type Schema, type Tool, ToolError } from "@hookgate/sdk";
 import { EntryError, messageOf } from "../entry.js";
 import { cut } from "../notices.js";
+import { plainNumbers } from "../numbers.js";
 import { type TextResult, checkTextResult, ownToolResult } from "../tool-result.js";
 import { checkToolName, toolDescription, toolInput } from "../tools.js";
 import type { MasterMindPlugin, MastraTool, OwnTool } from "./types.js";
@@ -37,7 +38,14 @@ export function servedTool(plugin: MasterMindPlugin, tool: OwnTool): Tool {
     // A tool of Mastra returns any value.
     return isMastra ? returned : ownToolResult(checkTextResult(returned, `the tool ${name}`));
   };
-  return { name, description: toolDescription(name, description), input: toolInput(plugin.name, name, inputSchema), run };
+  return { name, description: toolDescription(name, description), input: withPlainNumbers(toolInput(plugin.name, name, inputSchema)), run };
+}
+
+/** The schema for arguments without BigInts, which neither the schemas of plugins nor their tools know. */
+function withPlainNumbers(schema: Schema<any, any>): Schema<any, any> {
+  const { version, vendor, jsonSchema } = schema["~standard"];
+  const validate = (value: unknown) => schema["~standard"].validate(plainNumbers(value as JsonValue));
+  return { "~standard": { version, vendor, jsonSchema, validate } };
 }
 
 /** The tools of all plugins of the process, for `onInit`. The agent's own are unknown here. */
