@@ -271,8 +271,8 @@ async fn conditions_and_the_expected_plan_hold_at_hooks() {
     let plugin = plugin("memory", memory("x")).await;
     let members =
         json!({ "hooks": ["recall"], "match": { "agents": ["coder*"], "labels": { "tier": ["gold"] } } });
-    let gateway = Gateway::with().tenant("acme").plugin(&plugin).binding_with("memory", 1, &members);
-    let gateway = gateway.start().await;
+    let setup = ready(Gateway::with().tenant("acme"), &plugin);
+    let gateway = setup.binding_with("memory", 1, &members).start().await;
     let agent = gateway.http(&token("acme"));
     let of = |agent_id: &str, tier: &str| json!({ "body": { "message": "hi" }, "context": { "agent_id": agent_id, "labels": { "tier": tier } } });
     let met = run(&agent, "recall", &of("coder-1", "gold")).await;
@@ -287,11 +287,16 @@ async fn conditions_and_the_expected_plan_hold_at_hooks() {
     assert_http_error(&run(&agent, "recall", &expecting).await, Code::PlanChanged);
 }
 
+/// With the plugin required, so that the gateway serves only once it is ready.
+fn ready(setup: Setup, plugin: &FakePlugin) -> Setup {
+    setup.plugin_with(plugin, &json!({ "required": true }))
+}
+
 #[tokio::test]
 async fn an_answer_with_little_detail_names_no_plugin() {
     let plugin = plugin("memory", memory("x")).await;
     let setup = Gateway::with().tenant_with("acme", &json!({ "answer": { "detail": "minimal" } }));
-    let gateway = setup.plugin(&plugin).binding_with("memory", 1, &at_recall("advise")).start().await;
+    let gateway = ready(setup, &plugin).binding_with("memory", 1, &at_recall("advise")).start().await;
     let answer = recall(&gateway, "acme").await;
     assert_eq!(answer.body["contributions"], json!([{ "kind": "memory", "value": { "content": "x" } }]));
     assert!(!answer.text.contains("\"plugin\"") && answer.body["steps"] == json!([]), "{}", answer.text);

@@ -94,9 +94,11 @@ fn what_is_built_from_reaches_the_builder_and_what_is_made_does_not() {
     assert!(ignored.lines().any(|line| line == "*"), "everything stays outside that isn't named");
     let workspace: toml::Value = toml::from_str(&text("Cargo.toml")).unwrap();
     for member in workspace["workspace"]["members"].as_array().unwrap() {
-        let folder = member.as_str().unwrap().split('/').next().unwrap();
-        assert!(ignored.lines().any(|line| line == format!("!{folder}")), "{folder}");
-        let manifest = format!("COPY {0}/Cargo.toml {0}/", member.as_str().unwrap());
+        let member = member.as_str().unwrap();
+        let folder = member.split('/').next().unwrap();
+        let is_named = |line: &str| [member, folder].iter().any(|name| line == format!("!{name}"));
+        assert!(ignored.lines().any(is_named), "{member}");
+        let manifest = format!("COPY {member}/Cargo.toml {member}/");
         assert!(text("deploy/Dockerfile").contains(&manifest), "the layer of the dependencies: {manifest}");
     }
     for made in ["**/target", "**/.venv", "**/node_modules"] {
