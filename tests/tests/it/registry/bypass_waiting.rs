@@ -125,7 +125,8 @@ async fn a_bypass_begins_and_ends_in_every_gateway_though_the_table_waits_for_a_
     req.start().await;
     for gateway in [&it.gateway, &other] {
         // The table is published first, and then the status says that nothing is waited for.
-        let is_done = |status: &Value| status["revision"] == 5 && status["configuration"]["waiting_for"].is_null();
+        let is_done =
+            |status: &Value| status["revision"] == 5 && status["configuration"]["waiting_for"].is_null();
         status_is(gateway, is_done).await;
         assert_eq!(call(gateway, "acme").await.status, 403);
     }
