@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type Capability, type JsonObject, type ServeOptions, parseJson } from "@hookgate/sdk";
-import { UsageError, parseRunOptions } from "@hookgate/sdk/cli";
+import { SERVE_USAGE, UsageError, parseRunOptions } from "@hookgate/sdk/cli";
 import { expandAgentDir } from "./dexto/agent-dir.js";
 import { CAPABILITIES, DIALECTS, type Dialect, EntryError, type PluginEntry, messageOf } from "./entry.js";
 import { readEntries } from "./file.js";
@@ -26,14 +26,7 @@ Usage: hookgate-runner --dialect DIALECT MODULE... --listen ADDRESS [OPTIONS]
   --capabilities LIST       what it asks of the gateway: storage:read, storage:write, log
   --agent-dir DIR           what \${{dexto.agent_dir}} stands for (default: the current folder, or that of FILE)
   --listen ADDRESS          unix:///path, http://host:port or https://host:port
-  --tls-cert FILE           certificate of an https:// address, in PEM
-  --tls-key FILE            its key, in PEM
-  --tls-client-ca FILE      accept only clients with a certificate of these authorities
-  --drain SECONDS           how long calls in flight may take to finish after SIGTERM (default: 25)
-  --register URL            register the plugins with the gateway whose host port this is
-  --register-token FILE     the token for it; read again for each attempt
-  --register-endpoint URL   the address at which gateways reach this process (default: that of --listen)
-  --help                    print this
+${SERVE_USAGE}  --help                    print this
 `;
 
 /** What to serve, and how. */

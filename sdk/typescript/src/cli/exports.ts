@@ -4,4 +4,4 @@
  * @module
  */
 export { type TypeScriptOptions, enableTypeScript } from "./load.js";
-export { type RunOptions, UsageError, parseRunOptions } from "./options.js";
+export { type RunOptions, SERVE_USAGE, UsageError, parseRunOptions } from "./options.js";

@@ -3,6 +3,16 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import type { ServeOptions } from "../server/server.js";
 
+/** The options of every program that serves plugins, besides `--listen`. */
+export const SERVE_USAGE = `  --tls-cert FILE           certificate of an https:// address, in PEM
+  --tls-key FILE            its key, in PEM
+  --tls-client-ca FILE      accept only clients with a certificate of these authorities
+  --drain SECONDS           how long calls in flight may take to finish after SIGTERM (default: 25)
+  --register URL            register the plugins with the gateway whose host port this is
+  --register-token FILE     the token for it; read again for each attempt
+  --register-endpoint URL   the address at which gateways reach this process (default: that of --listen)
+`;
+
 export const USAGE = `Serves Hookgate plugins.
 
 Usage: hookgate run PLUGIN... --listen ADDRESS [OPTIONS]
@@ -11,14 +21,7 @@ Usage: hookgate run PLUGIN... --listen ADDRESS [OPTIONS]
 
   --listen ADDRESS          unix:///path, http://host:port or https://host:port
   --watch                   start again when a file changes
-  --tls-cert FILE           certificate of an https:// address, in PEM
-  --tls-key FILE            its key, in PEM
-  --tls-client-ca FILE      accept only clients with a certificate of these authorities
-  --drain SECONDS           how long calls in flight may take to finish after SIGTERM (default: 25)
-  --register URL            register the plugins with the gateway whose host port this is
-  --register-token FILE     the token for it; read again for each attempt
-  --register-endpoint URL   the address at which gateways reach this process (default: that of --listen)
-  --help                    print this
+${SERVE_USAGE}  --help                    print this
 `;
 
 /** A mistake on the command line. */

@@ -7,23 +7,31 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 /** An entry of the storage: a value or a counter, which `kind` tells apart. */
 export type Entry = ValueEntry | CounterEntry;
 
-/** An entry that a put wrote. */
-export class ValueEntry {
-  readonly kind = "value";
+/** What every entry has. */
+abstract class StoredEntry {
   /** 1 to 512 bytes, no control characters. */
   readonly key: string;
-  /** At most 64 KiB. */
-  readonly value: Uint8Array;
   /** Changes with every write of the key, and never returns to an earlier number. At least 1. */
   readonly version: bigint;
   /** Milliseconds until the entry expires; `undefined` if it never does. */
   readonly expiresInMs: number | undefined;
 
-  constructor(key: string, value: Uint8Array, version: bigint, expiresInMs?: number) {
+  constructor(key: string, version: bigint, expiresInMs: number | undefined) {
     this.key = key;
-    this.value = value;
     this.version = version;
     this.expiresInMs = expiresInMs;
+  }
+}
+
+/** An entry that a put wrote. */
+export class ValueEntry extends StoredEntry {
+  readonly kind = "value";
+  /** At most 64 KiB. */
+  readonly value: Uint8Array;
+
+  constructor(key: string, value: Uint8Array, version: bigint, expiresInMs?: number) {
+    super(key, version, expiresInMs);
+    this.value = value;
   }
 
   /** The value as text. Bytes that are not UTF-8 become U+FFFD. */
@@ -42,22 +50,14 @@ export class ValueEntry {
 }
 
 /** An entry that an addition wrote. */
-export class CounterEntry {
+export class CounterEntry extends StoredEntry {
   readonly kind = "counter";
-  /** 1 to 512 bytes, no control characters. */
-  readonly key: string;
   /** Between -2^53 and 2^53. */
   readonly counter: number;
-  /** Changes with every write of the key, and never returns to an earlier number. At least 1. */
-  readonly version: bigint;
-  /** Milliseconds until the entry expires; `undefined` if it never does. */
-  readonly expiresInMs: number | undefined;
 
   constructor(key: string, counter: number, version: bigint, expiresInMs?: number) {
-    this.key = key;
+    super(key, version, expiresInMs);
     this.counter = counter;
-    this.version = version;
-    this.expiresInMs = expiresInMs;
   }
 }
 
