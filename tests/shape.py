@@ -6,6 +6,7 @@
 The bounds are those of CONTRIBUTING.md, and the rules of imports are those of docs/architecture.md.
 """
 
+import ast
 import collections
 import functools
 import pathlib
@@ -15,6 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CRATES = ["gateway", "cli", "sdk/rust", "plugins", "proto", "runner", "bench"]
 MAX_LINES = 500
+MAX_FUNCTION = 60
 MAX_PARTICIPLES = 0.03
 MAX_SEVERAL_MEANINGS = 0.05
 MAX_PHRASES = 5
@@ -61,6 +63,20 @@ def typescript():
     for file in sorted((ROOT / "sdk").rglob("*.ts")):
         if not {"node_modules", "gen", "dist", "build"} & set(file.parts):
             yield file
+
+
+def python():
+    for file in sorted((ROOT / "sdk" / "python").rglob("*.py")):
+        if not {".venv", "_proto", "build", "dist"} & set(file.parts):
+            yield file
+
+
+def long_functions():
+    """The functions of the SDK for Python with too many lines. clippy and biome look at the other languages."""
+    for file in python():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= MAX_FUNCTION:
+                yield f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 
 def declared(file):
@@ -170,8 +186,9 @@ def circles(graph):
 
 def main():
     names = "--names" in sys.argv[1:]
-    files = [file for _, file in sources()] + list(typescript())
+    files = [file for _, file in sources()] + list(typescript()) + list(python())
     too_long = [file for file in files if len(file.read_text().splitlines()) > MAX_LINES]
+    long = list(long_functions())
     total, participles, several = 0, [], []
     for crate, defined in types().items():
         total += len(defined)
@@ -185,6 +202,7 @@ def main():
                  if never == "*" or name in never.split()]
     figures = [
         (f"files over {MAX_LINES} lines", len(too_long), 0, too_long),
+        (f"Python functions of {MAX_FUNCTION} lines or more", len(long), 0, long),
         ("types named by a participle alone", len(participles), int(total * MAX_PARTICIPLES), participles),
         ("type names with several meanings in a crate", len(several), int(total * MAX_SEVERAL_MEANINGS), several),
         ("phrases that CONTRIBUTING.md rules out", len(phrases), MAX_PHRASES, phrases),

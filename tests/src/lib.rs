@@ -17,6 +17,7 @@ pub mod port;
 pub mod postgres;
 pub mod prometheus;
 pub mod proxy;
+pub mod python;
 pub mod repository;
 pub mod sources;
 pub mod token;

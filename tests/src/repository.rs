@@ -3,11 +3,24 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// The repository's folder.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate is a folder of the repository")
+}
+
+/// A folder of the repository, after its `prepare.sh` has run.
+///
+/// # Panics
+///
+/// If `prepare.sh` fails.
+pub(crate) fn prepared(folder: &str) -> PathBuf {
+    let folder = root().join(folder);
+    let prepared = Command::new(folder.join("prepare.sh")).output().expect("bash is installed");
+    assert!(prepared.status.success(), "prepare.sh: {prepared:?}");
+    folder
 }
 
 /// Every Rust source file of the workspace, relative to [`root`], in order.

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::OnceLock,
 };
 
@@ -30,7 +29,7 @@ impl JsRuntime {
 /// The SDK's folder, with its packages installed and `dist` built. Blocks while that is done for the first time.
 pub fn sdk() -> &'static PathBuf {
     static SDK: OnceLock<PathBuf> = OnceLock::new();
-    SDK.get_or_init(|| prepared("sdk/typescript"))
+    SDK.get_or_init(|| repository::prepared("sdk/typescript"))
 }
 
 /// The folder of the runner for plugins of other systems, built like [`sdk`], which it uses.
@@ -38,16 +37,8 @@ pub fn runner() -> &'static PathBuf {
     static RUNNER: OnceLock<PathBuf> = OnceLock::new();
     RUNNER.get_or_init(|| {
         sdk();
-        prepared("sdk/typescript-runner")
+        repository::prepared("sdk/typescript-runner")
     })
-}
-
-/// The folder, after its `prepare.sh` has run.
-fn prepared(folder: &str) -> PathBuf {
-    let folder = repository::root().join(folder);
-    let prepared = Command::new(folder.join("prepare.sh")).output().expect("bash is installed");
-    assert!(prepared.status.success(), "prepare.sh: {prepared:?}");
-    folder
 }
 
 /// The folder of the examples. Their packages are linked.

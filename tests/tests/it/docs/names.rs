@@ -26,7 +26,8 @@ fn every_metric_and_attribute_that_a_page_names_is_there() {
     let (mut count, mut wrong) = (0, Vec::new());
     for page in pages() {
         let (prose, blocks) = parts(&read(&page));
-        let ours = |name: &&str| name.starts_with("hookgate.") && *name != "hookgate.yaml";
+        let is_other = |name: &str| name == "hookgate.yaml" || is_python_module(name);
+        let ours = |name: &&str| name.starts_with("hookgate.") && !is_other(name);
         let dotted = quoted(&prose).filter(ours).filter(|name| !known.contains(name)).map(str::to_owned);
         wrong.extend(dotted.map(|name| format!("{}: {name}", page.display())));
         count += quoted(&prose).filter(ours).count();
@@ -45,6 +46,12 @@ fn every_metric_and_attribute_that_a_page_names_is_there() {
     }
     assert!(wrong.is_empty(), "no such metric:\n{}", wrong.join("\n"));
     assert!(count > 80, "only {count} names were found: did their form change?");
+}
+
+/// Whether the SDK for Python has this module.
+fn is_python_module(name: &str) -> bool {
+    let path = repository::root().join("sdk/python/src").join(name.replace('.', "/"));
+    path.is_dir() || path.with_extension("py").is_file()
 }
 
 /// All texts in the gateway's sources, without tests, that begin like an event: `"plugin.connected"`.
@@ -80,7 +87,13 @@ fn the_events_of_the_log_are_those_of_the_protocol() {
     let listed: BTreeSet<_> = quoted(list).filter(|name| is_event(name)).map(str::to_owned).collect();
     assert_eq!(listed, code, "docs/protocol.md, section 8, lists the events of the log");
     // Pages with names of other products or of code.
-    let others = ["coming-from", "javascript-plugins", "kaged-plugins", "writing-a-plugin-typescript"];
+    let others = [
+        "coming-from",
+        "javascript-plugins",
+        "kaged-plugins",
+        "writing-a-plugin-python",
+        "writing-a-plugin-typescript",
+    ];
     let has_other_names = |page: &Path| others.iter().any(|name| page.ends_with(format!("docs/{name}.md")));
     for page in pages().into_iter().filter(|page| !has_other_names(page)) {
         let prose = parts(&read(&page)).0;
