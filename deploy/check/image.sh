@@ -20,8 +20,10 @@ lint() {
     sed -n '/^<!-- story: file Dockerfile -->$/,/^```$/p' docs/sidecar-tutorial.md | sed '1,2d;$d' |
         "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
     # The templates of `hookgate new`.
-    sed 's|@[A-Z_]*@|/x|g' cli/src/new/typescript/Dockerfile |
-        "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
+    for language in python typescript; do
+        sed 's|@[A-Z_]*@|/x|g' "cli/src/new/$language/Dockerfile" |
+            "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
+    done
     # Rust's checkout is a build context, which hadolint takes for an unknown stage.
     sed 's|@[A-Z_]*@|/x|g' cli/src/new/rust/Dockerfile |
         "$TOOLS/deploy/bin/hadolint" --failure-threshold style --ignore DL3022 -

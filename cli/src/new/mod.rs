@@ -15,6 +15,7 @@ use crate::{
 use hookgate::config::is_name;
 
 mod package;
+mod python;
 mod rust;
 mod sdk;
 mod shell;
@@ -29,8 +30,9 @@ const HOOKGATE_YAML: &str = include_str!("hookgate.yaml");
 pub(super) enum NewCommand {
     /// Creates a plugin's project: a small plugin that works, its test, and a hookgate.yaml to try it.
     ///
-    /// Prints the next commands. If the directory holds anything, nothing is written. A project in Rust or TypeScript has a
-    /// Dockerfile too. Inside a checkout of Hookgate it uses the checkout's SDK, elsewhere the version of this program.
+    /// Prints the next commands. If the directory holds anything, nothing is written. A project in Python, Rust or
+    /// TypeScript has a Dockerfile too. Inside a checkout of Hookgate it uses the checkout's SDK, elsewhere the version
+    /// of this program.
     #[command(after_help = "Example: hookgate new plugin no-shell --lang rust\n\n\
                             Exit codes: 0 written, 1 the directory isn't empty or can't be written, 2 invalid usage.")]
     Plugin(NewPluginArgs),
@@ -47,7 +49,7 @@ pub(super) struct NewPluginArgs {
     /// The directory, created if missing. Default: the plugin's name.
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// A checkout of Hookgate, to use its SDK instead of a published version. For Rust and TypeScript.
+    /// A checkout of Hookgate, to use its SDK instead of a published version. For Python, Rust and TypeScript.
     #[arg(long, value_name = "PATH")]
     sdk_path: Option<PathBuf>,
 }
@@ -55,6 +57,8 @@ pub(super) struct NewPluginArgs {
 /// The languages that have templates.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Language {
+    /// Python, with the package hookgate.
+    Python,
     /// Rust, with the crate hookgate-sdk.
     Rust,
     /// A shell script that reads and writes JSON lines, for `hookgate runner stdio`.
@@ -68,6 +72,7 @@ impl Language {
     /// Its files: the paths in the project, and the templates.
     fn templates(self) -> &'static [(&'static str, &'static str)] {
         match self {
+            Language::Python => &python::TEMPLATES,
             Language::Rust => &rust::TEMPLATES,
             Language::Shell => &shell::TEMPLATES,
             Language::TypeScript => &typescript::TEMPLATES,
@@ -77,6 +82,7 @@ impl Language {
     /// What the templates' `@PLACEHOLDERS@` stand for. A line with a placeholder that stands for nothing is left out.
     fn values(self, name: &str, sdk: Option<&SdkCheckout>) -> Vec<(&'static str, Option<String>)> {
         match self {
+            Language::Python => python::values(name, sdk),
             Language::Rust => rust::values(name, sdk),
             Language::Shell => vec![("NAME", Some(name.to_owned()))],
             Language::TypeScript => typescript::values(name, sdk),
@@ -86,7 +92,7 @@ impl Language {
     /// What the project contains.
     fn contents(self) -> &'static str {
         match self {
-            Language::Rust | Language::TypeScript => {
+            Language::Python | Language::Rust | Language::TypeScript => {
                 "its test, a Dockerfile, a hookgate.yaml and a README.md"
             }
             Language::Shell => "its test, a runner.yaml, a hookgate.yaml and a README.md",
@@ -96,6 +102,7 @@ impl Language {
     /// The SDK that a project outside of a checkout needs; `None` if the language has none.
     fn published_sdk(self) -> Option<String> {
         match self {
+            Language::Python => Some(format!("hookgate {} from PyPI", sdk::VERSION)),
             Language::Rust => Some(format!("hookgate-sdk {} from crates.io", sdk::VERSION)),
             Language::Shell => None,
             Language::TypeScript => Some(format!("@hookgate/sdk {} from npm", sdk::VERSION)),
@@ -105,6 +112,7 @@ impl Language {
     /// The commands that test and start the plugin.
     fn commands(self, name: &str, sdk: Option<&SdkCheckout>) -> Vec<String> {
         match self {
+            Language::Python => python::commands(name, sdk),
             Language::Rust => vec!["cargo test".to_owned(), "cargo run".to_owned()],
             Language::Shell => {
                 let hookgate = shell_quote::program();
@@ -131,7 +139,9 @@ pub(super) fn run(command: &NewCommand) -> Exit {
         Err(error) => return Exit::failure(unwritable(&given, &error)),
     };
     if let (Language::Shell, Some(_)) = (asked.lang, &asked.sdk_path) {
-        return Exit::usage("--sdk-path is for rust and typescript: a shell script uses no SDK".to_owned());
+        return Exit::usage(
+            "--sdk-path is for python, rust and typescript: a shell script uses no SDK".to_owned(),
+        );
     }
     let sdk = match sdk::for_project(&project, asked.sdk_path.as_deref()) {
         Ok(sdk) => sdk,

@@ -166,12 +166,7 @@ async fn a_project_in_typescript_passes_its_test_and_decides_calls_as_it_is_and_
     let ran = created(&folder, &["No_Shell", "--lang", "typescript", "--sdk-path", "checkout"]).await;
     let project = folder.0.path().join("No_Shell");
     assert!(read(project.join("package.json")).contains(r#""name": "no-shell""#));
-    for file in fs::read_dir(&project).unwrap().map(|entry| entry.unwrap().path()) {
-        let text = read(&file);
-        for left in ["@NAME@", "@PACKAGE@", "@SDK", "@IMAGE", "@PREPARE@", "@PACK@"] {
-            assert!(!text.contains(left), "{} has a placeholder: {text}", file.display());
-        }
-    }
+    has_no_placeholder(&project, &["@NAME@", "@PACKAGE@", "@SDK", "@IMAGE", "@PREPARE@", "@PACK@"]);
     let commands: Vec<_> = ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let ["cd No_Shell", prepare, pack, install, "npm test", "npm start", call] = commands[..] else {
         panic!("seven commands: {ran:?}")
@@ -186,23 +181,38 @@ async fn a_project_in_typescript_passes_its_test_and_decides_calls_as_it_is_and_
 
     let socket = folder.0.path().join("plugin.sock");
     let address = format!("unix://{}", socket.display());
-    let plugin = Serving::pasted(&project, &format!("npm start -- --listen {address}"), &[]).await;
-    appears(&socket).await;
-    let call = call.replace("unix:///tmp/No_Shell.sock", &address);
-    let blocked = pasted(&call).await;
+    // npm passes SIGTERM on, to a shell that has become the plugin.
+    let start = format!("npm start -- --listen {address}");
+    decides(&project, &start, &call.replace("unix:///tmp/No_Shell.sock", &address), &socket).await;
+    typescript_serves_from_its_image(&project, &address).await;
+}
+
+/// Checks that no file of the project has one of the templates' placeholders.
+fn has_no_placeholder(project: &Path, placeholders: &[&str]) {
+    for file in fs::read_dir(project).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = read(&file);
+        for left in placeholders {
+            assert!(!text.contains(left), "{} has a placeholder: {text}", file.display());
+        }
+    }
+}
+
+/// Starts the plugin with a line, makes the call, which is blocked, and one that isn't, and stops the plugin.
+async fn decides(project: &Path, start: &str, call: &str, socket: &Path) {
+    let plugin = Serving::pasted(project, start, &[]).await;
+    appears(socket).await;
+    let blocked = pasted(call).await;
     assert!(
         blocked.stdout.contains("CANCEL  TOOL_NOT_ALLOWED: Agents may not use shell.exec."),
         "{blocked:?}"
     );
     let passed = pasted(&call.replace("--tool shell.exec", "--tool fs.read")).await;
     assert!(passed.code == Some(0) && passed.stdout.contains("before_tool_call CONTINUE"), "{passed:?}");
-    // npm passes the signal on, to a shell that has become the plugin.
     assert_eq!(plugin.stop().await.code, Some(0));
-    serves_from_its_image(&project, &address).await;
 }
 
-/// Runs the plugin as its Dockerfile does, behind a gateway.
-async fn serves_from_its_image(project: &Path, address: &str) {
+/// Runs the plugin as its Dockerfile does.
+async fn typescript_serves_from_its_image(project: &Path, address: &str) {
     let dockerfile = read(project.join("Dockerfile"));
     assert!(!dockerfile.contains("npx"), "npx doesn't pass SIGTERM on: {dockerfile}");
     assert!(
@@ -213,11 +223,20 @@ async fn serves_from_its_image(project: &Path, address: &str) {
         assert!(dockerfile.contains(&format!("&& {line} ")), "{dockerfile}");
         succeeds(project, line).await;
     }
-    let entrypoint = dockerfile.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
-    let entrypoint: Vec<String> = serde_json::from_str(entrypoint).unwrap();
+    let entrypoint = entrypoint(&dockerfile);
     assert_eq!(entrypoint[0], "/nodejs/bin/node");
     let mut command = Command::new("node");
     command.args(&entrypoint[1..]).args(["--listen", address]).current_dir(project);
+    decides_behind_a_gateway(command).await;
+}
+
+fn entrypoint(dockerfile: &str) -> Vec<String> {
+    let entrypoint = dockerfile.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
+    serde_json::from_str(entrypoint).unwrap()
+}
+
+/// Runs the plugin `No_Shell` behind a gateway.
+async fn decides_behind_a_gateway(command: Command) {
     let mut plugin = PluginProcess::run(command).await;
     let entry = json!([{ "name": "No_Shell", "endpoint": plugin.address }]);
     let binding = json!({ "config": { "refused_tools": ["shell.exec"] } });
@@ -246,6 +265,66 @@ async fn a_project_in_typescript_outside_a_checkout_uses_the_version_of_the_prog
     }
     let sdk = read(repository::root().join("sdk/typescript/package.json"));
     assert!(sdk.contains(&format!(r#""version": "{VERSION}""#)), "the SDK has the program's version");
+}
+
+#[tokio::test]
+async fn a_project_in_python_passes_its_test_and_decides_calls_as_it_is_and_as_its_image_runs_it() {
+    let folder = Folder::new();
+    checkout(&folder);
+    let ran = created(&folder, &["No_Shell", "--lang", "python", "--sdk-path", "checkout"]).await;
+    let project = folder.0.path().join("No_Shell");
+    has_no_placeholder(&project, &["@NAME@", "@SDK", "@IMAGE", "@WHEEL@"]);
+    let commands: Vec<_> = ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let ["cd No_Shell", environment, wheel, install, types, test, start, call] = commands[..] else {
+        panic!("eight commands: {ran:?}")
+    };
+    let readme = read(project.join("README.md"));
+    let shown = format!("\n{environment}\n{wheel}\n{install}\n{types}\n{test}\n{start}\n");
+    assert!(readme.contains(&shown), "{readme}");
+    for line in [environment, wheel, install, types] {
+        succeeds(&project, line).await;
+    }
+    let tested = succeeds(&project, test).await;
+    assert!(tested.contains("1 passed"), "{tested}");
+
+    let socket = folder.0.path().join("plugin.sock");
+    let address = format!("unix://{}", socket.display());
+    let place = |line: &str| line.replace("unix:///tmp/No_Shell.sock", &address);
+    decides(&project, &place(start), &place(call), &socket).await;
+    python_serves_from_its_image(&project, &address).await;
+}
+
+/// Runs the plugin as its Dockerfile does, with no other file than the image has.
+async fn python_serves_from_its_image(project: &Path, address: &str) {
+    let dockerfile = read(project.join("Dockerfile"));
+    for line in ["ARG PYTHON=3.13", "COPY plugin.py ./", "USER 65532:65532"] {
+        assert!(dockerfile.contains(&format!("\n{line}\n")), "{dockerfile}");
+    }
+    assert!(dockerfile.contains(" --requirement requirements.txt "), "{dockerfile}");
+    let wheel = read(project.join("requirements.txt"));
+    assert!(project.join(wheel.trim()).exists(), "the build of the image has {wheel}");
+    let image = Folder::new();
+    image.write("plugin.py", &read(project.join("plugin.py")));
+    let entrypoint = entrypoint(&dockerfile);
+    assert_eq!(entrypoint[0], "/venv/bin/python");
+    let mut command = Command::new(project.join(".venv/bin/python"));
+    command.args(&entrypoint[1..]).arg(address).current_dir(image.0.path());
+    decides_behind_a_gateway(command).await;
+}
+
+#[tokio::test]
+async fn a_project_in_python_outside_a_checkout_uses_the_version_of_the_program() {
+    let folder = Folder::new();
+    let ran = created(&folder, &["no-shell", "--lang", "python"]).await;
+    let project = folder.0.path().join("no-shell");
+    assert_eq!(read(project.join("requirements.txt")), format!("hookgate=={VERSION}\n"));
+    let readme = read(project.join("README.md"));
+    assert!(readme.contains("```sh\npython3 -m venv .venv\n.venv/bin/pip install -r "), "{readme}");
+    for said in [&ran.stdout, &readme] {
+        assert!(said.contains(" from PyPI") && said.contains("--sdk-path PATH"), "{said}");
+    }
+    let sdk = read(repository::root().join("sdk/python/pyproject.toml"));
+    assert!(sdk.contains(&format!("\nversion = \"{VERSION}\"\n")), "the SDK has the program's version");
 }
 
 /// The patch makes this repository's SDK the published one. Cargo uses it only if the version fits.
@@ -336,7 +415,7 @@ async fn wrong_arguments_are_refused_with_what_would_be_right() {
         (&["../a", "--lang", "rust"], name),
         (&["", "--lang", "rust"], name),
         (&[&long, "--lang", "rust"], name),
-        (&["a", "--lang", "cobol"], "[possible values: rust, shell, typescript]"),
+        (&["a", "--lang", "cobol"], "[possible values: python, rust, shell, typescript]"),
         (&["a"], "--lang <LANG>"),
         (&["a", "--lang", "rust", "--sdk-path", "."], "--sdk-path: . isn't a checkout of Hookgate: give "),
     ] {

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use hookgate_tests::{repository, typescript};
+use hookgate_tests::{python, repository, typescript};
 
 use crate::{
     cli::support::Folder,
@@ -78,17 +78,8 @@ async fn the_guide_in_rust_leads_from_an_empty_project_to_blocked_and_changed_ca
 }
 
 #[tokio::test]
-async fn the_guide_in_python_leads_from_the_exported_contract_to_blocked_and_changed_calls() {
-    let example = repository::root().join("examples/python-raw");
-    let page = read("docs/writing-a-plugin-python.md");
-    for pinned in read("examples/python-raw/requirements.txt").lines() {
-        assert!(page.contains(pinned), "the page installs {pinned}");
-    }
-    let script = example.join("generate.sh");
-    tokio::task::spawn_blocking(move || succeeds(&mut Command::new(script))).await.unwrap();
-    let story = Story::of("writing-a-plugin-python.md").await;
-    fs::create_dir(story.place().join("no-secrets")).unwrap();
-    symlink(example.join(".venv"), story.place().join("no-secrets/.venv")).unwrap();
+async fn the_guide_in_python_leads_from_an_empty_project_to_blocked_and_changed_calls() {
+    let story = python_story("writing-a-plugin-python.md", "no-shell").await;
     let printed = story.told().await;
     assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
 }
@@ -108,6 +99,13 @@ async fn the_page_for_agents_in_typescript_leads_to_an_allowed_and_a_blocked_cal
 }
 
 #[tokio::test]
+async fn the_page_for_agents_in_python_leads_to_an_allowed_and_a_blocked_call() {
+    let story = python_story("calling-from-python.md", "my-agent").await;
+    let printed = story.told().await;
+    assert!(printed.contains("run fs.read with") && printed.contains("TOOL_NOT_ALLOWED"), "{printed}");
+}
+
+#[tokio::test]
 async fn the_page_on_javascript_leads_from_a_plugin_of_dexto_to_a_blocked_tool_and_a_quota() {
     tokio::task::spawn_blocking(typescript::runner).await.unwrap();
     let story = typescript_story("javascript-plugins.md").await;
@@ -115,7 +113,17 @@ async fn the_page_on_javascript_leads_from_a_plugin_of_dexto_to_a_blocked_tool_a
     assert!(printed.contains("TOOL_NOT_ALLOWED") && printed.contains("QUOTA_EXCEEDED"), "{printed}");
 }
 
-/// The story of a page that installs the SDK from the checkout `hookgate`.
+/// The story of a page that has the SDK for Python in the virtual environment of a project.
+async fn python_story(page: &str, project: &str) -> Story {
+    let sdk = tokio::task::spawn_blocking(python::sdk).await.unwrap();
+    let story = Story::of(page).await;
+    let project = story.place().join(project);
+    fs::create_dir(&project).unwrap();
+    symlink(sdk.join(".venv"), project.join(".venv")).unwrap();
+    story
+}
+
+/// The story of a page that installs the SDK for TypeScript from the checkout `hookgate`.
 async fn typescript_story(page: &str) -> Story {
     tokio::task::spawn_blocking(typescript::sdk).await.unwrap();
     let story = Story::of(page).await;

@@ -7,7 +7,10 @@ mod cases;
 
 use std::collections::HashSet;
 
-use hookgate_tests::typescript::{JsRuntime, sdk, serve_fixture};
+use hookgate_tests::{
+    python,
+    typescript::{JsRuntime, sdk, serve_fixture},
+};
 use tokio::process::Command;
 use tonic::Code;
 
@@ -45,8 +48,16 @@ const BUN: Language = Language {
     ..NODE
 };
 
+const PYTHON: Language = Language {
+    name: "Python",
+    command: serve_python,
+    has: &[Need::IllFormedTexts, Need::AnyDurations],
+    // As in JavaScript.
+    uncaught: Code::Aborted,
+};
+
 /// Every language in which a vector may run.
-const LANGUAGES: [Language; 3] = [RUST, NODE, BUN];
+const LANGUAGES: [Language; 4] = [RUST, NODE, BUN, PYTHON];
 
 fn serve_rust(address: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vector-plugin"));
@@ -55,7 +66,14 @@ fn serve_rust(address: &str) -> Command {
 }
 
 fn serve_typescript(runtime: JsRuntime, address: &str) -> Command {
-    let words = serve_fixture(runtime, "vectors.ts", address);
+    command_of(&serve_fixture(runtime, "vectors.ts", address))
+}
+
+fn serve_python(address: &str) -> Command {
+    command_of(&python::serve_fixture("vectors.py", address))
+}
+
+fn command_of(words: &[String]) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     command
@@ -104,6 +122,12 @@ async fn typescript_plugins_give_the_replies_of_the_vectors_under_node() {
 async fn typescript_plugins_give_the_replies_of_the_vectors_under_bun() {
     tokio::task::spawn_blocking(sdk).await.unwrap();
     BUN.check().await;
+}
+
+#[tokio::test]
+async fn python_plugins_give_the_replies_of_the_vectors() {
+    tokio::task::spawn_blocking(python::sdk).await.unwrap();
+    PYTHON.check().await;
 }
 
 #[test]
