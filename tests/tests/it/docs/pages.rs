@@ -19,7 +19,8 @@ use tonic_types::StatusExt;
 pub(crate) fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     collect(&repository::root().join("docs"), &mut pages);
-    let examples = ["python-raw", "librefang-agent", "kaged-agent"];
+    let examples =
+        ["python-raw", "librefang-agent", "kaged-agent", "dexto-agent", "mastermind-agent", "drover-agent"];
     let examples = examples.map(|example| format!("examples/{example}/README.md"));
     for page in ["README.md", "CONTRIBUTING.md"].into_iter().chain(examples.iter().map(String::as_str)) {
         pages.push(repository::root().join(page));
