@@ -40,9 +40,10 @@ chart:
     {{tools}}/deploy/bin/check-jsonschema --schemafile deploy/helm/hookgate/values.schema.json deploy/helm/variants/*.yaml
     {{tools}}/deploy/bin/python deploy/check/chart.py
 
-# The API documentation.
+# The API documentation, of Rust and of TypeScript.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+    npm --prefix sdk/typescript run --silent reference
 
 # The tests, or those whose name contains FILTER.
 test FILTER="":

@@ -18,6 +18,7 @@ mod document;
 mod errors;
 mod events;
 mod explain;
+mod import;
 mod init;
 mod keygen;
 mod new;
@@ -92,6 +93,9 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
+    /// Imports plugins from the configuration of another system.
+    #[command(subcommand, after_help = "Example: hookgate import dexto agent.yml --out-dir gateway")]
+    Import(import::ImportCommand),
     /// Creates a project to begin with.
     #[command(subcommand, after_help = "Example: hookgate new plugin no-shell --lang rust")]
     New(new::NewCommand),
@@ -309,6 +313,7 @@ impl Cli {
         match self.command {
             Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
             Command::Init { folder } => init::run(&folder),
+            Command::Import(command) => import::run(&command),
             Command::New(command) => new::run(&command),
             Command::Plugin(command) => plugin::run(command).await,
             Command::Runner(command) => runner::run(command).await,

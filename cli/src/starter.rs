@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::keygen;
+use crate::{keygen, output};
 
 /// A file to write.
 pub(super) struct NewFile<'a> {
@@ -70,6 +70,34 @@ fn create_folders(folder: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
         made.push(path.to_owned());
     }
     Ok(())
+}
+
+/// Like [`resolved`], for a folder whose path a configuration names.
+///
+/// # Errors
+/// One sentence, also for a path that the syntax of references can't hold.
+pub(super) fn nameable(given: &Path) -> Result<PathBuf, String> {
+    let path = resolved(given).map_err(|error| unwritable(given, &error))?;
+    let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
+    if path.to_str().is_some_and(names) {
+        return Ok(path);
+    }
+    Err(format!(
+        "{} can't be written in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
+        output::printable(&path.display().to_string())
+    ))
+}
+
+/// The sentence for a folder that can't be written.
+pub(super) fn unwritable(folder: &Path, error: &io::Error) -> String {
+    let folder = output::printable(&folder.display().to_string());
+    format!("{folder} can't be written: {error}; give a folder that you may write to")
+}
+
+/// The names of those `files` that already exist in `folder`. A broken link counts as existing.
+pub(super) fn existing<'n>(folder: &Path, files: &[NewFile<'n>]) -> Vec<&'n str> {
+    let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
+    files.iter().map(|file| file.name).filter(is_there).collect()
 }
 
 /// The absolute `path` without `.`, `..` and links, because a configuration refuses `..`. The end of the path need

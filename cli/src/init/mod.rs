@@ -1,10 +1,7 @@
 //! `hookgate init`: creates a starter folder. The configuration is a template that is tested like any example; the
 //! random key is in a file of its own.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use crate::{
     Exit, keygen, output, shell_quote,
@@ -36,16 +33,7 @@ struct InitFolder {
 impl InitFolder {
     /// Refuses a path that can't be written in the template.
     fn new(given: &Path) -> Result<Self, String> {
-        let path = starter::resolved(given).map_err(|error| unwritable(given, &error))?;
-        let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
-        if path.to_str().is_some_and(names) {
-            Ok(InitFolder { given: given.to_owned(), path })
-        } else {
-            Err(format!(
-                "{} can't be written in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
-                output::printable(&path.display().to_string())
-            ))
-        }
+        Ok(InitFolder { given: given.to_owned(), path: starter::nameable(given)? })
     }
 
     /// Writes all files or none. The configuration comes last, so that it exists only if the others do.
@@ -59,15 +47,13 @@ impl InitFolder {
             NewFile::new("hookgate.schema.json", &schema),
             NewFile::new("hookgate.yaml", &text),
         ];
-        // A broken link counts as existing.
-        let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
-        let there: Vec<_> = files.iter().map(|file| file.name).filter(is_there).collect();
+        let there = starter::existing(&self.path, &files);
         if !there.is_empty() {
             return Err(self.existing_files(&there));
         }
         starter::write(&self.path, &files).map_err(|error| match error {
             StarterError::Taken(name) => self.existing_files(&[&name]),
-            StarterError::System(error) => unwritable(&self.given, &error),
+            StarterError::System(error) => starter::unwritable(&self.given, &error),
         })
     }
 
@@ -103,9 +89,4 @@ impl InitFolder {
              {hookgate} call before_llm_request --text \"{BLOCKED_INPUT}\"\n"
         )
     }
-}
-
-fn unwritable(folder: &Path, error: &io::Error) -> String {
-    let folder = output::printable(&folder.display().to_string());
-    format!("{folder} can't be written: {error}; give a folder that you may write to")
 }

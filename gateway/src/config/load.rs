@@ -64,7 +64,11 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Res
     from_text(file, &text, env)
 }
 
-fn read(path: &Path) -> Result<String, String> {
+/// The text of a file.
+///
+/// # Errors
+/// The rest of a sentence that begins with the file.
+pub(super) fn read(path: &Path) -> Result<String, String> {
     let read = read_limited::file(path, MAX_FILE).map_err(|error| format!("can't be read: {error}"))?;
     let bytes = read.ok_or("is larger than 16 MiB")?;
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())

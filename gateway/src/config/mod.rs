@@ -22,6 +22,7 @@ mod environment;
 mod excerpt;
 #[cfg(test)]
 mod fixtures;
+mod foreign_document;
 mod load;
 #[cfg(test)]
 mod many_mistakes_tests;
@@ -54,6 +55,7 @@ pub use cidr::Cidr;
 pub use consent::{Consent, ManifestDiff, OfferedPoints};
 pub use effective::{EffectiveValue, ValueWithOrigin};
 pub use environment::environment_variables;
+pub use foreign_document::ForeignDocument;
 pub use hookgate_proto::Capability;
 pub use load::MAX_FILE;
 pub use load::{LoadedConfig, from_text, load};

@@ -4,7 +4,7 @@
 use std::sync::{LazyLock, OnceLock};
 
 use hookgate_proto::HookName;
-use schemars::schema_for;
+use schemars::{JsonSchema, schema_for};
 use serde_json::{Number, Value};
 
 use super::{
@@ -90,6 +90,11 @@ pub(super) struct Schema {
 impl Schema {
     pub(super) fn new() -> Self {
         Schema { root: schema(), validator: OnceLock::new() }
+    }
+
+    /// The schema of a type that is no configuration.
+    pub(super) fn from_type<T: JsonSchema>() -> Self {
+        Schema { root: schema_for!(T).to_value(), validator: OnceLock::new() }
     }
 
     /// A shared instance, because creating one takes longer than checking ten thousand objects.

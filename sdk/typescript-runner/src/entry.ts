@@ -16,13 +16,17 @@ export const STATE_SCOPES: readonly StateScope[] = ["run", "session", "process"]
 
 /** A tool of the agent, for plugins that look at its definition. */
 export interface AgentTool {
+  /** The `toolName` of its calls. */
   readonly id: string;
+  /** What the tool does. */
   readonly description?: string;
+  /** Whether it may delete or overwrite. */
   readonly destructive?: boolean;
 }
 
 /** A plugin to serve. */
 export interface PluginEntry {
+  /** The system that it is written for. */
   readonly dialect: Dialect;
   /** The module, or for Master Mind also a list of plugins; an absolute path. */
   readonly module: string;
@@ -48,6 +52,7 @@ export interface PluginEntry {
 
 /** A plugin can't be served as it is: a mistake of the operator or of its author. */
 export class EntryError extends Error {
+  /** The name of the class. */
   override name = "EntryError";
 }
 

@@ -7,7 +7,7 @@
  * await serve(plugins, "unix:///tmp/tenant-auth.sock");
  * ```
  *
- * @module
+ * @module @hookgate/runner
  */
 export { type AgentTool, type Dialect, EntryError, type PluginEntry, type StateScope } from "./entry.js";
 export { readEntries } from "./file.js";

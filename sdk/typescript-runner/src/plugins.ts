@@ -7,6 +7,7 @@ import { masterMindPlugins } from "./mastermind/plugin.js";
 
 /** Plugins that are ready to be served. */
 export interface LoadedPlugins {
+  /** Those of Dexto and drover in their order, then those of Master Mind. */
   readonly plugins: readonly Plugin<any, any>[];
   /** Ends what was started with the process. Call it when the server has stopped. */
   close(): Promise<void>;

@@ -11,6 +11,7 @@ const MAX_MESSAGE_BYTES = 1 << 10;
  * An error of another class becomes the status ABORTED: the gateway answers PLUGIN_ERROR, and keeps calling the plugin.
  */
 export class PluginError extends Error {
+  /** The name of the class. */
   override name = "PluginError";
 
   /** @internal */

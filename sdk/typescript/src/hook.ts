@@ -8,64 +8,93 @@ export interface HookOffer {
   readonly sideEffects?: "none" | "some";
 }
 
-interface Compaction {
+/** What the hooks around a context that becomes shorter say. */
+export interface CompactionBody {
+  /** The messages, in the agent's own format. */
   readonly messages: JsonObject[];
+  /** How the context becomes shorter, in the agent's own words. */
   readonly strategy?: string;
+  /** Why it becomes shorter, in the agent's own words. */
   readonly trigger?: string;
 }
 
-interface Session {
+/** What the hooks of a conversation say. */
+export interface SessionBody {
+  /** The messages, in the agent's own format. */
   readonly messages?: JsonObject[];
 }
 
-interface Outcome {
+/** What the hooks of a run say. */
+export interface OutcomeBody {
+  /** How it ended, in the agent's own words. */
   readonly outcome?: string;
 }
 
-interface Child extends Outcome {
+/** What the hooks of a run within a run say. */
+export interface SubagentBody extends OutcomeBody {
+  /** The inner run or its agent, in the agent's own words. */
   readonly child: string;
 }
 
-interface Lifetime {
+/** What the hooks of the agent's process say. */
+export interface AgentBody {
+  /** The agent's tools, in its own format. */
   readonly tools?: JsonObject[];
+  /** Why the process began or ends, in the agent's own words. */
   readonly reason?: string;
 }
 
 /** The bodies of the known hooks (docs/protocol.md, section 9). The gateway has checked them. */
 export interface KnownHooks {
   /** A message came, and memories are wanted. */
-  recall: { readonly message: string };
+  recall: {
+    /** The message, such as the user's question. */
+    readonly message: string;
+  };
   /** The agent finished its answer. */
-  turn_end: Outcome & { readonly messages: JsonObject[] };
+  turn_end: OutcomeBody & {
+    /** The messages of the turn, in the agent's own format. */
+    readonly messages: JsonObject[];
+  };
   /** A conversation began. */
-  session_start: Session;
+  session_start: SessionBody;
   /** A conversation rests. */
-  session_idle: Session;
+  session_idle: SessionBody;
   /** A conversation ended. */
-  session_end: Session;
+  session_end: SessionBody;
   /** A run began. */
-  run_start: Outcome;
+  run_start: OutcomeBody;
   /** A run ended. */
-  run_end: Outcome;
+  run_end: OutcomeBody;
   /** A run within a run began. */
-  subagent_start: Child;
+  subagent_start: SubagentBody;
   /** A run within a run ended. */
-  subagent_end: Child;
+  subagent_end: SubagentBody;
   /** The context is about to be shortened. */
-  before_compact: Compaction;
+  before_compact: CompactionBody;
   /** The context was shortened. */
-  after_compact: Compaction;
+  after_compact: CompactionBody;
   /** The context for a model request is put together. */
-  assemble: Compaction;
+  assemble: CompactionBody;
   /** The agent's process began. */
-  agent_start: Lifetime;
+  agent_start: AgentBody;
   /** The agent's process ends. */
-  agent_end: Lifetime;
+  agent_end: AgentBody;
   /** Anything else. */
-  event: { readonly kind: string; readonly data?: JsonValue };
+  event: {
+    /** What happened. */
+    readonly kind: string;
+    /** Facts about it. */
+    readonly data?: JsonValue;
+  };
 }
 
 /** The payload of one of these hooks: `hook` tells which, and so what `body` is. */
 export type HookPayloadOf<Name extends string> = {
-  [N in Name]: HookPayload & { readonly hook: N; readonly body: N extends keyof KnownHooks ? KnownHooks[N] : JsonObject };
+  [N in Name]: HookPayload & {
+    /** Name of the hook. */
+    readonly hook: N;
+    /** What happened. */
+    readonly body: N extends keyof KnownHooks ? KnownHooks[N] : JsonObject;
+  };
 }[Name];

@@ -4,17 +4,59 @@
  * A plugin is what {@link definePlugin} makes: it names what it offers, takes a checked configuration, and answers calls with
  * {@link proceed}, {@link cancel}, {@link answer} or {@link contribute}. `npx hookgate run` and {@link serve} run it as a process.
  *
- * @module
+ * @module @hookgate/sdk
  */
 export { type Caller, type ChainResult, Context, Host } from "./context.js";
 export { PluginError } from "./errors.js";
-export type { HookOffer, HookPayloadOf, KnownHooks } from "./hook.js";
-export * from "./host/index.js";
+export type {
+  AgentBody,
+  CompactionBody,
+  HookOffer,
+  HookPayloadOf,
+  KnownHooks,
+  OutcomeBody,
+  SessionBody,
+  SubagentBody,
+} from "./hook.js";
+export {
+  type AbortOptions,
+  type AddOperation,
+  type AddOptions,
+  type AddResult,
+  type AddSuccess,
+  type Attributes,
+  CounterEntry,
+  type CounterState,
+  type DeleteOperation,
+  type DeleteOptions,
+  type DeleteResult,
+  type DeleteSuccess,
+  type Entry,
+  type Event,
+  HostError,
+  type HostErrorKind,
+  type ListOptions,
+  Log,
+  type Operation,
+  type OperationResult,
+  type Page,
+  type Period,
+  type PutOperation,
+  type PutOptions,
+  type PutResult,
+  type PutSuccess,
+  Storage,
+  type TransactRejection,
+  type TransactResult,
+  ValueEntry,
+  keyPart,
+  periodMs,
+} from "./host/index.js";
 export { JsonError, type JsonObject, type JsonValue, parseJson, writeJson } from "./json.js";
 export type { Media, MediaData, MediaUrl } from "./media.js";
 export { type LogAttributes, type Logger, stderrLogger } from "./logger.js";
 export { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, HookPayload } from "./payload.js";
-export { type Definition, type Handlers, type Manifest, Plugin, type PluginClass, definePlugin } from "./plugin.js";
+export { type Awaitable, type Definition, type Handlers, type Manifest, Plugin, type PluginClass, definePlugin } from "./plugin.js";
 export type { Capability, PointName, PointOffer } from "./point.js";
 export {
   type AfterToolResultPatch,
@@ -26,6 +68,7 @@ export {
   type HookContribution,
   HookReply,
   type Notice,
+  type PatchMembers,
   Reply,
   answer,
   cancel,
@@ -34,7 +77,8 @@ export {
 } from "./reply.js";
 export type { OutputOf, Schema } from "./schema.js";
 export type { TlsOptions } from "./server/listen.js";
-export type { RegistrationOptions } from "./server/registration.js";
+export type { RegistrationOptions, RegistrationToken } from "./server/registration.js";
 export { type Server, type ServeOptions, serve } from "./server/server.js";
+export type { TokenUsage } from "./token-usage.js";
 export { type Tool, ToolError, tool } from "./tool.js";
 export type { ToolAnnotations } from "./tool-annotations.js";

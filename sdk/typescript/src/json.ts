@@ -14,6 +14,7 @@ export type JsonObject = { [name: string]: JsonValue };
 
 /** A value that can't be written as JSON, or bytes that aren't JSON. */
 export class JsonError extends Error {
+  /** The name of the class. */
   override name = "JsonError";
 }
 

@@ -2,8 +2,11 @@
 
 /** Where the SDK says what happens in the process. */
 export interface Logger {
+  /** Something normal. */
   info(message: string, attributes?: LogAttributes): void;
+  /** Something that somebody should look at. */
   warn(message: string, attributes?: LogAttributes): void;
+  /** Something that failed. */
   error(message: string, attributes?: LogAttributes): void;
 }
 

@@ -10,12 +10,16 @@ export type Media = (MediaData | MediaUrl) & {
 
 /** The content itself. */
 export interface MediaData {
+  /** The bytes. */
   readonly data: Uint8Array;
+  /** Absent beside `data`. */
   readonly url?: undefined;
 }
 
 /** Where the content is. */
 export interface MediaUrl {
+  /** Not empty. */
   readonly url: string;
+  /** Absent beside `url`. */
   readonly data?: undefined;
 }

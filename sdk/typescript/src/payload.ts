@@ -2,6 +2,7 @@
 import type * as wire from "./gen/hookgate/types/v1/types_pb.js";
 import { type JsonObject, type JsonValue, parseJson } from "./json.js";
 import type { Media } from "./media.js";
+import type { TokenUsage } from "./token-usage.js";
 
 /**
  * Defines members whose JSON is parsed when they are first read. They are the object's own, so that a plugin that copies or writes the
@@ -118,7 +119,7 @@ export class BeforeResponsePayload {
   /** Router that chose the model. */
   readonly router: string | undefined;
   /** Tokens of the prompt and of the completion. */
-  readonly tokenUsage: { readonly input: number; readonly output: number } | undefined;
+  readonly tokenUsage: TokenUsage | undefined;
   /** Why the model stopped, in the provider's words. */
   readonly stopReason: string | undefined;
 

@@ -8,7 +8,8 @@ import type { AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, 
 import { type OutputOf, type Schema, jsonSchemaOf } from "./schema.js";
 import type { Tool } from "./tool.js";
 
-type Awaitable<T> = T | Promise<T>;
+/** A value, or a promise of it. */
+export type Awaitable<T> = T | Promise<T>;
 
 /** What a plugin says of itself. */
 export interface Manifest<C extends Schema | undefined, T extends Schema | undefined, Hook extends string> {

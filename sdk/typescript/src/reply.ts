@@ -15,14 +15,19 @@ import type { Media } from "./media.js";
 
 /** Changes at `beforeLlmRequest`: a present member replaces the whole value. */
 export interface BeforeLlmRequestPatch {
+  /** The user's text. May be empty. */
   text?: string;
   /** An empty list removes the images. */
   images?: readonly Media[];
   /** An empty list removes the files. */
   files?: readonly Media[];
+  /** The system prompt. May be empty. */
   systemPrompt?: string;
+  /** The conversation in the agent's own format. */
   messages?: readonly unknown[];
+  /** The tools offered to the model in the agent's own format. */
   tools?: readonly unknown[];
+  /** Additional data for later plugins and the agent; an object. */
   extra?: object;
 }
 
@@ -32,6 +37,7 @@ export interface BeforeToolCallPatch {
   toolName?: string;
   /** Any JSON value. */
   args?: unknown;
+  /** Additional data for later plugins and the agent; an object. */
   extra?: object;
 }
 
@@ -39,18 +45,36 @@ export interface BeforeToolCallPatch {
 export interface AfterToolResultPatch {
   /** Any JSON value. */
   result?: unknown;
+  /** Additional data for later plugins and the agent; an object. */
   extra?: object;
 }
 
 /** Changes at `beforeResponse`: a present member replaces the whole value. */
 export interface BeforeResponsePatch {
+  /** The answer's text. May be empty. */
   content?: string;
+  /** The model's reasoning. Empty: none is shown. */
   reasoning?: string;
+  /** Additional data for later plugins and the agent; an object. */
   extra?: object;
 }
 
+/**
+ * What a literal patch has to be beside its own type, so that a misspelt member doesn't compile. The members of a patch whose names are
+ * only known at run time are checked then.
+ */
+export type PatchMembers<Patch> = string extends keyof Patch
+  ? unknown
+  : {
+      readonly [Name in Exclude<
+        keyof Patch,
+        keyof (BeforeLlmRequestPatch & BeforeToolCallPatch & AfterToolResultPatch & BeforeResponsePatch)
+      >]: `a patch has no member ${Name & string}`;
+    };
+
 /** A remark that the agent gets with the decision. */
 export interface Notice {
+  /** How the plugin means it. It decides nothing, but a cancel without a code has that of the first one of the kind `block`. */
   readonly kind: "allow" | "block" | "warn" | "info";
   /** `[A-Za-z][A-Za-z0-9_.:-]{0,63}`. */
   readonly code?: string;
@@ -62,9 +86,13 @@ export interface Notice {
 
 /** Why a plugin stops an action. */
 export interface Cancel {
+  /** `[A-Za-z][A-Za-z0-9_.:-]{0,63}`; empty if it is an answer. */
   readonly code: string;
+  /** Shown to the user; at most 1 KiB. */
   readonly message: string;
+  /** `run` ends the whole run, `step` only this action. */
   readonly scope: "step" | "run";
+  /** When it makes sense to try again, in milliseconds. */
   readonly retryAfterMs: number | undefined;
   /** The tool's result; `undefined` if it isn't an answer. */
   readonly result: unknown;
@@ -84,11 +112,13 @@ export class Reply<Patch> {
 }
 
 /**
- * Goes on, with the payload as it is or with these changes.
+ * Goes on, with the payload as it is or with these changes. `notices` are at most 16, 8 KiB together.
  *
- * @param options.notices At most 16, 8 KiB together.
+ * @throws {TypeError} If the patch is given and undefined.
  */
-export function proceed<Patch = never>(...[patch, options]: [patch?: Patch, options?: { notices?: readonly Notice[] }]): Reply<Patch>;
+export function proceed<Patch = never>(
+  ...[patch, options]: [patch?: Patch & PatchMembers<Patch>, options?: { notices?: readonly Notice[] }]
+): Reply<Patch>;
 export function proceed(...args: [patch?: unknown, options?: { notices?: readonly Notice[] }]): Reply<unknown> {
   const [patch, options = {}] = args;
   // A forgotten `return` in what makes the patch must not let the payload pass.
@@ -105,7 +135,7 @@ export interface CancelOptions<Patch> {
   /** At most 16, 8 KiB together. */
   readonly notices?: readonly Notice[];
   /** Changes to the payload that the agent gets with the block. */
-  readonly patch?: Patch;
+  readonly patch?: Patch & PatchMembers<Patch>;
 }
 
 /**
@@ -142,7 +172,9 @@ export interface HookContribution {
 export class HookReply {
   /** @internal */
   constructor(
+    /** What the plugin adds, in order. */
     readonly contributions: readonly HookContribution[],
+    /** The remarks, in order. */
     readonly notices: readonly Notice[],
   ) {}
 }
@@ -151,7 +183,7 @@ export class HookReply {
  * Contributes at a hook; nothing if the list is empty. The agent gets the contributions in this order.
  *
  * @param contributions At most 64.
- * @param options.notices At most 16, 8 KiB together.
+ * @param options `notices` are at most 16, 8 KiB together.
  */
 export function contribute(contributions: readonly HookContribution[] = [], options: { notices?: readonly Notice[] } = {}): HookReply {
   return new HookReply(contributions, options.notices ?? []);

@@ -6,6 +6,7 @@ import type { StandardJSONSchemaV1, StandardSchemaV1 } from "@standard-schema/sp
  * gives them a type, and tells the gateway its JSON Schema.
  */
 export interface Schema<Input = unknown, Output = Input> {
+  /** What both standards define. */
   readonly "~standard": StandardSchemaV1.Props<Input, Output> & StandardJSONSchemaV1.Props<Input, Output>;
 }
 

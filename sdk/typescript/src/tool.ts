@@ -15,8 +15,9 @@ export interface Tool<Config = any, TenantConfig = any, State = any> {
   readonly description: string;
   /** What the arguments must be: an object. */
   readonly input: Schema;
+  /** What to expect of it. */
   readonly annotations?: ToolAnnotations | undefined;
-  /** Its result is any JSON value. */
+  /** Runs it with checked arguments. Its result is any JSON value. */
   run(args: any, ctx: Context<Config, TenantConfig, State>): unknown;
 }
 
@@ -36,6 +37,7 @@ export function tool<S extends Schema, Config = any, TenantConfig = any, State =
 
 /** The tool could not do what the arguments ask for. The agent gets a block, and shows the message to the model as the tool's error. */
 export class ToolError extends Error {
+  /** The name of the class. */
   override name = "ToolError";
 
   /** @param code Decides the HTTP status (docs/errors.md). */

@@ -161,6 +161,12 @@ for (const [version, peers] of Object.entries({ 1: peersOfVersion1, 2: peersOfVe
       assert.equal(text(await (await setUp(side, peers(), redacting, fail)).call()), "error no such file: [X]");
     });
 
+    test(`${name}: a rewritten failure stays one`, async () => {
+      await using gateway = await pointGateway({ afterToolResult: patch({ result: { content: [{ type: "text", text: "no" }] } }) });
+      const { call } = await setUp(side, peers(), gateway, () => ({ content: [{ type: "text", text: "no such file" }], isError: true }));
+      assert.equal(text(await call()), "error no");
+    });
+
     test(`${name}: the message of a block is an error result, and the tool doesn't run`, async () => {
       await using gateway = await pointGateway({ beforeToolCall: block("not on your plan") });
       const { call, inputs } = await setUp(side, peers(), gateway, read, { outputSchema: PATH });

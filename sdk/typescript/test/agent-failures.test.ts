@@ -244,6 +244,9 @@ for (const [name, start] of Object.entries({ grpc: startGrpc, http: startHttp })
     assert.deepEqual(answer, { decision: "continue", payload: OWN, modified: false, ...facts });
     assert.deepEqual([why?.code, why?.point], ["PLUGIN_TIMEOUT", "beforeToolCall"]);
     await noDecision(agent.beforeToolCall(OWN, { onNoDecision: "fail" }));
+    gateway.reply({ error: { code: "PLUGIN_ERROR", status: 502, detail: "thrown" } });
+    await noDecision(agent.beforeToolCall(OWN));
+    gateway.reply({ error: { code: "PLUGIN_TIMEOUT", status: 504, detail: "late" } });
     await noDecision(agent.beforeResponse({ content: "c" }));
     assert.ok((await agent.beforeResponse({ content: "c" }, { onNoDecision: "go_on" })).noDecision);
     gateway.reply(continues({ content: "c" }));

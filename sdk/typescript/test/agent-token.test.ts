@@ -108,8 +108,8 @@ for (const [name, start] of Object.entries({ grpc: startGrpc, http: startHttp })
         return true;
       });
     }
-    const answer = await gateway.agent({ token: () => Promise.reject(failure), onNoDecision: "go_on" }).beforeResponse({ content: "c" });
-    assert.equal(answer.noDecision?.cause, failure);
+    const agent = gateway.agent({ token: () => Promise.reject(failure), onNoDecision: "go_on" });
+    await assert.rejects(agent.beforeResponse({ content: "c" }), { name: "NoDecision", cause: failure });
     assert.equal(gateway.calls.length, 0);
   });
 

@@ -252,3 +252,23 @@ test("a token that has expired is not renewed any more", async (t) => {
   for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(host.calls.length, 2);
 });
+
+test("one signal for many calls at the same time isn't said to leak, and cancels all of them", async (t) => {
+  const host = await startHost(t);
+  const storage = storageAt(t, [host.endpoint], tokenOf(host));
+  const warnings: Error[] = [];
+  const warned = (warning: Error) => warnings.push(warning);
+  process.on("warning", warned);
+  t.after(() => process.off("warning", warned));
+  const controller = new AbortController();
+  const { signal } = controller;
+  const get = () => Promise.allSettled(Array.from({ length: 30 }, () => storage.get("k", { signal })));
+  assert.ok((await get()).every(({ status }) => status === "fulfilled"));
+  host.onCall = async () => {
+    if (host.calls.length === 60) controller.abort();
+    await new Promise(() => {});
+  };
+  assert.ok((await get()).every((call) => call.status === "rejected" && call.reason === signal.reason));
+  await new Promise(setImmediate);
+  assert.deepEqual(warnings, []);
+});

@@ -97,7 +97,7 @@ test("an error becomes a status, and a reply that nothing has made is an error",
       throw PluginError.invalid("no such city");
     },
     rounded: () => proceed({ args: { id: 2 ** 53 } }),
-    unknown: () => proceed({ arg: 1 }),
+    unknown: () => proceed({ arg: 1 } as object),
     mistyped: () => proceed({ toolName: 7 }),
   };
   const plugin = definePlugin({ ...base, beforeToolCall: (call) => replies[call.toolName]!() as never });
@@ -318,4 +318,50 @@ test("a definition that can't work is refused by its member", () => {
     }
   }
   assert.throws(() => definePlugin(base, Misspelt), /`beforeLLMRequest` is never called: write `beforeLlmRequest`/);
+});
+
+test("a configuration that has to make room for another one is logged", async (t) => {
+  const shutDown: number[] = [];
+  const plugin = definePlugin({
+    ...base,
+    config: z.strictObject({ n: z.number() }),
+    initialize: ({ n }) => n,
+    beforeToolCall: () => proceed(),
+    shutdown: (n) => void shutDown.push(n),
+  });
+  const { client, logger } = await served(t, plugin);
+  const evictions = () => logger.lines.filter((line) => line.includes("too many configurations"));
+  for (let n = 0; n < 16; n += 1) await client.initialize(`d${n}`, { n });
+  assert.deepEqual(evictions(), []);
+  await client.initialize("d16", { n: 16 });
+  assert.equal(evictions().length, 1);
+  assert.match(evictions()[0] ?? "", / p 16$/);
+  assert.deepEqual(shutDown, [0]);
+});
+
+test("a misspelt member of a patch doesn't compile", async (t) => {
+  const misspelt = definePlugin({
+    ...base,
+    // @ts-expect-error
+    beforeToolCall: ({ args }) => proceed({ args, tolName: "b" }),
+  });
+  const withCancel = definePlugin({
+    ...base,
+    // @ts-expect-error
+    beforeToolCall: ({ args }) => cancel("NO", "no", { patch: { args, tolName: "b" } }),
+  });
+  const known = definePlugin({ ...base, beforeToolCall: ({ args }) => proceed({ args, toolName: "b" } as { [name: string]: unknown }) });
+  const codes: unknown[] = [];
+  for (const plugin of [misspelt, known]) {
+    const { client } = await served(t, plugin);
+    await client.initialize("d");
+    codes.push(
+      await client.toolCall("a", {}).then(
+        ({ verdict }) => verdict.case,
+        ({ details }) => details,
+      ),
+    );
+  }
+  assert.ok(withCancel instanceof Object);
+  assert.deepEqual(codes, ["a patch at beforeToolCall has no member `tolName`: it has toolName, args, extra", "continue"]);
 });

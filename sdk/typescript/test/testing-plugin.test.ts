@@ -286,3 +286,18 @@ test("replies that are too large, and media without content or type, are refused
   await assert.rejects(plugin.beforeLlmRequest({ text: "media" }), /`images\[0\].url` of the patch is empty/);
   await assert.rejects(plugin.beforeLlmRequest({ text: "large" }), /the reply has \d+ bytes, 4194304 are allowed/);
 });
+
+test("a result that the agent wouldn't get is refused: it is too large beside the payload", async () => {
+  const result = "x".repeat(2 << 20);
+  const large = tool({ name: "large.make", description: "Makes one.", input: z.object({ text: z.string() }), run: () => result });
+  const plugin = await TestPlugin.start(
+    definePlugin({ name: "large", version: "1.0.0", tools: [large], beforeToolCall: () => answer(result) }),
+    {},
+  );
+  assert.equal((await plugin.beforeToolCall({ toolName: "t" })).cancelled?.result, result);
+  const args = { text: "x".repeat(3 << 20) };
+  const refused = fails("INTERNAL", /^the result has 2097154 bytes, 11140\d\d are allowed beside a payload of 31457\d\d bytes$/);
+  await assert.rejects(plugin.beforeToolCall({ toolName: "t", args }), refused);
+  assert.equal(await plugin.runTool("large.make", { text: "" }), result);
+  await assert.rejects(plugin.runTool("large.make", args), refused);
+});

@@ -80,7 +80,8 @@ pub enum OnNoDecision {
     /// Raise [`NoDecision`]: the action must not go on.
     #[default]
     Stop,
-    /// Go on with the caller's own payload.
+    /// Go on with the caller's own payload if a later call may succeed ([`CallError::is_transient`]). An error that the
+    /// request can cause still stops: who ignores an outage must not be brought to ignore a rule.
     GoOn,
 }
 
@@ -241,7 +242,7 @@ impl Agent {
         decided::<W, _>(answered, own, answer::read::<W>, |go_on| go_on)
     }
 
-    /// The payload to go on with if there is no decision.
+    /// The payload to go on with during an outage.
     fn own<W: AgentPoint>(&self, payload: &W::Payload) -> Option<W::Payload> {
         match self.on_no_decision[W::POINT as usize] {
             OnNoDecision::Stop => None,
@@ -279,7 +280,7 @@ impl Agent {
     }
 }
 
-/// What follows from the gateway's answer. `own` is the payload to go on with if there is no decision.
+/// What follows from the gateway's answer. `own` is the payload to go on with during an outage.
 fn decided<W: AgentPoint, T>(
     answered: Result<W::Response, Status>,
     own: Option<W::Payload>,
@@ -294,8 +295,10 @@ fn decided<W: AgentPoint, T>(
         Err(status) => Box::new(NoDecision::from_status(W::POINT, &status)),
     };
     match own {
-        Some(payload) => Ok(go_on(Continue::without_decision(payload, *no_decision))),
-        None => Err(AgentError::NoDecision(no_decision)),
+        Some(payload) if no_decision.error.is_transient() => {
+            Ok(go_on(Continue::without_decision(payload, *no_decision)))
+        }
+        _ => Err(AgentError::NoDecision(no_decision)),
     }
 }
 

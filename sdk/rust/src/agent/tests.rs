@@ -243,7 +243,16 @@ async fn an_answer_without_decision_or_payload_is_no_decision() {
     ] {
         let agent = Gateway::new(move || Ok(answer.clone())).agent().await;
         assert_eq!(no_decision(&agent).await.error.status, Code::Internal);
+        let agent = agent.on_no_decision(Point::BeforeToolCall, OnNoDecision::GoOn);
+        assert_eq!(no_decision(&agent).await.error.status, Code::Internal, "a malformed answer is no outage");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_ignores_outages_stops_at_errors_that_a_request_can_cause() {
+    let refused = || Err(Status::invalid_argument("payload.args: is too deep"));
+    let agent = Gateway::new(refused).agent().await.on_no_decision(Point::BeforeToolCall, OnNoDecision::GoOn);
+    assert_eq!(no_decision(&agent).await.error.status, Code::InvalidArgument);
 }
 
 #[tokio::test]

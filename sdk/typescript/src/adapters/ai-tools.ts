@@ -1,5 +1,6 @@
 /** Tools of the AI SDK behind the gateway, and how a run ends although the SDK catches what tools throw. */
 import { type ToolSet, asSchema } from "ai";
+import { currentContext } from "../agent/call-context.js";
 import type { GatewayClient } from "../agent/client.js";
 import type { PromptMessage } from "./ai-prompt.js";
 import { type ToolOutput, guardToolRun } from "./guard.js";
@@ -13,7 +14,8 @@ import { fromJson, isRecord, messageOf, toText } from "./values.js";
  * - A plugin may give the result instead of the tool, or change it.
  * - After a block the model gets its message as the tool's error, whose `cause` is the `Blocked`.
  * - A block with the scope `run`, and a missing decision, end the run: the next call of a model with `guard` throws them,
- *   because the SDK gives whatever a tool throws to the model. A `prepareStep` that removes the tool's result prevents that.
+ *   because the SDK gives whatever a tool throws to the model. A `prepareStep` that removes the tool's result, or puts a message after
+ *   it, prevents that.
  * - A tool that yields several results gives only the last one. The others are not judged.
  *
  * @throws {TypeError} If a tool has no `execute`. The provider or the user's browser runs it, where no gateway is asked.
@@ -50,7 +52,7 @@ function guardTool(gateway: GatewayClient, name: string, tool: Tool, tools: Tool
       return { value, result: value, success: true };
     };
     const outcome = await guardToolRun(gateway, call, run).catch((error: unknown) => {
-      if (!abortSignal?.aborted) endRun(toolCallId, error);
+      if (!abortSignal?.aborted) endRun(gateway, toolCallId, error);
       throw toolError(error);
     });
     if (outcome.kind === "own") return outcome.value;
@@ -100,18 +102,30 @@ function isAsyncIterable(value: unknown): value is AsyncIterable<unknown> {
   return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
 }
 
+/** Why a run ended, and whose it was. */
+interface RunEnd {
+  readonly gateway: GatewayClient;
+  readonly tenant: string | undefined;
+  readonly error: unknown;
+}
+
 /**
  * What ended runs, newest last. Entries stay: another run may have the same call id and text, and the model may be asked again. A stale
  * one ends a run too often, never too seldom.
  */
-const endedRuns = new Map<string, unknown>();
+const endedRuns = new Map<string, readonly RunEnd[]>();
 const MAX_ENDED_RUNS = 16_384;
+/** Most runs of others that are kept apart although they have the same call id and text. */
+const MAX_OWNERS = 16;
 
-function endRun(toolCallId: string, error: unknown): void {
+function endRun(gateway: GatewayClient, toolCallId: string, error: unknown): void {
+  const end = { gateway, tenant: currentContext().tenant, error };
   // Version 7 of the SDK gives the model the error as text, those before its message.
-  for (const text of [messageOf(error), String(toolError(error))]) {
-    endedRuns.delete(runKey(toolCallId, text));
-    endedRuns.set(runKey(toolCallId, text), error);
+  for (const text of new Set([messageOf(error), String(toolError(error))])) {
+    const key = runKey(toolCallId, text);
+    const others = (endedRuns.get(key) ?? []).filter((other) => other.gateway !== gateway || other.tenant !== end.tenant);
+    endedRuns.delete(key);
+    endedRuns.set(key, [...others, end].slice(-MAX_OWNERS));
   }
   for (const key of endedRuns.keys()) {
     if (endedRuns.size <= MAX_ENDED_RUNS) break;
@@ -129,14 +143,23 @@ function runKey(toolCallId: unknown, text: unknown): string {
  *
  * @throws {Blocked} With the scope `run`.
  * @throws {NoDecision} No decision could be made.
+ * @throws {Error} What ended another tenant's run may have ended this one too. It says nothing of the other run.
  */
-export function throwIfEnded(prompt: readonly PromptMessage[]): void {
-  const end = prompt.findLastIndex(({ role }) => role !== "tool");
-  for (const { content } of prompt.slice(end + 1)) {
+export function throwIfEnded(gateway: GatewayClient, prompt: readonly PromptMessage[]): void {
+  const last = prompt.findLastIndex(({ role }) => role !== "tool");
+  for (const { content } of prompt.slice(last + 1)) {
     for (const { type, toolCallId, output } of typeof content === "string" ? [] : content) {
       if (type !== "tool-result" || !isRecord(output) || output["type"] !== "error-text") continue;
-      const key = runKey(toolCallId, output["value"]);
-      if (endedRuns.has(key)) throw endedRuns.get(key);
+      const ends = endedRuns.get(runKey(toolCallId, output["value"]));
+      if (ends !== undefined) throw ownEnd(gateway, ends);
     }
   }
+}
+
+/** A block has the payload of its call, which is the tenant's own. */
+function ownEnd(gateway: GatewayClient, ends: readonly RunEnd[]): unknown {
+  const { tenant } = currentContext();
+  const isOwn = (end: RunEnd) => (tenant === undefined || end.tenant === undefined ? end.gateway === gateway : end.tenant === tenant);
+  const own = ends.findLast((end) => end.tenant === tenant && isOwn(end)) ?? ends.findLast(isOwn);
+  return own === undefined ? new Error("the gateway ended a run at a call of a tool with the same id and message") : own.error;
 }

@@ -12,7 +12,7 @@
  * Where it doesn't reach: tools that a provider runs itself, files that a model makes, and embeddings. `needsApproval` and
  * the callbacks of a tool's input get the arguments before the gateway is asked.
  *
- * @module
+ * @module @hookgate/sdk/ai
  */
 import type { LanguageModelMiddleware } from "ai";
 import type { GatewayClient } from "../agent/client.js";
@@ -56,7 +56,7 @@ export function guard(gateway: GatewayClient): LanguageModelMiddleware {
   const middleware: Middleware = {
     specificationVersion: "v3",
     async transformParams({ params, model }) {
-      throwIfEnded(params.prompt);
+      throwIfEnded(gateway, params.prompt);
       return guardPrompt(gateway, params, modelCall(model, params));
     },
     async wrapGenerate({ doGenerate, params, model }) {

@@ -15,6 +15,7 @@ import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "./values.j
 
 /** A plugin changed something that the agent library can't take. The action doesn't happen. */
 export class PatchError extends Error {
+  /** The name of the class. */
   override readonly name = "PatchError";
 }
 

@@ -14,7 +14,7 @@
  * the tools said before it is judged. The result of a tool with `returnDirect` is the answer without `before_response`. `humanInTheLoopMiddleware` shows
  * the arguments before the gateway is asked.
  *
- * @module
+ * @module @hookgate/sdk/langchain
  */
 import type { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, type BaseMessage, SystemMessage, ToolMessage } from "@langchain/core/messages";

@@ -12,7 +12,7 @@
  *
  * Where it doesn't reach: resources, prompts, sampling, elicitation, and notifications.
  *
- * @module
+ * @module @hookgate/sdk/mcp
  */
 import type { GatewayClient } from "../agent/client.js";
 import { Blocked } from "../agent/errors.js";
@@ -24,7 +24,9 @@ export { PatchError, findGatewayError } from "./guard.js";
 
 /** A client, as far as {@link guardClient} uses it. */
 export interface McpClient {
+  /** Calls a tool. */
   callTool(...args: any[]): Promise<any>;
+  /** Sends any request, and waits for its result. */
   request(...args: any[]): Promise<any>;
 }
 
@@ -32,13 +34,21 @@ export interface McpClient {
 export interface McpProtocol {
   /** Answers requests that have no handler. */
   fallbackRequestHandler?: unknown;
+  /** Sets the handler of a method. */
   setRequestHandler(...args: any[]): void;
+  /** Throws if the method has a handler. */
   assertCanSetRequestHandler(method: any): void;
+  /** Gets errors that the other side isn't told about. */
   onerror?: ((error: Error) => void) | undefined;
 }
 
 /** A server, as far as {@link guardServer} uses it: an `McpServer`, or a `Server`. */
-export type AnyMcpServer = McpProtocol | { readonly server: McpProtocol };
+export type AnyMcpServer =
+  | McpProtocol
+  | {
+      /** The server within. */
+      readonly server: McpProtocol;
+    };
 
 const CALL_TOOL = "tools/call";
 
@@ -191,7 +201,11 @@ function resultOf(outcome: ToolOutcome<unknown>): unknown {
   if (outcome.kind === "failed") throw outcome.error;
   if (outcome.kind === "blocked") return { content: [{ type: "text", text: outcome.blocked.message }], isError: true };
   const { result, success } = outcome;
-  if (isRecord(result) && Array.isArray(result["content"])) return fromJson(result);
+  if (isRecord(result) && Array.isArray(result["content"])) {
+    const whole = fromJson(result as JsonValue) as object;
+    // A plugin may change what a failure says, and not that it is one.
+    return success ? whole : { ...whole, isError: true };
+  }
   const content = [{ type: "text", text: toText(result) }];
   if (!success) return { content, isError: true };
   return isRecord(result) ? { content, structuredContent: fromJson(result) } : { content };

@@ -12,11 +12,11 @@
  * ```
  *
  * Where it doesn't reach: tools of `mcpServers` (pass `await getAllMcpTools(...)` to {@link guardTools} instead), tools that
- * the provider runs, realtime agents, and audio in answers. With a `toolUseBehavior` that ends the run, the result of a tool
+ * the provider runs, handoffs, realtime agents, and audio in answers. With a `toolUseBehavior` that ends the run, the result of a tool
  * is the answer without `before_response`. `needsApproval` and guardrails of tools get the arguments before the gateway is
  * asked.
  *
- * @module
+ * @module @hookgate/sdk/openai-agents
  */
 import type {
   AgentOutputItem,

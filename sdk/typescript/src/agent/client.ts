@@ -160,10 +160,12 @@ export abstract class GatewayClient implements Disposable, AsyncDisposable {
     this.#closed = true;
   }
 
+  /** The same as {@link close}, for `using`. */
   [Symbol.dispose](): void {
     this.close();
   }
 
+  /** The same as {@link close}, for `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
   }
@@ -186,7 +188,8 @@ export abstract class GatewayClient implements Disposable, AsyncDisposable {
     if ("blocked" in meaning) throw meaning.blocked;
     if ("goOn" in meaning) return meaning.goOn;
     const noDecision = new NoDecision(method.name, meaning.failure);
-    if (!noDecision.isOutage || this.#onNoDecision(method.name, options) !== "go_on") throw noDecision;
+    // An error that the request can cause stops: who ignores an outage must not be brought to ignore a rule.
+    if (!noDecision.isTransient || this.#onNoDecision(method.name, options) !== "go_on") throw noDecision;
     return withoutDecision(payload, noDecision);
   }
 

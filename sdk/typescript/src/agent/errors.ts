@@ -16,6 +16,7 @@ export interface BlockFacts extends AnswerFacts {
 
 /** A plugin stopped the action. Never retry it. The `message` is for the user, or for the model as a tool error. */
 export class Blocked extends Error implements AnswerFacts {
+  /** The name of the class. */
   override readonly name = "Blocked";
   /** The point of the call. */
   readonly point: PointName;
@@ -31,10 +32,15 @@ export class Blocked extends Error implements AnswerFacts {
   readonly binding: string | undefined;
   /** The payload as the chain left it. */
   readonly payload: Payload;
+  /** The plugins' notices, in the order of the chain. */
   readonly notices: readonly PluginNotice[];
+  /** What happened at each step; empty if the gateway doesn't reveal it. */
   readonly steps: readonly Step[];
+  /** Digest of the plan that ran: lower-case hex SHA-256. */
   readonly planDigest: string;
+  /** Revision of the gateway's routing table. */
   readonly revision: number;
+  /** The gateway's id of this invocation (UUIDv7). */
   readonly requestId: string;
 
   /** @internal */
@@ -102,11 +108,9 @@ const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   "TENANT_LIMITED",
 ]);
 
-/** Codes of errors that are the fault of a plugin or of the gateway, beside the transient ones. */
-const OUTAGE_CODES: ReadonlySet<string> = new Set(["PLUGIN_ERROR", "PLUGIN_BAD_REPLY", "INTERNAL"]);
-
 /** A call has no answer. Calls at points throw its subclass {@link NoDecision}. */
 export class CallError extends Error {
+  /** The name of the class. */
   override readonly name: string = "CallError";
   /** What went wrong. */
   readonly kind: CallErrorKind;
@@ -148,14 +152,6 @@ export class CallError extends Error {
     this.requestId = failure.requestId;
   }
 
-  /**
-   * Whether the gateway or a plugin is at fault, and not the request. An error that a request can cause is no outage: who ignores
-   * outages must not be brought to ignore rules.
-   */
-  get isOutage(): boolean {
-    return this.code === undefined ? this.kind !== "malformed" : TRANSIENT_CODES.has(this.code) || OUTAGE_CODES.has(this.code);
-  }
-
   /** Whether the same call may succeed later. Trying again runs the plugins again. */
   get isTransient(): boolean {
     return this.code === undefined ? this.kind === "unreachable" || this.kind === "timeout" : TRANSIENT_CODES.has(this.code);
@@ -164,6 +160,7 @@ export class CallError extends Error {
 
 /** No decision could be made at a point: stop. It is no block, and a block is never one. */
 export class NoDecision extends CallError {
+  /** The name of the class. */
   override readonly name = "NoDecision";
   /** The point of the call. */
   readonly point: PointName;

@@ -8,6 +8,8 @@
  * const gateway = new FetchAgent("https://hookgate.example.com", { token: env.HOOKGATE_TOKEN });
  * const { payload } = await gateway.beforeToolCall({ toolName: "shell.exec", args: { cmd: "ls" } });
  * ```
+ *
+ * @module @hookgate/sdk/agent-fetch
  */
 import { formatAddress, parseAddress } from "../address.js";
 import { GatewayClient } from "./client.js";

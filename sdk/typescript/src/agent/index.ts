@@ -13,6 +13,8 @@
  *   tellTheModel(error.message);
  * }
  * ```
+ *
+ * @module @hookgate/sdk/agent
  */
 import { parseAddress } from "../address.js";
 import { type TlsFiles, dial } from "../channel.js";

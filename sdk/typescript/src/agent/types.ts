@@ -1,20 +1,13 @@
 /** What an agent sends to a gateway, and what it gets back. Names are those of the protos, in camelCase. */
 import type { JsonObject, JsonValue } from "../json.js";
+import type { Media } from "../media.js";
+import type { TokenUsage } from "../token-usage.js";
+import type { ToolAnnotations } from "../tool-annotations.js";
 import type { NoDecision } from "./errors.js";
 
-import type { Media } from "../media.js";
-import type { ToolAnnotations } from "../tool-annotations.js";
-
 export type { Media, MediaData, MediaUrl } from "../media.js";
+export type { TokenUsage } from "../token-usage.js";
 export type { ToolAnnotations } from "../tool-annotations.js";
-
-/** Tokens that a model call used. */
-export interface TokenUsage {
-  /** Tokens of the prompt. */
-  readonly input: number;
-  /** Tokens of the completion. */
-  readonly output: number;
-}
 
 /** What the agent is about to send to a model. */
 export interface BeforeLlmRequestPayload {
@@ -90,7 +83,8 @@ export type Payload = BeforeLlmRequestPayload | BeforeToolCallPayload | AfterToo
 /** A payload as an agent passes it in: JSON values may be of any type that `writeJson` can write. */
 export type PayloadInput<P> = { readonly [Name in keyof P]: InputValue<P[Name]> };
 
-type InputValue<Value> = [JsonValue] extends [Value]
+/** A member of a {@link PayloadInput}: any value with a JSON form where the payload has JSON. */
+export type InputValue<Value> = [JsonValue] extends [Value]
   ? unknown
   : Value extends JsonValue[]
     ? readonly unknown[]
@@ -179,6 +173,7 @@ export interface AnswerFacts {
 
 /** Go on, with this payload. */
 export interface Continue<P> extends AnswerFacts {
+  /** The chain lets the action pass. */
   readonly decision: "continue";
   /** The payload as the chain left it: use it, not your own. */
   readonly payload: P;
@@ -193,6 +188,7 @@ export interface Continue<P> extends AnswerFacts {
 
 /** Don't run the tool: a plugin gave its result. Go on as if the tool had run: `afterToolResult` follows. */
 export interface ToolResult extends AnswerFacts {
+  /** A plugin answered in the tool's place. */
   readonly decision: "answer";
   /** The tool's result, any JSON value. */
   readonly result: JsonValue;

@@ -29,9 +29,13 @@ export class UsageError extends Error {}
 
 /** What to run. */
 export interface RunOptions {
+  /** Paths of the modules that export the plugins. */
   readonly modules: readonly string[];
+  /** `unix:///path`, `http://host:port` or `https://host:port`. */
   readonly listen: string;
+  /** Whether to start again when a file changes. */
   readonly watch: boolean;
+  /** How to serve them. */
   readonly serve: ServeOptions;
 }
 

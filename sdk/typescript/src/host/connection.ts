@@ -1,6 +1,7 @@
 /** Connections to a gateway's host services. All users of one endpoint in the process share one. */
 import type { DescMessage, DescMethod, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { type Client, type Metadata, connectivityState } from "@grpc/grpc-js";
+import { listenForAbort } from "../abort-listeners.js";
 import { callUnary } from "../grpc.js";
 import { dialEndpoint } from "./dial.js";
 
@@ -95,7 +96,7 @@ export class Connection implements HostConnection {
     const wasNotSent = () => !wasConnected && this.#connects === connected;
     const abandoned = new AbortController();
     const abandon = () => abandoned.abort();
-    signal?.addEventListener("abort", abandon, { once: true });
+    const stopListening = signal && listenForAbort(signal, abandon);
     const timer = setTimeout(() => wasNotSent() && abandon(), CONNECT_TIMEOUT_MS);
     try {
       return await callUnary(this.client, method, request, { metadata, options: { deadline }, signal: abandoned.signal });
@@ -105,7 +106,7 @@ export class Connection implements HostConnection {
       throw new ConnectError(`${this.endpoint}: ${reason}`, { cause: error });
     } finally {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", abandon);
+      stopListening?.();
       this.release();
     }
   }

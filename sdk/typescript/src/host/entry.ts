@@ -25,10 +25,12 @@ abstract class StoredEntry {
 
 /** An entry that a put wrote. */
 export class ValueEntry extends StoredEntry {
+  /** Tells a value from a counter. */
   readonly kind = "value";
   /** At most 64 KiB. */
   readonly value: Uint8Array;
 
+  /** @internal */
   constructor(key: string, value: Uint8Array, version: bigint, expiresInMs?: number) {
     super(key, version, expiresInMs);
     this.value = value;
@@ -51,10 +53,12 @@ export class ValueEntry extends StoredEntry {
 
 /** An entry that an addition wrote. */
 export class CounterEntry extends StoredEntry {
+  /** Tells a counter from a value. */
   readonly kind = "counter";
   /** Between -2^53 and 2^53. */
   readonly counter: number;
 
+  /** @internal */
   constructor(key: string, counter: number, version: bigint, expiresInMs?: number) {
     super(key, version, expiresInMs);
     this.counter = counter;
@@ -63,6 +67,7 @@ export class CounterEntry extends StoredEntry {
 
 /** Entries in the order of their keys' bytes. */
 export interface Page {
+  /** At most 100. */
   readonly entries: Entry[];
   /** Pass it as `after` for the next page; `undefined` if this is the last one. */
   readonly nextAfter: string | undefined;

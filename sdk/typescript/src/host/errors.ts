@@ -41,6 +41,7 @@ const NOT_OFFERED =
 
 /** Why a call to the gateway's services failed: to its storage, or to emit an event. */
 export class HostError extends Error {
+  /** The name of the class. */
   override name = "HostError";
 
   /** Milliseconds after which the gateway takes events again; `undefined` unless the kind is `rate_limited`. */

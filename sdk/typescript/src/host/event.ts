@@ -15,6 +15,7 @@ export interface Event {
   readonly severity?: "info" | "warn" | "error" | undefined;
   /** A sentence for people, at most 1 KiB. No secrets, no payloads. */
   readonly message?: string | undefined;
+  /** Facts about it, at most 32. */
   readonly attributes?: Attributes | undefined;
 }
 

@@ -46,7 +46,7 @@ export class Log {
   #isSending = false;
   #waiters: FlushWaiter[] = [];
 
-  /** Writes with the permission that `client` has. */
+  /** @internal Writes with the permission that `client` has. */
   constructor(client: HostClient) {
     // A line may be sent after the plugin's call has ended. Its token is valid for 5 s more.
     this.#client = client.withoutDeadline();

@@ -39,6 +39,7 @@ export type Operation = PutOperation | DeleteOperation | AddOperation;
 
 /** Writes a value, also in place of a counter. */
 export interface PutOperation extends PutOptions {
+  /** Tells a put from other changes. */
   readonly op: "put";
   /** 1 to 512 bytes, no control characters. */
   readonly key: string;
@@ -48,13 +49,17 @@ export interface PutOperation extends PutOptions {
 
 /** Deletes an entry. */
 export interface DeleteOperation extends DeleteOptions {
+  /** Tells a deletion from other changes. */
   readonly op: "delete";
+  /** 1 to 512 bytes, no control characters. */
   readonly key: string;
 }
 
 /** Adds to a counter. A counter that doesn't exist is 0. */
 export interface AddOperation extends AddOptions {
+  /** Tells an addition from other changes. */
   readonly op: "add";
+  /** 1 to 512 bytes, no control characters. */
   readonly key: string;
   /** A whole number between -2^53 and 2^53. */
   readonly delta: number;
@@ -62,6 +67,7 @@ export interface AddOperation extends AddOptions {
 
 /** The value was written. */
 export interface PutSuccess {
+  /** Tells success from failure. */
   readonly written: true;
   /** The entry's new version. */
   readonly version: bigint;
@@ -69,6 +75,7 @@ export interface PutSuccess {
 
 /** There is no such entry any more. */
 export interface DeleteSuccess {
+  /** Tells success from failure. */
   readonly deleted: true;
   /** Whether there was one. */
   readonly existed: boolean;
@@ -76,6 +83,7 @@ export interface DeleteSuccess {
 
 /** The delta was added. */
 export interface AddSuccess extends CounterState {
+  /** Tells success from failure. */
   readonly added: true;
   /** The entry's new version. */
   readonly version: bigint;
@@ -95,16 +103,35 @@ export interface CounterState {
  * The result of a put. If not `written`, the entry has another version than expected, namely `version`, `0n` if there is none. That is
  * impossible without an expected version.
  */
-export type PutResult = PutSuccess | { readonly written: false; readonly version: bigint };
+export type PutResult =
+  | PutSuccess
+  | {
+      /** Tells failure from success. */
+      readonly written: false;
+      /** The entry's version; `0n` if there is none. */
+      readonly version: bigint;
+    };
 
 /**
  * The result of a deletion. If not `deleted`, the entry has another version than expected, namely `version`, `0n` if there is none. That
  * is impossible without an expected version.
  */
-export type DeleteResult = DeleteSuccess | { readonly deleted: false; readonly version: bigint };
+export type DeleteResult =
+  | DeleteSuccess
+  | {
+      /** Tells failure from success. */
+      readonly deleted: false;
+      /** The entry's version; `0n` if there is none. */
+      readonly version: bigint;
+    };
 
 /** The result of an addition. If not `added`, the counter would have exceeded the limit, or left the range of counters. */
-export type AddResult = AddSuccess | ({ readonly added: false } & CounterState);
+export type AddResult =
+  | AddSuccess
+  | ({
+      /** Tells failure from success. */
+      readonly added: false;
+    } & CounterState);
 
 /** The result of one operation of a transaction that was committed. */
 export type OperationResult<O extends Operation = Operation> = O extends PutOperation
@@ -115,11 +142,21 @@ export type OperationResult<O extends Operation = Operation> = O extends PutOper
 
 /** The result of a transaction. If it was committed, there is one result for each operation, in their order. */
 export type TransactResult<T extends readonly Operation[] = readonly Operation[]> =
-  | { readonly committed: true; readonly results: { readonly [I in keyof T]: OperationResult<T[I]> } }
+  | {
+      /** Tells success from failure. */
+      readonly committed: true;
+      /** One result for each operation, in their order. */
+      readonly results: { readonly [I in keyof T]: OperationResult<T[I]> };
+    }
   | TransactRejection;
 
 /** No change was made, because of the operation at `index`, from 0. */
-export type TransactRejection = { readonly committed: false; readonly index: number } & (
+export type TransactRejection = {
+  /** Tells failure from success. */
+  readonly committed: false;
+  /** Which operation, from 0. */
+  readonly index: number;
+} & (
   | {
       /** The entry of a put or a deletion has another version than expected. */
       readonly reason: "conflict";

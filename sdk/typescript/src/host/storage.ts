@@ -53,7 +53,7 @@ export interface ListOptions {
 export class Storage {
   readonly #client: HostClient;
 
-  /** The data that `client` has access to. */
+  /** @internal The data that `client` has access to. */
   constructor(client: HostClient) {
     this.#client = client;
   }

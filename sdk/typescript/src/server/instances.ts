@@ -3,7 +3,7 @@ import type { HostLinks } from "../host/index.js";
 import type { Instance } from "../plugin.js";
 
 /** Maximum number of instances. It limits what gateways leave behind that crash. One with calls in flight may exceed it. */
-const MAX_INSTANCES = 16;
+export const MAX_INSTANCES = 16;
 
 /** Maximum number of holders of an instance, more than any installation has gateways. */
 const MAX_HOLDERS = 64;
@@ -90,6 +90,9 @@ export class Instances {
   readonly #starting = new Map<string, Start>();
   #isClosed = false;
 
+  /** @param onEviction Called when an instance that gateways still hold has to make room. */
+  constructor(readonly onEviction: () => void) {}
+
   /** The instance for a digest, for one call. */
   get(digest: string): HeldInstance | undefined {
     const held = this.#ready.get(digest);
@@ -155,6 +158,7 @@ export class Instances {
     for (const [digest, held] of this.#ready) {
       if (held.isIdle && held !== started) {
         this.#ready.delete(digest);
+        this.onEviction();
         return held;
       }
     }

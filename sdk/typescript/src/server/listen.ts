@@ -6,7 +6,9 @@ import { type Address, formatAddress, grpcTarget } from "../address.js";
 
 /** TLS of a TCP address, each in PEM. */
 export interface TlsOptions {
+  /** The certificate, with those between it and its authority. */
   readonly cert: string | Buffer;
+  /** The certificate's key. */
   readonly key: string | Buffer;
   /** Accept only clients with a certificate of these authorities. */
   readonly clientCa?: string | Buffer;

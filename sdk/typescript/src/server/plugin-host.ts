@@ -9,7 +9,7 @@ import { type BeforeToolCallPayload as WireToolCall, ToolSchema } from "../gen/h
 import { type Connect, acquireConnection } from "../host/connection.js";
 import { HostLinks } from "../host/index.js";
 import { parseJson, writeJsonBytes } from "../json.js";
-import type { Logger } from "../logger.js";
+import type { LogAttributes, Logger } from "../logger.js";
 import { BeforeToolCallPayload, HookPayload } from "../payload.js";
 import type { Plugin } from "../plugin.js";
 import { type Capability, type PointName, wireNameOf } from "../point.js";
@@ -17,7 +17,7 @@ import { HookReply, Reply, contributionToWire } from "../reply.js";
 import { SchemaError, check, jsonSchemaOf } from "../schema.js";
 import { type Tool, runTool } from "../tool.js";
 import type { CallInfo } from "./call-info.js";
-import { HeldInstance, Instances } from "./instances.js";
+import { HeldInstance, Instances, MAX_INSTANCES } from "./instances.js";
 import { describePlugin } from "./manifest.js";
 import { noticesToWire, payloadFromWire, replyToWire } from "./wire.js";
 
@@ -53,7 +53,7 @@ interface OpenCall {
 
 /** Answers the calls of gateways for one plugin. */
 export class PluginHost {
-  readonly #instances = new Instances();
+  readonly #instances = new Instances(() => this.#reportEviction());
   readonly #tenantConfigs = new Map<string, TenantConfig>();
   readonly #flushes = new Set<Promise<void>>();
   readonly #manifest: wire.DescribeResponse;
@@ -227,9 +227,18 @@ export class PluginHost {
     return new StatusError(code, details, new Metadata(), { cause: error });
   }
 
+  /** It may be in use: its next call starts it again, without its state, and shuts down another one. */
+  #reportEviction(): void {
+    this.#log("too many configurations: the one that was unused for the longest is shut down", { max: MAX_INSTANCES });
+  }
+
   #warn(message: string, error: unknown): void {
+    this.#log(message, { error });
+  }
+
+  #log(message: string, attributes: LogAttributes): void {
     try {
-      this.logger.warn(message, { plugin: this.plugin.name, error });
+      this.logger.warn(message, { plugin: this.plugin.name, ...attributes });
     } catch {
       // What is reported must not depend on the log.
     }

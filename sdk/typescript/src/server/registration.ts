@@ -23,7 +23,7 @@ export interface RegistrationOptions {
    */
   readonly gateway: string;
   /** A token of one of the gateway's issuers, with the scope `hookgate:plugin`. */
-  readonly token: TokenSource;
+  readonly token: RegistrationToken;
   /**
    * Where gateways reach this process: `unix:///path`, `http://host:port` or `https://host:port`, at most 400 bytes. By default the address
    * at which the process listens.
@@ -35,7 +35,13 @@ export interface RegistrationOptions {
  * A token, a function that returns it, or a file that contains it. The function is called, and the file read, for every registration, so
  * the token may be replaced while the plugin is served.
  */
-export type TokenSource = string | (() => string | Promise<string>) | { readonly file: string };
+export type RegistrationToken =
+  | string
+  | (() => string | Promise<string>)
+  | {
+      /** Path of a file that is read for each attempt. */
+      readonly file: string;
+    };
 
 /** What the gateway answered to a registration. */
 export interface RegistrationAnswer {
@@ -183,7 +189,7 @@ class Registrar implements Registration {
 
   constructor(
     private readonly target: RegistrationTarget,
-    private readonly token: TokenSource,
+    private readonly token: RegistrationToken,
     private readonly logger: Logger,
     private readonly times: RegistrationTimes,
   ) {

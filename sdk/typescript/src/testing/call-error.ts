@@ -15,9 +15,11 @@ export type StatusName = Exclude<keyof typeof status, "OK">;
  * - `FAILED_PRECONDITION`: a gateway would reject the plugin's manifest or tools, or the plugin was shut down.
  */
 export class CallError extends Error {
+  /** The name of the class. */
   override name = "CallError";
 
   constructor(
+    /** The status that a gateway sees. */
     readonly code: StatusName,
     message: string,
     options?: ErrorOptions,

@@ -1,6 +1,7 @@
 /** The connection to services in the same process. Messages are encoded and decoded as on a socket. */
 import { type DescMessage, type MessageInitShape, type MessageShape, create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
+import { listenForAbort } from "../abort-listeners.js";
 import type { HostConnection, RequestParts, UnaryMethod } from "../host/connection.js";
 import type { HostServices } from "./host-services.js";
 import { HostStatus } from "./host-status.js";
@@ -36,10 +37,10 @@ async function within<T>(answer: Promise<T>, deadline: number, signal: AbortSign
   const given = new Promise<never>((_, reject) => {
     const timer = setTimeout(() => reject(new HostStatus(status.DEADLINE_EXCEEDED, "Deadline exceeded")), deadline - Date.now());
     const abort = () => reject(new HostStatus(status.CANCELLED, "the call was cancelled"));
-    signal?.addEventListener("abort", abort, { once: true });
+    const stopListening = signal && listenForAbort(signal, abort);
     giveUp = () => {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", abort);
+      stopListening?.();
     };
   });
   try {

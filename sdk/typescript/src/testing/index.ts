@@ -3,7 +3,7 @@
  *
  * {@link TestPlugin} calls a plugin as a gateway does. {@link TestHost} is the gateway's storage, log and events, in memory.
  *
- * @module
+ * @module @hookgate/sdk/testing
  */
 export { CallError, type StatusName } from "./call-error.js";
 export type { TestLlmRequest, TestResponse, TestToolCall, TestToolResult } from "./payloads.js";

@@ -3,29 +3,41 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type * as types from "../gen/hookgate/types/v1/types_pb.js";
 import { writeJsonBytes } from "../json.js";
 import type { Media } from "../media.js";
+import type { TokenUsage } from "../token-usage.js";
 
 /** What the agent is about to send to a model. */
 export interface TestLlmRequest {
+  /** The user's text. The default is empty. */
   readonly text?: string;
+  /** Images beside the text. */
   readonly images?: readonly Media[];
+  /** Files beside the text. */
   readonly files?: readonly Media[];
+  /** The system prompt. */
   readonly systemPrompt?: string;
+  /** The conversation in the agent's own format. */
   readonly messages?: readonly unknown[];
+  /** The tools offered to the model in the agent's own format. */
   readonly tools?: readonly unknown[];
+  /** Additional data for plugins. */
   readonly extra?: object;
 }
 
 /** A tool call that the agent is about to make. */
 export interface TestToolCall {
+  /** Name of the tool, 1 to 256 bytes. */
   readonly toolName: string;
   /** Any JSON value. The default is `{}`. */
   readonly args?: unknown;
+  /** The model's id of this call. */
   readonly callId?: string;
+  /** Additional data for plugins. */
   readonly extra?: object;
 }
 
 /** What a tool returned. */
 export interface TestToolResult {
+  /** Name of the tool, 1 to 256 bytes. */
   readonly toolName: string;
   /** Any JSON value. The default is `null`. */
   readonly result?: unknown;
@@ -33,21 +45,31 @@ export interface TestToolResult {
   readonly success?: boolean;
   /** The arguments as executed. */
   readonly args?: unknown;
+  /** The model's id of this call. */
   readonly callId?: string;
   /** Whole milliseconds. */
   readonly durationMs?: number;
+  /** Additional data for plugins. */
   readonly extra?: object;
 }
 
 /** The answer that the agent is about to show to the user. */
 export interface TestResponse {
+  /** The answer's text. May be empty. */
   readonly content: string;
+  /** The model's reasoning. */
   readonly reasoning?: string;
+  /** Provider of the model that answered. */
   readonly provider?: string;
+  /** Model that answered. */
   readonly model?: string;
+  /** Router that chose the model. */
   readonly router?: string;
-  readonly tokenUsage?: { readonly input: number; readonly output: number };
+  /** Tokens used. */
+  readonly tokenUsage?: TokenUsage;
+  /** Why the model stopped, in the provider's words. */
   readonly stopReason?: string;
+  /** Additional data for plugins. */
   readonly extra?: object;
 }
 

@@ -7,13 +7,17 @@ export interface TestLogLine {
   readonly plugin: string;
   /** The call's tenant; `undefined` outside of calls. */
   readonly tenant: string | undefined;
+  /** How bad it is. */
   readonly severity: "debug" | "info" | "warn" | "error";
+  /** What the plugin said. */
   readonly message: string;
+  /** What it said besides, as texts. */
   readonly attributes: { readonly [name: string]: string };
 }
 
 /** An event that a plugin emitted. */
 export interface TestEvent extends TestLogLine {
+  /** What happened, such as `catalog.updated`. */
   readonly name: string;
 }
 

@@ -12,10 +12,13 @@ import type { PointReply } from "./reply-rules.js";
 
 /** A tool that the plugin provides. */
 export interface TestTool {
+  /** `[A-Za-z0-9_.-]{1,128}`. */
   readonly name: string;
+  /** What the tool does, for the model. */
   readonly description: string;
   /** The JSON Schema of its arguments. */
   readonly inputSchema: JsonObject;
+  /** What to expect of it. */
   readonly annotations: ToolAnnotations | undefined;
 }
 

@@ -16,6 +16,10 @@ export const LIMITS: Limits = create(LimitsSchema, {
   maxNoticeBytes: 8192n,
   maxDetailsBytes: 4096n,
 });
+/** The largest request. */
+const MAX_REQUEST_BYTES = 4 << 20;
+/** How much larger than a request a chain may make the answer. */
+const MAX_GROWTH_BYTES = 64 << 10;
 const MAX_CONTRIBUTIONS = 64;
 /** All contributions of a reply together: as many as a patched payload may have. */
 const MAX_CONTRIBUTION_BYTES = Number(LIMITS.maxReplyBytes - LIMITS.maxNoticeBytes);
@@ -55,6 +59,17 @@ export function checkPointReply(plugin: string, point: PointName, access: "read"
  */
 export function checkReplySize(bytes: number): void {
   ensure(bytes <= LIMITS.maxReplyBytes, `the reply has ${bytes} bytes, ${LIMITS.maxReplyBytes} are allowed`);
+}
+
+/**
+ * Checks the size of a tool's result, as JSON. The agent gets it together with the payload of its call.
+ *
+ * @param payloadBytes The size of the payload, encoded.
+ * @throws {CallError} If a gateway would leave it out.
+ */
+export function checkResultSize(bytes: number, payloadBytes: number): void {
+  const most = Math.min(MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + MAX_GROWTH_BYTES - payloadBytes);
+  ensure(bytes <= most, `the result has ${bytes} bytes, ${most} are allowed beside a payload of ${payloadBytes} bytes`);
 }
 
 /**

@@ -1,6 +1,7 @@
 /** What a call says besides its payload, and its time. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Metadata } from "@grpc/grpc-js";
+import { listenForAbort } from "../abort-listeners.js";
 import type { Caller, ChainResult } from "../context.js";
 import type { CallSchema, ChainResultSchema } from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import { Decision } from "../gen/hookgate/types/v1/types_pb.js";
@@ -58,7 +59,7 @@ export class TestCall {
     const abort = () => abandon.abort(new Error("the gateway gave up the call"));
     const timer = timeLeftMs === undefined ? undefined : setTimeout(abort, timeLeftMs);
     if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort, { once: true });
+    const stopListening = signal && listenForAbort(signal, abort);
     const metadata = new Metadata();
     for (const [key, value] of Object.entries(headers)) metadata.set(key, value);
     const deadline = timeLeftMs === undefined ? undefined : Date.now() + timeLeftMs;
@@ -66,7 +67,7 @@ export class TestCall {
       return await call({ metadata, deadline, signal: abandon.signal });
     } finally {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", abort);
+      stopListening?.();
     }
   }
 }

@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type MessageInitShape, create, toBinary } from "@bufbuild/protobuf";
 import type { Caller, ChainResult } from "../context.js";
 import * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
-import { ToolSchema } from "../gen/hookgate/types/v1/types_pb.js";
+import { type BeforeToolCallPayload as WireToolCall, BeforeToolCallPayloadSchema, ToolSchema } from "../gen/hookgate/types/v1/types_pb.js";
 import type { Storage } from "../host/index.js";
 import { type JsonValue, writeJsonBytes } from "../json.js";
 import type { Logger } from "../logger.js";
@@ -27,7 +27,7 @@ import {
   toolResultToWire,
 } from "./payloads.js";
 import { type PointResponse, type TestTool, factsOf, hookReplyFromWire, replyFromWire, toolFromWire } from "./replies.js";
-import { LIMITS, checkHookReply, checkPointReply, checkReplySize } from "./reply-rules.js";
+import { LIMITS, checkHookReply, checkPointReply, checkReplySize, checkResultSize } from "./reply-rules.js";
 import { TestCall } from "./test-call.js";
 import { TestHost } from "./test-host.js";
 
@@ -48,9 +48,11 @@ export interface TestPluginOptions {
 
 /** The context of calls, and the trace that they belong to. */
 export interface TestCallContext extends Partial<Caller> {
+  /** The gateway's id of the invocation. */
   readonly requestId?: string;
   /** W3C trace context. */
   readonly traceparent?: string;
+  /** W3C trace state. */
   readonly tracestate?: string;
 }
 
@@ -248,7 +250,12 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
     const message = create(request, { call: this.#message(runTool), payload } as MessageInitShape<typeof request>);
     const received = recode(request, message);
     const answer = await asGateway(() => this.#call.within((info) => this.#started.pluginHost.callPoint(point, received, info)));
-    return recode(response, answer as PointResponse);
+    const replied = recode(response, answer as PointResponse);
+    const { verdict } = replied;
+    if (point === "beforeToolCall" && verdict.case === "cancel") {
+      checkResultSize(verdict.value.result.length, toBinary(BeforeToolCallPayloadSchema, received.payload as WireToolCall).length);
+    }
+    return replied;
   }
 
   #message(runTool: boolean): MessageInitShape<typeof wire.CallSchema> {

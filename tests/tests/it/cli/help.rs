@@ -29,7 +29,7 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 /// Compares with the file in git, or writes it.
-fn golden(path: &Path, fresh: &str) {
+pub(crate) fn golden(path: &Path, fresh: &str) {
     if std::env::var_os("HOOKGATE_REGENERATE").is_some() {
         fs::write(path, fresh).unwrap();
     }

@@ -13,6 +13,7 @@ mod dev;
 mod events;
 mod explain;
 mod help;
+mod import;
 mod init;
 mod new;
 mod plugin_host;

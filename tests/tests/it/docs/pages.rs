@@ -19,7 +19,8 @@ use tonic_types::StatusExt;
 pub(crate) fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     collect(&repository::root().join("docs"), &mut pages);
-    let examples = ["kaged-agent", "librefang-agent", "python", "python-raw", "typescript"];
+    let agents = ["dexto-agent", "drover-agent", "kaged-agent", "librefang-agent", "mastermind-agent"];
+    let examples = agents.into_iter().chain(["python", "python-raw", "typescript"]);
     let examples = examples.map(|example| format!("examples/{example}/README.md"));
     for page in ["README.md", "CONTRIBUTING.md"].into_iter().chain(examples.iter().map(String::as_str)) {
         pages.push(repository::root().join(page));
