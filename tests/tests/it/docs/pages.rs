@@ -21,7 +21,7 @@ pub(crate) fn pages() -> Vec<PathBuf> {
     collect(&repository::root().join("docs"), &mut pages);
     let agents = ["dexto-agent", "drover-agent", "kaged-agent", "librefang-agent", "mastermind-agent"];
     let examples = agents.into_iter().chain(["python", "python-raw", "typescript"]);
-    let examples = examples.map(|example| format!("examples/{example}/README.md"));
+    let examples: Vec<_> = examples.map(|example| format!("examples/{example}/README.md")).collect();
     for page in ["README.md", "CONTRIBUTING.md"].into_iter().chain(examples.iter().map(String::as_str)) {
         pages.push(repository::root().join(page));
     }

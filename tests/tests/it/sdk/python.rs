@@ -1,6 +1,10 @@
 //! The SDK for Python: its plugins keep the protocol's rules.
 
-use hookgate_tests::python::{sdk, serve_fixture};
+use hookgate_tests::{
+    gateway,
+    python::{sdk, serve_fixture},
+};
+use tokio::process::Command;
 
 use crate::cli::support::Folder;
 
@@ -26,4 +30,16 @@ async fn plugins_keep_every_rule() {
         assert!(report.ends_with(expected), "{report}");
         assert!(report.contains("skip  other-points"), "it offers all points: {report}");
     }
+}
+
+#[tokio::test]
+async fn agents_plugins_and_registrations_work_with_a_real_gateway() {
+    let folder = tokio::task::spawn_blocking(sdk).await.unwrap();
+    let binary = tokio::task::spawn_blocking(gateway::binary).await.unwrap();
+    let mut pytest = Command::new(".venv/bin/python");
+    pytest.args(["-m", "pytest", "--quiet", "tests/gateway"]).current_dir(folder).env("HOOKGATE_BIN", binary);
+    let ran = pytest.output().await.unwrap();
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{printed}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(printed.contains(" passed"), "{printed}");
 }

@@ -43,15 +43,23 @@ def listen(server: grpc.aio.Server, address: Address, tls: TlsOptions | None) ->
         needs = f"{address} needs a certificate and a key"
         raise ValueError(needs if is_secure else "a certificate and a key need an https:// address")
     try:
-        if isinstance(address, UnixAddress):
-            _remove_stale_socket(address.path)
-        port = _bind(server, address, tls)
         if isinstance(address, TcpAddress):
-            return replace(address, port=port)
-        Path(address.path).chmod(_SOCKET_MODE)
+            return replace(address, port=_bind(server, address, tls))
+        _remove_stale_socket(address.path)
+        _bind_socket(server, address)
         return address
     except (OSError, RuntimeError) as error:
         raise OSError(f"can't listen at {address}: {error}") from error
+
+
+def _bind_socket(server: grpc.aio.Server, address: UnixAddress) -> None:
+    # A server of gRPC removes the path that it was bound to some time after its stop. That must not be the socket of a
+    # successor, so the socket gets its name afterwards.
+    unnamed = replace(address, path=f"{address.path}.{os.getpid()}")
+    _remove_stale_socket(unnamed.path)
+    _bind(server, unnamed, None)
+    Path(unnamed.path).chmod(_SOCKET_MODE)
+    Path(unnamed.path).rename(address.path)
 
 
 def _bind(server: grpc.aio.Server, address: Address, tls: TlsOptions | None) -> int:

@@ -50,7 +50,7 @@ class RegistrationStream:
         self._stop = stop
         self._on_answer = on_answer
         self._is_registered = False
-        self._is_writing = False
+        self._written = asyncio.Event()
 
     async def run(self, gateway: Endpoint, authorization: str) -> StreamEnd | None:
         """Registers, and renews until the stop; then removes the endpoint. `None` after a stop."""
@@ -105,10 +105,10 @@ class RegistrationStream:
 
     async def _ask(self, call: _Call, request: host_pb2.RegisterRequest) -> host_pb2.RegisterResponse | None:
         """Sends a message, and returns the answer; `None` if the gateway ended the stream without an error."""
-        self._is_writing = True
+        self._written.clear()
         with suppress(asyncio.InvalidStateError):  # The call has ended. Reading says why.
             await call.write(request)
-        self._is_writing = False
+        self._written.set()
         answer = await call.read()
         return answer if isinstance(answer, host_pb2.RegisterResponse) else None
 
@@ -116,8 +116,9 @@ class RegistrationStream:
         """Removes the endpoint, and waits until the gateway has done so."""
 
         async def end() -> None:
-            if asking is not None and self._is_writing:
-                await asking
+            # The answer to the message may never come, so only its writing is awaited.
+            if asking is not None:
+                await _first_of(asking, written, _MAX_CLOSE)
             await call.done_writing()
             # Each call may be read by one at a time.
             if asking is not None:
@@ -125,8 +126,12 @@ class RegistrationStream:
             while isinstance(await call.read(), host_pb2.RegisterResponse):
                 pass
 
-        with suppress(grpc.aio.AioRpcError, asyncio.TimeoutError, asyncio.InvalidStateError):
-            await asyncio.wait_for(end(), _MAX_CLOSE)
+        written: asyncio.Future[object] = asyncio.ensure_future(self._written.wait())
+        try:
+            with suppress(grpc.aio.AioRpcError, asyncio.TimeoutError, asyncio.InvalidStateError):
+                await asyncio.wait_for(end(), _MAX_CLOSE)
+        finally:
+            written.cancel()
 
 
 async def _first_of(one: asyncio.Future[Any], other: asyncio.Future[Any], timeout: float) -> None:

@@ -90,6 +90,7 @@ async def serve(
     except BaseException:
         server._ignore_signals()
         await grpc_server.stop(None)
+        server._remove_socket()
         raise
     return server
 
@@ -101,11 +102,6 @@ def _check_names(plugins: Sequence[_AnyPlugin]) -> None:
     twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
         raise ValueError(f"two of the plugins are named `{twice}`: each needs a name of its own")
-
-
-def _remove(path: str) -> None:
-    with suppress(OSError):
-        Path(path).unlink()
 
 
 class Server:
@@ -172,9 +168,8 @@ class Server:
         try:
             await asyncio.gather(*(registration.stop() for registration in self._registrations))
             await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-            if isinstance(self._bound, UnixAddress):
-                # Before the drain, so that a successor can listen immediately.
-                _remove(self._bound.path)
+            # Before the drain, so that a successor can listen immediately.
+            self._remove_socket()
             await self._drain()
             await asyncio.gather(*(host.shutdown() for host in self._hosts))
             for host in self._hosts:
@@ -182,6 +177,11 @@ class Server:
         finally:
             self._ignore_signals()
             self._stopped.set()
+
+    def _remove_socket(self) -> None:
+        if isinstance(self._bound, UnixAddress):
+            with suppress(OSError):
+                Path(self._bound.path).unlink()
 
     async def _drain(self) -> None:
         """Finishes the calls in flight, but not longer than the limit."""
