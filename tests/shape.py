@@ -66,13 +66,14 @@ def typescript():
 
 
 def python():
-    for file in sorted((ROOT / "sdk" / "python").rglob("*.py")):
-        if not {".venv", "_proto", "build", "dist"} & set(file.parts):
-            yield file
+    for folder in [ROOT / "sdk" / "python", ROOT / "examples" / "python"]:
+        for file in sorted(folder.rglob("*.py")):
+            if not {".venv", "_proto", "build", "dist"} & set(file.parts):
+                yield file
 
 
 def long_functions():
-    """The functions of the SDK for Python with too many lines. clippy and biome look at the other languages."""
+    """The functions in Python with too many lines. clippy and biome look at the other languages."""
     for file in python():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno - node.lineno >= MAX_FUNCTION:

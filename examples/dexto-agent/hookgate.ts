@@ -36,7 +36,7 @@ interface Config {
 interface Execution {
   sessionId?: string | undefined;
   userId?: string | undefined;
-  tenantId?: string | undefined;
+  tenantId?: string | null | undefined;
   llmConfig?: { provider?: string; model?: string };
   abortSignal?: AbortSignal | undefined;
 }
@@ -175,7 +175,7 @@ function cannotApply(what: string): Error {
 
 function options({ sessionId, userId, tenantId, llmConfig = {}, abortSignal }: Execution): PointCallOptions {
   const { provider, model } = llmConfig;
-  return { context: { tenant: tenantId, sessionId, userId, provider, model }, signal: abortSignal };
+  return { context: { tenant: tenantId ?? undefined, sessionId, userId, provider, model }, signal: abortSignal };
 }
 
 /** An image or a file as Dexto has it: base64, a data URL, or where it is. */
@@ -206,23 +206,35 @@ function fromJson(value: unknown): unknown {
 }
 
 /** @throws {TypeError} If something in it is missing, unknown or contradictory. */
-function checked(config: Config): Config {
+function checked(config: Config | null | undefined): Config {
+  if (config === null || typeof config !== "object") throw new TypeError("config is missing");
   const known = ["url", "token", "tokens", "signer", "timeoutMs"];
   const unknown = Object.keys(config).find((name) => !known.includes(name));
   if (unknown !== undefined) throw new TypeError(`config.${unknown} is unknown: there are ${known.join(", ")}`);
   const { url, token, tokens, signer, timeoutMs = MAX_TIMEOUT_MS } = config;
-  if (typeof url !== "string") throw new TypeError("config.url is missing");
+  if (!isText(url)) throw new TypeError("config.url is missing");
   if (token === undefined && tokens === undefined && signer === undefined) throw new TypeError("config has no token, tokens or signer");
   if (tokens !== undefined && signer !== undefined) throw new TypeError("config has tokens and a signer: leave one of them out");
+  // YAML makes a member without a value null.
+  if (tokens !== undefined && Object.keys(Object(tokens)).length === 0) throw new TypeError("config.tokens names no tenant");
+  if (signer !== undefined) {
+    if (signer === null || typeof signer !== "object") throw new TypeError("config.signer must have secret, issuer, audience and operator");
+    const missing = (["issuer", "audience", "operator"] as const).find((name) => !isText(signer[name]));
+    if (missing !== undefined) throw new TypeError(`config.signer.${missing} is missing`);
+  }
   if (!(timeoutMs > 0 && timeoutMs <= MAX_TIMEOUT_MS)) throw new TypeError(`config.timeoutMs must be from 1 to ${MAX_TIMEOUT_MS}`);
   return config;
 }
 
+function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
+}
+
 /** The token for a call. A tenant's call never gets the token of another tenant, or the one for calls without a tenant. */
 function tokenSource({ token, tokens = {}, signer }: Omit<Config, "url">): (context: CallContext) => Promise<string> {
-  const own = token && secretSource(token, "config.token");
+  const own = token === undefined ? undefined : secretSource(token, "config.token");
   const ofTenants = new Map(Object.entries(tokens).map(([tenant, source]) => [tenant, secretSource(source, `config.tokens.${tenant}`)]));
-  const sign = signer && hs256Signer({ ...signer, secret: secretNow(signer.secret, "config.signer.secret") });
+  const sign = signer && named("config.signer.secret", (path) => hs256Signer({ ...signer, secret: secretNow(signer.secret, path) }));
   return async (context) => {
     const { tenant } = context;
     if (tenant === undefined) {
@@ -240,7 +252,9 @@ function tokenSource({ token, tokens = {}, signer }: Omit<Config, "url">): (cont
 /** Reads a secret for each call, so that a new one counts at once. */
 function secretSource(source: SecretSource, path: string): () => Promise<string> {
   checkSource(source, path);
-  return "file" in source ? tokenFile(source.file) : async () => environment(source.env);
+  if ("file" in source) return tokenFile(source.file);
+  named(path, () => environment(source.env));
+  return async () => environment(source.env);
 }
 
 function secretNow(source: SecretSource, path: string): string {
@@ -250,8 +264,19 @@ function secretNow(source: SecretSource, path: string): string {
 
 /** The message doesn't quote the value: it may be the secret itself. */
 function checkSource(source: unknown, path: string): void {
-  const { env, file } = Object(source) as { env?: unknown; file?: unknown };
-  if ((typeof env === "string") === (typeof file === "string")) throw new TypeError(`${path} must be { env: NAME } or { file: PATH }`);
+  const members = Object.entries(Object(source) as object);
+  const isSource = members.length === 1 && members.every(([name, value]) => ["env", "file"].includes(name) && isText(value));
+  if (!isSource) throw new TypeError(`${path} must be { env: NAME } or { file: PATH }`);
+}
+
+/** Says in which member of `config` a mistake is. */
+function named<T>(path: string, make: (path: string) => T): T {
+  try {
+    return make(path);
+  } catch (error) {
+    const { message } = error as Error;
+    throw message.startsWith(path) ? error : new TypeError(`${path}: ${message}`, { cause: error });
+  }
 }
 
 function environment(name: string): string {

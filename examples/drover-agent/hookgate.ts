@@ -90,7 +90,9 @@ function runGuarded(asked: Asked, tool: Tool, input: unknown, ctx: ToolContext):
     if ("blocked" in before) return before.blocked;
     const { call } = before;
     const start = performance.now();
-    const ran = "answer" in before ? Exit.succeed(before.answer) : yield* Effect.exit(tool.execute(call.args, ctx));
+    // A tool may also throw before it gives its effect.
+    const run = Effect.suspend(() => tool.execute(call.args, ctx));
+    const ran = "answer" in before ? Exit.succeed(before.answer) : yield* Effect.exit(run);
     // A run that is cancelled has no result.
     if (Exit.isFailure(ran) && Cause.isInterrupted(ran.cause)) return yield* Effect.failCause(ran.cause);
     const result = Exit.isSuccess(ran) ? ran.value : { content: messageOf(Cause.squash(ran.cause)), isError: true };
@@ -128,7 +130,7 @@ async function afterTool(
     const { content, isError, data } = result;
     const sent = { ...call, args: toJson(call.args), result: toJson({ content, isError, data }), success: !isError };
     const decided = await asked.gateway.afterToolResult({ ...sent, callId: ctx.toolUseId }, options(asked, ctx.run, ctx.signal));
-    return { left: decided.modified ? resultOf(decided.payload.result) : result };
+    return { left: decided.modified ? resultOf(decided.payload.result, isError) : result };
   });
   if ("blocked" in judged) return judged.blocked;
   return JSON.stringify(judged.left) === JSON.stringify(result) ? result : judged.left;
@@ -195,11 +197,12 @@ function options({ context }: Asked, run: Run, signal?: AbortSignal): { context:
   return { context: { runId, parentRunId, depth, ...Object.fromEntries(ids), ...own, labels: { ...folder, ...own.labels } }, signal };
 }
 
-/** A result in drover's form. */
-function resultOf(value: JsonValue): ToolResult {
-  const plain = fromJson(value);
-  if (typeof (plain as Partial<ToolResult> | null)?.content === "string") return plain as ToolResult;
-  return { content: typeof plain === "string" ? plain : JSON.stringify(plain) };
+/** A result in drover's form. It stays that of a tool that `failed`, unless it says itself whether it is an error. */
+function resultOf(value: JsonValue, failed = false): ToolResult {
+  const plain = fromJson(value) as Partial<ToolResult> | string | null;
+  const isResult = typeof plain === "object" && typeof plain?.content === "string";
+  const left = isResult ? (plain as ToolResult) : { content: typeof plain === "string" ? plain : JSON.stringify(plain) };
+  return failed ? { ...left, isError: left.isError ?? true } : left;
 }
 
 function log(error: unknown): void {

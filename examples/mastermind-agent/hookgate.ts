@@ -30,6 +30,7 @@ interface Result {
 
 interface ToolRegistry {
   has(name: string): boolean;
+  getLLMTools?(): { name: string; input_schema: unknown }[];
   register(tool: { name: string; description: string; inputSchema: object; execute(input: Input): Promise<Result> }): void;
 }
 
@@ -53,7 +54,7 @@ class Stop extends Error {}
 export default function hookgate(options: Options = {}) {
   // Master Mind has no id of a conversation. A process has one.
   const context = { sessionId: randomUUID(), ...options.context };
-  const asked = { gateway: connect(options), options: { context }, toolNames: new Set<string>() };
+  const asked = { gateway: connect(options), options: { context }, tools: new Map<string, () => boolean>() };
   return {
     name: "hookgate",
     version: "0.1.0",
@@ -65,12 +66,12 @@ export default function hookgate(options: Options = {}) {
 interface Asked {
   readonly gateway: Agent;
   readonly options: { readonly context: CallContext };
-  /** The tools of the gateway's plugins that the model has. */
-  readonly toolNames: Set<string>;
+  /** The tools of the gateway's plugins that the model has, and whether the registry still runs them under that name. */
+  readonly tools: Map<string, () => boolean>;
 }
 
 function processHooks(asked: Asked, { tools = false, acceptUnguardedTools = false }: Options) {
-  const { gateway, options, toolNames } = asked;
+  const { gateway, options } = asked;
   return {
     async onInit({ toolRegistry }: { toolRegistry?: ToolRegistry }): Promise<void> {
       if (toolRegistry === undefined && !acceptUnguardedTools) throw new Error(UNGUARDED);
@@ -78,7 +79,7 @@ function processHooks(asked: Asked, { tools = false, acceptUnguardedTools = fals
       for (const tool of (await gateway.listTools(options)).tools) {
         if (toolRegistry.has(tool.name)) throw new Error(`the gateway's tool ${tool.name} has the name of another tool`);
         toolRegistry.register(registered(asked, tool));
-        toolNames.add(tool.name);
+        asked.tools.set(tool.name, () => isRegistered(toolRegistry, tool));
       }
     },
     async onShutdown(): Promise<void> {
@@ -90,7 +91,12 @@ function processHooks(asked: Asked, { tools = false, acceptUnguardedTools = fals
 function messageHooks({ gateway, options }: Asked) {
   return {
     async beforeMessage(text: string): Promise<string> {
-      return (await decided(gateway.beforeLlmRequest({ text }, options))).payload.text;
+      const { payload } = await decided(gateway.beforeLlmRequest({ text }, options));
+      // Master Mind only replaces the text.
+      const { systemPrompt, messages, tools, images = [], files = [] } = payload;
+      if ([systemPrompt, messages, tools].some((added) => added !== undefined) || images.length + files.length > 0)
+        throw new Stop("a plugin of the gateway added to the request, and Master Mind can't apply that");
+      return payload.text;
     },
     /** The user has seen the answer already. What a block says is shown after it, and a change comes too late. */
     async afterResponse({ content = "", stopReason }: { content?: string; stopReason: string }): Promise<void> {
@@ -104,8 +110,8 @@ function messageHooks({ gateway, options }: Asked) {
 function toolHooks(asked: Asked) {
   return {
     async beforeToolExecute(name: string, input: Input): Promise<{ name: string; input: Input } | null> {
-      // A tool of the gateway asks when it runs.
-      if (asked.toolNames.has(name)) return { name, input };
+      // A tool of the gateway asks when it runs. Another that took its name doesn't.
+      if (asked.tools.get(name)?.()) return { name, input };
       try {
         return await judgedCall(asked, name, input);
       } catch (error) {
@@ -165,7 +171,7 @@ async function judgedResult(
 ): Promise<Result> {
   const asked = gateway.afterToolResult({ ...call, result: toJson(result), success: result.isError !== true }, options);
   const { payload, modified } = await decided(asked, WITHHELD);
-  const left = modified ? resultOf(payload.result) : result;
+  const left = modified ? resultOf(payload.result, result.isError) : result;
   return isSame(left, result) ? result : left;
 }
 
@@ -177,6 +183,11 @@ function registered({ gateway, options }: Asked, { name, description, inputSchem
     return resultOf(answer.result);
   };
   return { name, description, inputSchema, execute };
+}
+
+/** Master Mind's registry replaces a tool by a later one of the same name. It gives no tool, but its own schema object. */
+function isRegistered(registry: ToolRegistry, { name, inputSchema }: ListedTool): boolean {
+  return registry.getLLMTools?.().find((tool) => tool.name === name)?.input_schema === inputSchema;
 }
 
 const UNGUARDED =
@@ -209,11 +220,12 @@ function isSame(left: object, own: object): boolean {
   return JSON.stringify(left) === JSON.stringify(own);
 }
 
-/** A result in Master Mind's form. */
-function resultOf(value: JsonValue): Result {
-  const plain = fromJson(value);
-  if (typeof (plain as Partial<Result> | null)?.content === "string") return plain as Result;
-  return { content: typeof plain === "string" ? plain : JSON.stringify(plain) };
+/** A result in Master Mind's form. It stays that of a tool that `failed`, unless it says itself whether it is an error. */
+function resultOf(value: JsonValue, failed = false): Result {
+  const plain = fromJson(value) as Partial<Result> | string | null;
+  const isResult = typeof plain === "object" && typeof plain?.content === "string";
+  const left = isResult ? (plain as Result) : { content: typeof plain === "string" ? plain : JSON.stringify(plain) };
+  return failed ? { ...left, isError: left.isError ?? true } : left;
 }
 
 /** A copy as JSON. The SDK refuses a number that JavaScript may have rounded; a BigInt of the same value passes as it is. */

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,7 @@ async def test_a_token_source_that_fails_or_gives_no_token_is_no_decision_and_no
         ("the token source failed: no connection to the issuer", fail),
         ("must be a str of visible ASCII characters", lambda _: "a\nb"),
         ("must be a str of visible ASCII characters", lambda _: None),
+        ("the token has 8193 characters; at most 8192 are allowed", lambda _: "t" * 8193),
     ]
     if agent_kind == "async":
         sources += [
@@ -238,3 +240,20 @@ def test_a_blocking_agent_refuses_a_token_source_that_is_async(fake_gateway: Fak
     ):
         agent.before_response(content="c")
     assert fake_gateway.calls == []
+
+
+async def test_a_token_that_calls_share_isnt_cancelled_by_the_end_of_one_of_them(fake_gateway: FakeGateway) -> None:
+    shared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with Agent(fake_gateway.url, token=lambda _: shared) as agent:
+        with pytest.raises(NoDecision) as raised:
+            await agent.before_response(content="c", timeout=0.05)
+        assert raised.value.kind == "timeout"
+        shared.set_result("t")
+        await agent.before_response(content="c")
+
+
+def test_secrets_of_agents_and_signers_arent_pickled() -> None:
+    with pytest.raises(TypeError, match="can't be pickled"):
+        pickle.dumps(Agent("http://127.0.0.1:1", token="t"))
+    with pytest.raises(TypeError, match="can't be pickled"):
+        pickle.dumps(hs256_signer(secret="s" * 32, issuer="me", audience="hookgate", operator="bot"))

@@ -192,6 +192,28 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(project: Path)
         await message(address)
 
 
+async def test_workers_end_with_a_parent_that_is_killed(project: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    async with running(project, "plug:plugin", "--listen", address, "--workers", "2") as process:
+        for _ in range(2):
+            await process.line("plugin listens")
+        process.process.kill()
+        # The workers hold its standard error open until they end.
+        for _ in range(2):
+            await process.line("plugin stopped")
+        await process.process.communicate()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await message(address)
+
+
+def test_two_files_of_one_name_are_refused(project: Path) -> None:
+    (project / "other").mkdir()
+    write(project / "other" / "plug.py", PLUGIN.replace("{message}", "two"))
+    ended = run(project, "run", "plug.py:plugin", "other/plug.py:plugin", "--listen", "unix:///tmp/never.sock")
+    assert ended.returncode == 1
+    assert "another module is called `plug`" in ended.stderr
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -17,6 +17,7 @@ from hookgate import (
     Notice,
     Offer,
     Plugin,
+    ResponseReply,
     ToolCallReply,
     cancel,
     contribute,
@@ -254,3 +255,27 @@ async def test_a_handler_that_only_the_object_has_is_refused_at_the_start() -> N
         status, message = await failure(client.initialize())
         assert status == "ABORTED"
         assert message.endswith("`before_response` of Hidden is set on the object: write it as a method")
+
+
+class Unbound:
+    @staticmethod
+    async def before_tool_call(call: BeforeToolCall, ctx: Context) -> ToolCallReply:
+        return cancel("STATIC", "s")
+
+    @classmethod
+    async def before_response(cls, call: Any, ctx: Context) -> ResponseReply:
+        return proceed()
+
+
+class UnboundWithSelf:
+    @staticmethod
+    async def before_tool_call(self: Any, call: BeforeToolCall, ctx: Context) -> ToolCallReply:
+        return proceed()
+
+
+async def test_a_static_method_of_a_class_is_a_handler() -> None:
+    async with served(Plugin("p", version="1.0.0", handler=Unbound)) as (client, _):
+        await client.initialize()
+        assert (await client.tool_call()).cancel.code == "STATIC"
+    with pytest.raises(TypeError, match=r"must take \(call, ctx\)"):
+        Plugin("p", version="1.0.0", handler=UnboundWithSelf)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from support.fake_host import ALL, FakeHost, until
 from support.gateway_client import GatewayClient, call_of, failure, served
 
 from hookgate import (
+    AfterToolResult,
+    BeforeLlmRequest,
     BeforeResponse,
     BeforeToolCall,
     Context,
     Host,
+    LlmRequestReply,
     Plugin,
     ResponseReply,
+    Tool,
     ToolCallReply,
+    ToolResultReply,
     ValueEntry,
     cancel,
     proceed,
@@ -120,6 +127,14 @@ async def test_a_call_that_is_not_awaited_has_no_truth_value_and_passes_nothing(
     async def forget(call: BeforeToolCall, ctx: Context) -> ToolCallReply:
         return proceed() if ctx.storage.add("calls", 1, limit=1) else cancel("QUOTA_EXCEEDED", "No more.")
 
+    @plugin.after_tool_result
+    async def compare(_: AfterToolResult, ctx: Context) -> ToolResultReply:
+        return cancel("LOCKED", "Locked.") if ctx.storage.get_json("mode") == "locked" else proceed()
+
+    @plugin.before_llm_request
+    async def look_at_a_list(_: BeforeLlmRequest, ctx: Context) -> LlmRequestReply:
+        return proceed() if ctx.storage.list("approved/") else cancel("NOT_APPROVED", "Not approved.")
+
     @plugin.before_response
     async def wait_in_a_coroutine(_: BeforeResponse, ctx: Context) -> ResponseReply:
         wait(ctx.storage.add("calls", 1))
@@ -132,9 +147,49 @@ async def test_a_call_that_is_not_awaited_has_no_truth_value_and_passes_nothing(
             "ABORTED",
             "TypeError: a call of the gateway's services has no truth value before it is awaited",
         )
+        result = types_pb2.AfterToolResultPayload(tool_name="t", result=b"1")
+        after = plugin_pb2.AfterToolResultRequest(call=call_of("d"), payload=result)
+        assert "can't be compared before" in (await failure(client.call("AfterToolResult", after)))[1]
+        prompt = types_pb2.BeforeLlmRequestPayload(text="t")
+        before = plugin_pb2.BeforeLlmRequestRequest(call=call_of("d"), payload=prompt)
+        assert "no truth value before `async for`" in (await failure(client.call("BeforeLlmRequest", before)))[1]
         response = plugin_pb2.BeforeResponseRequest(call=call_of("d"), payload=types_pb2.BeforeResponsePayload())
         status, message = await failure(client.call("BeforeResponse", response))
         assert (status, message) == (
             "ABORTED",
             "RuntimeError: wait is for plain functions: use await in a coroutine",
         )
+
+
+async def test_a_plain_function_that_raises_stop_iteration_fails_its_call_and_does_not_hang() -> None:
+    plugin = Plugin("rules", version="1.0.0")
+
+    @plugin.before_tool_call
+    def first_rule(call: BeforeToolCall, ctx: Context) -> ToolCallReply:
+        rules: list[ToolCallReply] = []
+        return next(iter(rules))
+
+    async with served(plugin) as (client, _):
+        await client.initialize()
+        assert await failure(client.tool_call()) == ("ABORTED", "RuntimeError: the handler raised StopIteration")
+
+
+async def test_what_initialize_made_is_shut_down_if_the_tools_fail() -> None:
+    shut_down: list[str] = []
+
+    def fail(config: None, state: str) -> list[Tool[Any]]:
+        raise ValueError("no tools")
+
+    plugin = Plugin("tools", version="1.0.0", tools=fail, tool_names=["tools.*"])
+
+    @plugin.initialize
+    async def start(config: None, host: Host) -> str:
+        return "pool"
+
+    @plugin.shutdown
+    async def stop(state: str) -> None:
+        shut_down.append(state)
+
+    async with served(plugin) as (client, _):
+        assert "no tools" in (await failure(client.initialize()))[1]
+        assert shut_down == ["pool"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import pytest
 from pydantic import BaseModel, Field
 from support.gateway_client import failure, served
 
@@ -170,3 +171,36 @@ async def test_a_hook_contributes_and_others_are_not_offered() -> None:
             "the handler of forgotten returned None: return what contribute() makes",
         )
         assert await failure(client.on_hook("other", {})) == ("UNIMPLEMENTED", "p does not answer at other")
+
+
+async def test_a_field_as_the_default_of_a_parameter_is_its_default_and_its_limits() -> None:
+    plugin = Plugin("p", version="1.0.0")
+
+    @plugin.tool("p.page", description="Pages.")
+    async def page(
+        first: int = Field(10, le=100, description="How many."),
+        tags: list[str] = Field(default_factory=list),  # noqa: B008
+        size: Annotated[int, Field(ge=1)] = Field(2, le=3),
+        name: str = Field(min_length=2),
+    ) -> JsonObject:
+        return {"first": first, "tags": [*tags], "size": size, "name": name}
+
+    async with served(plugin) as (client, _):
+        schema = json.loads((await client.initialize()).tools[0].input_schema)
+        assert schema["required"] == ["name"]
+        first = {"default": 10, "description": "How many.", "maximum": 100, "title": "First", "type": "integer"}
+        assert schema["properties"]["first"] == first
+        assert (schema["properties"]["size"]["minimum"], schema["properties"]["size"]["maximum"]) == (1, 3)
+        result = (await client.tool_call("p.page", {"name": "ab"}, run_tool=True)).cancel.result
+        assert json.loads(result) == {"first": 10, "tags": [], "size": 2, "name": "ab"}
+        for wrong in ({"first": 101}, {"size": 0}, {"size": 4}, {"name": "a"}):
+            refused = (await client.tool_call("p.page", {"name": "ab", **wrong}, run_tool=True)).cancel
+            assert refused.code == "TOOL_ARGS_INVALID", wrong
+
+
+def test_a_type_that_is_not_there_at_run_time_is_named() -> None:
+    async def run(a: int, ctx: Missing) -> int:  # type: ignore[name-defined] # noqa: F821
+        return a
+
+    with pytest.raises(TypeError, match=r"the tool p.t: name 'Missing' is not defined; import it at run time"):
+        tool("p.t", description="d")(run)

@@ -100,6 +100,7 @@ for (const [name, start] of Object.entries({ grpc: startGrpc, http: startHttp })
       ],
       [/must be a text of visible ASCII characters/, () => "a\nb"],
       [/must be a text of visible ASCII characters/, () => undefined as never],
+      [/the token has 8193 characters; at most 8192 are allowed/, () => "t".repeat(8193)],
     ];
     for (const [expected, token] of sources) {
       await assert.rejects(gateway.agent({ token }).beforeResponse({ content: "c" }), (error) => {

@@ -80,10 +80,18 @@ class Handler:
         return await result if inspect.isawaitable(result) else result
 
 
+def _without_stop_iteration(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except StopIteration as error:
+        # A future can't hold it, so the call would hang.
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
 async def _run_in_thread(function: Callable[[], Any], calls: Calls | None) -> Any:
     context = contextvars.copy_context()
     context.run(_loop_of_call.set, asyncio.get_running_loop())
-    thread = _threads.submit(context.run, function)
+    thread = _threads.submit(context.run, _without_stop_iteration, function)
     try:
         return await asyncio.wrap_future(thread)
     except asyncio.CancelledError:

@@ -3,7 +3,7 @@
 import os
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -43,7 +43,7 @@ class TlsFiles:
     """The CAs to trust. Without it, those of the machine."""
     certificate: str | bytes | None = None
     """The client certificate, for a server that asks for one. Needs `key`."""
-    key: str | bytes | None = None
+    key: str | bytes | None = field(default=None, repr=False)
     """The private key of the client certificate, not encrypted."""
 
 

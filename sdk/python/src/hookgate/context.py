@@ -126,7 +126,7 @@ class Context(Generic[ConfigT, TenantConfigT, StateT]):
         caller = self._call.context
         present = {descriptor.name: value for descriptor, value in caller.ListFields()}
         present.update(tenant=caller.tenant, operator=caller.operator, labels=dict(caller.labels))
-        del present["request_id"]
+        present.pop("request_id", None)
         return Caller(**present)
 
     @property

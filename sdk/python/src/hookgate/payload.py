@@ -1,7 +1,7 @@
 """What a plugin gets at each point, and at a lifecycle hook.
 
 Members of a payload from the gateway are read when a handler first reads them, so JSON that no handler needs is never
-parsed. An integer in JSON has any size.
+parsed. An integer in JSON has any size. A plugin can't change the JSON in place, which would be lost; an agent can.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 from typing_extensions import Self
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from hookgate._json import JsonObject, JsonValue, loads
+from hookgate._frozen import freeze_json
+from hookgate._json import JsonError, JsonObject, JsonValue, loads
 from hookgate._proto import types_pb2
 from hookgate.media import Media
 
@@ -25,15 +26,25 @@ _BodyT = TypeVarWithDefault("_BodyT", default=JsonObject)
 class _Payload(Generic[_M]):
     """A payload whose members are filled when they are first read."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_is_frozen", "_message")
 
     _read: ClassVar[Mapping[str, Callable[..., object]]]
     """How each member is read from the message."""
 
     @classmethod
     def from_message(cls, message: _M) -> Self:
+        """The payload of an answer, for an agent."""
         payload = object.__new__(cls)
         object.__setattr__(payload, "_message", message)
+        object.__setattr__(payload, "_is_frozen", False)
+        return payload
+
+    @classmethod
+    def from_call(cls, message: _M) -> Self:
+        """The payload of a call, for a plugin: its JSON can't be changed."""
+        payload = object.__new__(cls)
+        object.__setattr__(payload, "_message", message)
+        object.__setattr__(payload, "_is_frozen", True)
         return payload
 
     if not TYPE_CHECKING:  # Otherwise every name would be a member.
@@ -44,8 +55,17 @@ class _Payload(Generic[_M]):
             if read is None:
                 raise AttributeError(f"{type(self).__name__} has no member {name}")
             value = read(self._message)
+            if self._is_frozen and isinstance(value, (dict, list)):
+                value = _frozen(value, name)
             object.__setattr__(self, name, value)
             return value
+
+
+def _frozen(value: JsonValue, name: str) -> JsonValue:
+    try:
+        return freeze_json(value)
+    except RecursionError:
+        raise JsonError(f"{name} is not JSON: it is nested too deep") from None
 
 
 def _plain(name: str) -> Callable[[Message], object]:
@@ -220,3 +240,8 @@ class HookPayload(_Payload[types_pb2.HookPayload], Generic[_BodyT]):
     """What happened, in the form that docs/protocol.md gives for known hooks. `hookgate.hook` has their types."""
 
     _read: ClassVar[Mapping[str, Callable[..., object]]] = {"hook": _plain("hook"), "body": _json("body", {})}
+
+    @classmethod
+    def from_message(cls, message: types_pb2.HookPayload) -> Self:
+        """The payload of a call: only plugins get it."""
+        return cls.from_call(message)

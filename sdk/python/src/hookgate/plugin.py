@@ -165,7 +165,14 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         shutdown = self._functions.get("shutdown")
         points = {point: self._functions[point] for point in self._offers}
         flush = None if shutdown is None else lambda: shutdown.call(state)
-        return Instance(points, self._hook_functions, self._tools_of(None, config, state), config, state, flush)
+        try:
+            tools = self._tools_of(None, config, state)
+        except BaseException:
+            # What `initialize` made must not stay behind.
+            if flush is not None:
+                await flush()
+            raise
+        return Instance(points, self._hook_functions, tools, config, state, flush)
 
     async def _start_object(self, handler: type, config: object, host: Host) -> Instance:
         takes_config = handler.__init__ is not object.__init__  # type: ignore[misc]
@@ -195,7 +202,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         check_class(handler)
         for point in POINTS:
             if callable(getattr(handler, point, None)):
-                check_parameters(getattr(handler, point), f"`{point}`", ("self", "call", "ctx"))
+                _check_method(handler, point)
                 self._offers[point] = points.get(point, Offer())
         for point in points:
             if point not in self._offers:
@@ -206,7 +213,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
                 "`hooks` and `on_hook` need each other: the first names the hooks, the second answers at them"
             )
         if has_method:
-            check_parameters(getattr(handler, ON_HOOK), f"`{ON_HOOK}`", ("self", "call", "ctx"))
+            _check_method(handler, ON_HOOK)
         self._tools.extend(_tools_in(handler))
 
     def _add_point(self, point: PointName, function: Callable[..., object], offer: Offer) -> None:
@@ -238,6 +245,12 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         if not callable(function):
             raise TypeError(f"{what} is {function!r}, not a function")
         check_parameters(function, what, parameters)
+
+
+def _check_method(handler: type, name: str) -> None:
+    is_bound = isinstance(members_of(handler).get(name), (staticmethod, classmethod))
+    expected = ("call", "ctx") if is_bound else ("self", "call", "ctx")
+    check_parameters(getattr(handler, name), f"`{name}`", expected)
 
 
 def _tools_in(handler: type) -> list[_AnyTool]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
 
 from hookgate._calling import Handler
 from hookgate._schema import Model, SchemaError, check, schema_bytes
@@ -124,7 +125,10 @@ def tool(
 
 
 def _read_parameters(name: str, function: Callable[..., object]) -> _Input:
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"the tool {name}: {error}; import it at run time") from error
     parameters = dict(inspect.signature(function).parameters)
     if next(iter(parameters), None) == "self":
         del parameters["self"]
@@ -152,7 +156,10 @@ def _model_of(name: str, parameters: Mapping[str, inspect.Parameter], hints: Map
         if it not in hints:
             raise TypeError(f"the parameter `{it}` of the tool {name} has no type: the model must know it")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[f"{_PREFIX}{it}"] = (hints[it], Field(default, alias=it))
+        field = (hints[it], Field(default, alias=it))
+        if isinstance(default, FieldInfo):  # `a: int = Field(10, le=100)` has the default in the field.
+            field = (Annotated[hints[it], default], Field(alias=it))
+        fields[f"{_PREFIX}{it}"] = field
     return create_model(f"{name} arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
 

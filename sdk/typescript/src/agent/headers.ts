@@ -7,6 +7,9 @@ const TRACE_HEADERS = ["traceparent", "tracestate"] as const;
 
 const VISIBLE_ASCII = /^[!-~]+$/;
 
+/** The gateway's limit for a token. */
+const MAX_TOKEN_LENGTH = 8192;
+
 /** The gateway's limit for `x-request-id`. */
 const MAX_CORRELATION_ID = 128;
 
@@ -38,9 +41,11 @@ function traceHeaders(caller: Caller = {}): Record<string, string> {
 /**
  * The header of a token.
  *
- * @throws {TypeError} If a header can't carry the token. The message doesn't contain it.
+ * @throws {TypeError} If a header can't carry the token, or if it is so long that a gateway would end the connection, which other calls
+ * share. The message doesn't contain it.
  */
 export function authorization(token: string): string {
-  if (typeof token === "string" && VISIBLE_ASCII.test(token)) return `Bearer ${token}`;
-  throw new TypeError("the token must be a text of visible ASCII characters");
+  if (typeof token !== "string" || !VISIBLE_ASCII.test(token)) throw new TypeError("the token must be a text of visible ASCII characters");
+  if (token.length <= MAX_TOKEN_LENGTH) return `Bearer ${token}`;
+  throw new TypeError(`the token has ${token.length} characters; at most ${MAX_TOKEN_LENGTH} are allowed`);
 }

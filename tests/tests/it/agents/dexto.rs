@@ -62,6 +62,7 @@ async fn the_gateways_plugins_see_a_dexto_session_as_it_is() {
     turn["imageData"] = json!({ "image": "aGk=", "mimeType": "image/png" });
     turn["fileData"] =
         json!({ "data": "https://example.com/a.pdf", "mimeType": "application/pdf", "filename": "a" });
+    turn["tenantId"] = json!(null);
     let outcome = outcome(&entry(&url(&gateway)), &turn).await;
     assert_eq!(outcome["model"], json!(["Read my mail.", { "id": LARGE }]));
     assert_eq!(outcome["ran"], json!([{ "toolName": "mail.read", "args": { "id": LARGE } }]));
@@ -280,7 +281,24 @@ async fn a_mistake_in_the_configuration_ends_dextos_start() {
         (json!({ "url": url, "token": token, "timeoutMs": 6000 }), "config.timeoutMs must be"),
         (json!({ "url": url, "token": "a token in the file" }), "config.token must be"),
         (json!({ "url": url, "tokens": { "acme": null } }), "config.tokens.acme must be"),
-        (json!({ "url": url, "signer": signer }), "bytes"),
+        (json!({ "url": url, "signer": signer }), "config.signer.secret: the secret has 14 bytes"),
+        (json!(null), "config is missing"),
+        (json!({ "url": url, "token": null }), "config.token must be"),
+        (json!({ "url": url, "token": "" }), "config.token must be"),
+        (json!({ "url": url, "token": { "env": "" } }), "config.token must be"),
+        (json!({ "url": url, "token": { "env": "UNSET" } }), "config.token: the environment has no UNSET"),
+        (json!({ "url": url, "tokens": {} }), "config.tokens names no tenant"),
+        (json!({ "url": url, "tokens": null }), "config.tokens names no tenant"),
+        (
+            json!({ "url": url, "tokens": { "a": { "env": "UNSET" } } }),
+            "config.tokens.a: the environment has no",
+        ),
+        (json!({ "url": url, "token": token, "signer": null }), "config.signer must have"),
+        (json!({ "url": url, "signer": { "secret": token } }), "config.signer.issuer is missing"),
+        (
+            json!({ "url": url, "signer": { "secret": { "env": "UNSET" }, "issuer": "i", "audience": "a", "operator": "o" } }),
+            "config.signer.secret: the environment has no UNSET",
+        ),
     ] {
         let entry = json!({ "blocking": true, "config": config });
         let run = dexto(&entry, &json!([turn()]), &["a short secret"]).await;

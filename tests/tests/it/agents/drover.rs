@@ -119,14 +119,36 @@ async fn a_drover_run_is_guarded_by_builtin_plugins() {
         { "id": "mail.read", "input": {}, "result": { "content": "from ada@example.com" } },
         { "id": "mail.find", "input": {}, "fails": "ada@example.com is unknown" },
         { "id": "mail.send", "input": {}, "fails": "no network" },
+        { "id": "mail.move", "input": {}, "throws": "ada@example.com is full" },
+        { "id": "mail.drop", "input": {}, "throws": "no folder" },
     ]);
     let run = drover(&agent(&url(&gateway), json!([run_of("acme", calls)]))).await;
     let model = json!([
         { "error": "Rule 'no-shell' denies this call of tool 'shell'." }, { "content": "from [EMAIL]" },
         { "error": "[EMAIL] is unknown" }, { "error": "no network" },
+        { "error": "[EMAIL] is full" }, { "error": "no folder" },
     ]);
     assert_eq!(run.outcome[0]["model"], model);
-    assert_eq!(run.outcome[0]["ran"].as_array().map(Vec::len), Some(3));
+    assert_eq!(run.outcome[0]["ran"].as_array().map(Vec::len), Some(5));
+}
+
+#[tokio::test]
+async fn a_changed_error_of_drovers_tool_stays_an_error() {
+    let plugin = FakePlugin::named("rewriter").start().await;
+    let gateway = asking(&plugin).await;
+    let calls = json!([
+        { "id": "mail.send", "input": {}, "fails": "no network" },
+        { "id": "mail.read", "input": {}, "result": { "content": "no mail", "isError": true } },
+    ]);
+    for (patch, seen) in [
+        (json!({ "content": "try later" }), json!({ "error": "try later" })),
+        (json!("try later"), json!({ "error": "try later" })),
+        (json!({ "content": "sent", "isError": false }), json!({ "content": "sent" })),
+    ] {
+        plugin.set(AfterToolResult, Act::patch(result_patch(&patch)));
+        let run = drover(&agent(&url(&gateway), json!([run_of("acme", calls.clone())]))).await;
+        assert_eq!(run.outcome[0]["model"], json!([seen, seen]), "{patch}");
+    }
 }
 
 #[tokio::test]

@@ -13,13 +13,18 @@ const gateway = new Agent(url, { token, timeoutMs, context: { agentId: "clerk" }
 /** A plugin that wraps tools outside of the drop-in. */
 const wrapper = { id: "wrapper", wrapTool: (tool) => ({ ...tool, execute: (input, ctx) => tool.execute(input, ctx) }) };
 
-/** The agent's own tool. A tool of drover fails with an error, or returns one. */
-function ownTool({ id, result, fails }, ran) {
-  const execute = (input) =>
-    Effect.suspend(() => {
+/** The agent's own tool. A tool of drover fails with an error, returns one, or throws before it gives its effect. */
+function ownTool({ id, result, fails, throws }, ran) {
+  const execute = (input) => {
+    if (throws !== undefined) {
+      ran.push({ id, input });
+      throw new Error(throws);
+    }
+    return Effect.suspend(() => {
       ran.push({ id, input });
       return fails === undefined ? Effect.succeed(result) : Effect.fail(new Error(fails));
     });
+  };
   return { id, description: id, inputSchema: { type: "object" }, execute };
 }
 

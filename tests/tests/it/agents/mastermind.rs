@@ -1,7 +1,9 @@
 //! `examples/mastermind-agent`: what Master Mind's sessions get of a gateway, and what happens without one.
 
-use hookgate_proto::types::v1::ExtensionPoint::{
-    AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall,
+use hookgate_proto::types::v1::{
+    BeforeLlmRequestPatch,
+    ExtensionPoint::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall},
+    Media, MediaList, media,
 };
 use hookgate_tests::{
     fake::{Act, FakePlugin, Payload},
@@ -111,6 +113,49 @@ async fn what_the_gateways_plugins_change_reaches_master_mind() {
 }
 
 #[tokio::test]
+async fn a_master_mind_message_stops_where_master_mind_cannot_apply_a_change() {
+    let plugin = FakePlugin::named("rewriter").start().await;
+    let gateway = asking(&plugin).await;
+    let empty = BeforeLlmRequestPatch::default;
+    let medium = Media {
+        source: Some(media::Source::Url("https://example.com/a".into())),
+        mime_type: "image/png".into(),
+        ..Media::default()
+    };
+    let list = MediaList { items: vec![medium] };
+    for patch in [
+        BeforeLlmRequestPatch { system_prompt: Some("Be brief.".into()), ..empty() },
+        BeforeLlmRequestPatch { messages: Some("[]".into()), ..empty() },
+        BeforeLlmRequestPatch { tools: Some("[]".into()), ..empty() },
+        BeforeLlmRequestPatch { images: Some(list.clone()), ..empty() },
+        BeforeLlmRequestPatch { files: Some(list), ..empty() },
+    ] {
+        plugin.set(BeforeLlmRequest, Act::patch(patch));
+        let outcome = outcome(&gateway, "acme").await;
+        let thrown = outcome["thrown"].as_str().unwrap_or_default();
+        assert!(thrown.contains("Master Mind can't apply that"), "{outcome}");
+        assert_eq!((&outcome["model"], runs(&outcome)), (&json!([]), 0));
+    }
+}
+
+#[tokio::test]
+async fn a_changed_error_of_master_minds_tool_stays_an_error() {
+    let plugin = FakePlugin::named("rewriter").start().await;
+    let gateway = asking(&plugin).await;
+    let mut message = message();
+    message["tools"][0]["result"] = json!({ "content": "no mail", "isError": true });
+    for (patch, seen) in [
+        (json!({ "content": "try later" }), json!({ "content": "try later", "isError": true })),
+        (json!("try later"), json!({ "content": "try later", "isError": true })),
+        (json!({ "content": "x", "isError": false }), json!({ "content": "x", "isError": false })),
+    ] {
+        plugin.set(AfterToolResult, Act::patch(result_patch(&patch)));
+        let outcome = older(&gateway, "acme", json!({}), &message).await;
+        assert_eq!(outcome["model"][1], seen, "{patch}");
+    }
+}
+
+#[tokio::test]
 async fn a_block_stops_master_mind_at_each_hook() {
     let plugin = FakePlugin::named("guard").start().await;
     let gateway = asking(&plugin).await;
@@ -179,10 +224,14 @@ async fn master_minds_model_gets_the_tools_of_the_gateways_plugins() {
     let judged = guard.seen().iter().filter(|seen| seen.point == AfterToolResult).count();
     assert_eq!(judged, 1, "and its result");
     guard.set(BeforeToolCall, Act::cancel("TOOL_NOT_ALLOWED", "Not on your plan."));
-    let blocked = older(&gateway, "acme", offering, &message).await;
+    let blocked = older(&gateway, "acme", offering.clone(), &message).await;
     let error = json!({ "content": "Tool execution error: Not on your plan.", "isError": true });
     assert_eq!(blocked["model"][1], error);
     guard.set(BeforeToolCall, Act::pass());
+    let mut taken = message.clone();
+    taken["tools"][0]["result"] = json!({ "content": "unguarded" });
+    let taken = older(&gateway, "acme", offering, &taken).await;
+    assert_eq!((&taken["model"][1]["isError"], runs(&taken)), (&json!(true), 0), "another took its name");
     let unknown = older(&gateway, "acme", json!({}), &message).await;
     assert_eq!(unknown["model"][1]["isError"], true, "without the option there are none: {unknown}");
 }

@@ -10,6 +10,7 @@ const registry = new Map();
 const toolRegistry = {
   register: (tool) => registry.set(tool.name, tool),
   has: (name) => registry.has(name),
+  getLLMTools: () => [...registry.values()].map(({ name, description, inputSchema }) => ({ name, description, input_schema: inputSchema })),
 };
 
 /** Runs a tool in the older form. The model gets the result. */

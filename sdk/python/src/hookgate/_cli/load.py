@@ -27,9 +27,10 @@ def load_plugins(name: str) -> list[_AnyPlugin]:
     module_name, _, variable = name.rpartition(":")
     if not module_name or not variable:
         raise LoadError(f"`{name}` names no plugin: write `module:variable`, such as `my_plugin:plugin`")
-    folder = Path()
+    folder, file = Path(), None
     if module_name.endswith(".py"):
-        folder, module_name = Path(module_name).parent, Path(module_name).stem
+        file = Path(module_name).resolve()
+        folder, module_name = file.parent, file.stem
     # As if the file was run, so that it may import what is beside it.
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
@@ -39,6 +40,9 @@ def load_plugins(name: str) -> list[_AnyPlugin]:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise LoadError(f"there is no module `{module_name}` in {folder.resolve()}") from None
+    other = getattr(module, "__file__", None)
+    if file is not None and (other is None or Path(other).resolve() != file):
+        raise LoadError(f"another module is called `{module_name}`, {other}: rename {file}")
     found = module
     for attribute in variable.split("."):
         found = getattr(found, attribute, None)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hookgate._cli.load import LoadError, load_plugins
 from hookgate._cli.options import RunOptions, UsageError, parse_run_options, parser
 from hookgate._cli.reload import reload
-from hookgate._cli.workers import WORKER, run_workers
+from hookgate._cli.workers import NOT_STARTED, WORKER, end_with_parent, run_workers
 from hookgate._logging import log_to_stderr
 from hookgate._server.registration import RegistrationError
 from hookgate._server.server import serve
@@ -27,23 +27,25 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command line, and returns the exit code: 1 after a failure, 2 if the arguments are wrong."""
     # The lines of the plugin's own loggers are written in the same form.
     log_to_stderr(logging.getLogger())
+    failed = NOT_STARTED if WORKER in os.environ else 1
     try:
         options = parse_run_options(arguments)
         if options.reload:
             return reload(arguments, options.plugins)
         if options.workers > 1 and WORKER not in os.environ:
             return run_workers(options.workers, arguments)
+        if WORKER in os.environ:
+            end_with_parent()
         asyncio.run(_serve(options))
     except UsageError as error:
         print(f"hookgate: {error}\n\n{parser().format_usage()}", end="", file=sys.stderr)
         return 2
     except (LoadError, OSError, RegistrationError) as error:
         logger.error(str(error))
-        return 1
+        return failed
     except Exception as error:
         logger.error("can't serve: %s", error, exc_info=error)
-        return 1
-    _end_soon()
+        return failed
     return 0
 
 
@@ -58,6 +60,8 @@ async def _serve(options: RunOptions) -> None:
         reuse_port=WORKER in os.environ,
     )
     await server.stopped()
+    # asyncio would wait for the threads of `asyncio.to_thread`.
+    _end_soon()
 
 
 def _end_soon() -> None:

@@ -16,13 +16,13 @@ from typing import Final
 logger = logging.getLogger("hookgate")
 
 WORKER: Final = "HOOKGATE_WORKER"
-"""Set in a process that shares its port."""
+"""Set in a process that shares its port: the end of a pipe that the parent holds open."""
 
 _MIN_LIFE: Final = 1.0
 """The seconds between two starts of a worker, so that one that crashes at once doesn't use up the machine."""
 
-_NOT_STARTED: Final = (1, 2)
-"""The exit codes of a worker that couldn't start. What keeps one from starting keeps the others too."""
+NOT_STARTED: Final = 78
+"""The exit code of a worker that couldn't start (EX_CONFIG). What keeps one from starting keeps the others too."""
 
 
 class _Workers:
@@ -30,7 +30,8 @@ class _Workers:
 
     def __init__(self, count: int, arguments: Sequence[str]) -> None:
         self._command = [sys.executable, "-m", "hookgate", *arguments]
-        self._environment = {**os.environ, WORKER: "1"}
+        self._read_end, self._write_end = os.pipe()
+        self._environment = {**os.environ, WORKER: str(self._read_end)}
         self._lock = threading.RLock()  # A signal may come while the lock is held.
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._stopping = threading.Event()
@@ -56,7 +57,9 @@ class _Workers:
                 if self._stopping.is_set():
                     return
                 # In a group of its own, so that Ctrl-C in a terminal stops it once.
-                process = subprocess.Popen(self._command, env=self._environment, start_new_session=True)
+                process = subprocess.Popen(
+                    self._command, env=self._environment, start_new_session=True, pass_fds=[self._read_end]
+                )
                 self._processes.add(process)
             began = time.monotonic()
             code = process.wait()
@@ -66,10 +69,20 @@ class _Workers:
                     self._failed = self._failed or code not in (0, -signal.SIGTERM)
                     return
             logger.error("a worker ended", extra={"attributes": {"exit_code": code}})
-            if code in _NOT_STARTED:
+            if code == NOT_STARTED:
                 self._failed = True
                 self.stop()
             self._stopping.wait(began + _MIN_LIFE - time.monotonic())
+
+
+def end_with_parent() -> None:
+    """Stops this worker when its parent is gone: it would go on with old rules, beside the workers of a successor."""
+
+    def wait() -> None:
+        os.read(int(os.environ[WORKER]), 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_workers(count: int, arguments: Sequence[str]) -> int:

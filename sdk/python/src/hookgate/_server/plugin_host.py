@@ -149,7 +149,9 @@ class PluginHost:
         try:
             if held.instance.shutdown is not None:
                 await held.instance.shutdown()
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # The event loop would end the process at a SystemExit.
             self._warn("the plugin failed at its shutdown", error)
         finally:
             held.links.close()
@@ -221,7 +223,7 @@ class PluginHost:
             return known[1]
         try:
             checked = freeze(check(self.manifest.tenant_config, data))
-        except Exception as error:  # A validator of the author may raise anything.
+        except BaseException as error:  # A validator of the author may raise anything.
             details = shorten(f"tenant-level config: {error}")
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, details) from error
         if len(self._tenant_configs) >= _MAX_TENANT_CONFIGS:

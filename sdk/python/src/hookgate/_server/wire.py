@@ -43,7 +43,7 @@ class PointWire:
 
 POINT_WIRES: Final[Mapping[PointName, PointWire]] = {
     "before_llm_request": PointWire(
-        BeforeLlmRequest.from_message,
+        BeforeLlmRequest.from_call,
         types_pb2.BeforeLlmRequestPatch,
         {
             "text": "string",
@@ -57,19 +57,19 @@ POINT_WIRES: Final[Mapping[PointName, PointWire]] = {
         plugin_pb2.BeforeLlmRequestResponse,
     ),
     "before_tool_call": PointWire(
-        BeforeToolCall.from_message,
+        BeforeToolCall.from_call,
         types_pb2.BeforeToolCallPatch,
         {"tool_name": "string", "args": "json", "extra": "object"},
         plugin_pb2.BeforeToolCallResponse,
     ),
     "after_tool_result": PointWire(
-        AfterToolResult.from_message,
+        AfterToolResult.from_call,
         types_pb2.AfterToolResultPatch,
         {"result": "json", "extra": "object"},
         plugin_pb2.AfterToolResultResponse,
     ),
     "before_response": PointWire(
-        BeforeResponse.from_message,
+        BeforeResponse.from_call,
         types_pb2.BeforeResponsePatch,
         {"content": "string", "reasoning": "string", "extra": "object"},
         plugin_pb2.BeforeResponseResponse,

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, cast, overload
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, cast, overload
 
 import grpc
 from typing_extensions import Self, Unpack
@@ -92,6 +92,9 @@ class Agent:
         self._core = Core(context=context, timeout=timeout, trace=trace, on_no_decision=on_no_decision)
         self._token = token
         self._connections = Connections(address, files)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an agent can't be pickled, because it has a token: make one in each process")
 
     @overload
     async def before_llm_request(
@@ -299,7 +302,7 @@ class Agent:
             authorized = await self._authorize(request, end)
             left = end - time.monotonic()
             if isinstance(authorized, CallFailure):
-                return in_time(authorized, request.timeout, is_over=left <= 0)
+                return authorized
             if left <= 0:
                 return overdue(request.timeout)
             # Bytes, because gRPC makes `None` of an answer that it can't decode.
@@ -318,18 +321,24 @@ class Agent:
             if callable(self._token):
                 token = self._token(request.context)
                 if inspect.isawaitable(token):
-                    token = await _within(asyncio.ensure_future(token), end)
+                    # A future that isn't made here may be what other calls wait for too.
+                    token = await _within(asyncio.ensure_future(token), end, may_cancel=not asyncio.isfuture(token))
             return (*request.headers, ("authorization", authorization(token)))
+        except _LateTokenError as cause:
+            return overdue(request.timeout, cause)
         except Exception as cause:
             return token_failure(cause)
 
 
-_LATE: Final = "it gave no token in time"
 _CANCELLED: Final = "it was cancelled"
 
 
-async def _within(future: asyncio.Future[object], end: float) -> object:
-    """What a future comes to, which is cancelled at the end of a time, or with the caller.
+class _LateTokenError(Exception):
+    """A token source gave no token in time."""
+
+
+async def _within(future: asyncio.Future[object], end: float, *, may_cancel: bool) -> object:
+    """What a future comes to by the end of a time.
 
     `asyncio.wait_for` would wait for one that ignores its cancellation, and in Python 3.10 and 3.11 may lose the
     caller's.
@@ -341,10 +350,10 @@ async def _within(future: asyncio.Future[object], end: float) -> object:
                 raise RuntimeError(_CANCELLED)
             return future.result()
     finally:
-        if not future.done():
+        if may_cancel and not future.done():
             future.add_done_callback(_ignore_outcome)
             future.cancel()
-    raise TimeoutError(_LATE)
+    raise _LateTokenError
 
 
 def _ignore_outcome(future: asyncio.Future[object]) -> None:

@@ -94,5 +94,5 @@ def token_failure(cause: Exception) -> CallFailure:
 
 def in_time(failure: CallFailure, timeout: float, *, is_over: bool) -> CallFailure:
     """The failure as it looks to a caller whose time may be over."""
-    is_overdue = failure.kind == "timeout" or (is_over and failure.kind in ("unreachable", "token"))
+    is_overdue = failure.kind == "timeout" or (is_over and failure.kind == "unreachable")
     return overdue(timeout, failure.cause) if is_overdue else failure

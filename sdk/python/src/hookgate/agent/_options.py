@@ -120,7 +120,7 @@ def check_timeout(value: object) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"timeout must be a number of seconds, is of the type {type(value).__name__}")
-    if math.isfinite(value) and 0 < value <= _MAX_TIMEOUT:
+    if 0 < value <= _MAX_TIMEOUT:
         return float(value)
     raise ValueError(f"timeout must be more than 0 and at most {_MAX_TIMEOUT:.0f} seconds, is {value}")
 

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hookgate.agent._context import CallContext, is_visible_ascii
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _MIN_SECRET_BYTES: Final = 32
 """The minimum length of an HS256 secret (RFC 7518, section 3.2; docs/protocol.md, section 5)."""
+
+_MAX_TOKEN_LENGTH: Final = 8192
+"""The gateway's limit for a token."""
 
 _MAX_KEPT_TOKENS: Final = 1024
 """Tokens that are kept. More tenants than this at a time only cost signatures."""
@@ -103,6 +106,9 @@ class _Signer:
         self._ttl = ttl
         self._kept: dict[str, tuple[str, float]] = {}
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a signer can't be pickled, because it has the secret: make one in each process")
+
     def token(self, context: CallContext) -> str:
         tenant = context.get("tenant", self._tenant)
         if tenant is None:
@@ -133,14 +139,19 @@ def authorization(token: object) -> str:
     """The header of a token.
 
     :raises TypeError: It isn't a str that a header can carry. The message doesn't contain it.
+    :raises ValueError: It is too long. A gateway would end the connection, which other calls share.
     """
-    if isinstance(token, str) and is_visible_ascii(token):
-        return f"Bearer {token}"
-    raise TypeError("the token must be a str of visible ASCII characters")
+    if not (isinstance(token, str) and is_visible_ascii(token)):
+        raise TypeError("the token must be a str of visible ASCII characters")
+    if len(token) > _MAX_TOKEN_LENGTH:
+        raise ValueError(f"the token has {len(token)} characters; at most {_MAX_TOKEN_LENGTH} are allowed")
+    return f"Bearer {token}"
 
 
 def check_token(source: object, *, may_await: bool) -> None:
-    """:raises TypeError: It is no source of tokens."""
+    """:raises TypeError: It is no source of tokens.
+    :raises ValueError: It is a token that is too long.
+    """
     if source is None:
         return
     if not callable(source):

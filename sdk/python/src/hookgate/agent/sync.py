@@ -285,7 +285,7 @@ class Agent:
             authorized = self._authorize(request)
             left = end - time.monotonic()
             if isinstance(authorized, CallFailure):
-                return in_time(authorized, request.timeout, is_over=left <= 0)
+                return authorized
             if left <= 0:
                 return overdue(request.timeout)
             # Bytes, because gRPC makes an INTERNAL error of an answer that it can't decode.

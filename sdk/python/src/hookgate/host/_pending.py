@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class Pending(Coroutine[Any, Any, _T], Generic[_T]):
-    """A coroutine without a truth value.
+    """A coroutine without a truth value, and equal to nothing.
 
     `if ctx.storage.add("calls", 1, limit=5)` without `await` would be true for every call, so that a limit never holds.
     """
@@ -27,6 +27,12 @@ class Pending(Coroutine[Any, Any, _T], Generic[_T]):
     def __bool__(self) -> NoReturn:
         self._coroutine.close()
         raise TypeError("a call of the gateway's services has no truth value before it is awaited")
+
+    def __eq__(self, other: object) -> NoReturn:
+        self._coroutine.close()
+        raise TypeError("a call of the gateway's services can't be compared before it is awaited")
+
+    __hash__ = object.__hash__
 
     def __await__(self) -> Generator[Any, Any, _T]:
         return self._coroutine.__await__()
@@ -58,3 +64,18 @@ def pending(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Pen
         return Pending(function(*args, **kwargs))
 
     return call
+
+
+class PendingEntries(AsyncIterable[_T], Generic[_T]):
+    """What `async for` reads; without a truth value, because it isn't read yet."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: AsyncGenerator[_T, None]) -> None:
+        self._entries = entries
+
+    def __aiter__(self) -> AsyncGenerator[_T, None]:
+        return self._entries
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a list of entries has no truth value before `async for` reads it")

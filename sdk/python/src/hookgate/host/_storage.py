@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -32,7 +32,7 @@ from hookgate.host._operation import (
     transact_result,
     transact_to_wire,
 )
-from hookgate.host._pending import pending
+from hookgate.host._pending import PendingEntries, pending
 
 _MAX_PAGE_SIZE: Final = 100
 
@@ -160,9 +160,7 @@ class Storage:
         return transact_result(answer, operations)
 
     # Last, because inside of the class its name hides the type.
-    async def list(
-        self, prefix: str = "", *, after: str = "", page_size: int = _MAX_PAGE_SIZE
-    ) -> AsyncGenerator[Entry, None]:
+    def list(self, prefix: str = "", *, after: str = "", page_size: int = _MAX_PAGE_SIZE) -> AsyncIterable[Entry]:
         """Reads entries in the order of their keys' bytes.
 
         It reads page after page while the loop goes on; each page is as of its own moment. The parameters are those of
@@ -171,6 +169,9 @@ class Storage:
             async for entry in ctx.storage.list("failures/"):
                 ...
         """
+        return PendingEntries(self._read(prefix, after, page_size))
+
+    async def _read(self, prefix: str, after: str, page_size: int) -> AsyncGenerator[Entry, None]:
         next_after: str | None = after
         while next_after is not None:
             page = await self.list_page(prefix, after=next_after, page_size=page_size)

@@ -21,6 +21,9 @@ LIMITS: Final = plugin_pb2.Limits(
     max_details_bytes=4096,
 )
 """The limits of a gateway that wasn't told others."""
+_MAX_REQUEST_BYTES: Final = 4 << 20
+_MAX_GROWTH_BYTES: Final = 64 << 10
+"""By how much plugins may make a payload larger than a request may be."""
 _MAX_CONTRIBUTIONS: Final = 64
 _MAX_CONTRIBUTION_BYTES: Final = LIMITS.max_reply_bytes - LIMITS.max_notice_bytes
 """All contributions of a reply together: as many as a patched payload may have."""
@@ -43,6 +46,15 @@ def check_reply_size(size: int) -> None:
     :raises CallError: If a gateway would reject it.
     """
     _ensure(size <= LIMITS.max_reply_bytes, f"the reply has {size} bytes, {LIMITS.max_reply_bytes} are allowed")
+
+
+def check_result_size(size: int, payload_size: int) -> None:
+    """Checks the size of a result that a plugin gives instead of a tool.
+
+    :raises CallError: If a gateway would leave it out.
+    """
+    most = min(_MAX_REQUEST_BYTES, _MAX_REQUEST_BYTES + _MAX_GROWTH_BYTES - payload_size)
+    _ensure(size <= most, f"the result has {size} bytes, {most} are allowed beside a payload of {payload_size} bytes")
 
 
 def check_point_reply(plugin: str, point: PointName, access: Access, response: PointResponse) -> None:

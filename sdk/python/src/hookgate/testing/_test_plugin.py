@@ -39,6 +39,7 @@ from hookgate.testing._reply_rules import (
     check_hook_reply,
     check_point_reply,
     check_reply_size,
+    check_result_size,
 )
 from hookgate.testing._test_host import TestHost, services_of
 from hookgate.tool import ToolError
@@ -335,8 +336,10 @@ class TestPlugin:
         answering = self._started.plugin_host.call_point(point, _recoded(request), self._settings.info())
         data = await as_gateway(answering, self._settings.time_left)
         check_reply_size(len(data))
-        response = cast("type[PointResponse]", POINT_WIRES[point].response)
-        return response.FromString(data)
+        response = cast("type[PointResponse]", POINT_WIRES[point].response).FromString(data)
+        if point == "before_tool_call":
+            check_result_size(len(response.cancel.result), request.payload.ByteSize())
+        return response
 
     def _call(self, *, run_tool: bool = False) -> plugin_pb2.Call:
         started = self._started
