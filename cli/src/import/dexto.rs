@@ -1,11 +1,17 @@
 //! `hookgate import dexto`: from a Dexto agent's file to a folder with the files of a gateway and a runner.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use hookgate_proto::Capability;
 
-use hookgate::config::{ForeignDocument, ObjectsFile, Problem, Problems, socket_flaw};
+use hookgate::{
+    auth::is_tenant_id,
+    config::{ForeignDocument, ObjectsFile, Problem, Problems, registered_endpoint_flaw, socket_flaw},
+};
 
 use super::{
     agent_file::AgentFile,
@@ -43,7 +49,7 @@ pub(crate) struct ImportDextoArgs {
     #[arg(long, value_name = "DIR", default_value = "gateway")]
     out_dir: PathBuf,
     /// The tenant for whom the plugins run. Default: all, and the gateway serves every tenant of a valid token.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = tenant_id)]
     tenant: Option<String>,
     /// The runner's address: `unix:///path` or `http://host:port`. Default: the socket `runner.sock` in the folder.
     #[arg(long, value_name = "ADDRESS", value_parser = runner_address)]
@@ -63,19 +69,30 @@ pub(crate) struct ImportDextoArgs {
 fn runner_address(text: &str) -> Result<String, String> {
     let is_plain = !text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '$');
     let flaw = match text.strip_prefix("unix://") {
+        _ if !is_plain => Some("an address has no white space and no `$`".to_owned()),
         Some(path) => socket_flaw(path),
-        None if text.starts_with("http://") => None,
+        None if text.starts_with("http://") => {
+            registered_endpoint_flaw(text).map(|_| "the gateway can't call this address".to_owned())
+        }
         None => Some("the runner listens at a Unix socket or over HTTP".to_owned()),
     };
     match flaw {
-        None if is_plain => Ok(text.to_owned()),
-        flaw => {
-            let flaw = flaw.unwrap_or_else(|| "an address has no white space and no `$`".to_owned());
-            Err(format!(
-                "{flaw}: write `unix:///path` or `http://host:port`; for TLS change the written file"
-            ))
-        }
+        None => Ok(text.to_owned()),
+        Some(flaw) => Err(format!(
+            "{flaw}: write `unix:///path` or `http://host:port`; for TLS change the written file"
+        )),
     }
+}
+
+/// A tenant's id that can be written as it is: a `$` could begin a reference.
+fn tenant_id(text: &str) -> Result<String, String> {
+    if text == "*" {
+        return Err("`*` is not a tenant id: without this option the plugins run for all tenants".to_owned());
+    }
+    if !is_tenant_id(text) || text.contains('$') {
+        return Err("a tenant id has 1 to 256 bytes, no control characters and no `$`".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn dexto_capability(text: &str) -> Result<Capability, String> {
@@ -127,10 +144,9 @@ struct ImportFolder<'a> {
 impl<'a> ImportFolder<'a> {
     fn new(args: &'a ImportDextoArgs) -> Result<Self, Exit> {
         let path = starter::nameable(&args.out_dir).map_err(Exit::failure)?;
-        let agent = starter::resolved(&args.file).map_err(|error| {
+        let agent_dir = agent_dir(&args.file).map_err(|error| {
             Exit::failure(format!("{}: {error}", printable(&args.file.display().to_string())))
         })?;
-        let agent_dir = agent.parent().unwrap_or(Path::new("/")).to_owned();
         let own = path.join("runner.sock").display().to_string();
         let remedy = "give a shorter path with --out-dir";
         if let Some(flaw) = socket_flaw(&own).filter(|_| args.listen.is_none() || !args.grants.is_empty()) {
@@ -272,6 +288,12 @@ impl<'a> ImportFolder<'a> {
                  data stays behind",
                 "read the section Dexto of docs/javascript-plugins.md",
             ));
+            findings.push(Finding::new(
+                FindingKind::Different,
+                "/plugins/custom",
+                "of several images or files, Dexto gives a plugin the first; the runner refuses such a call",
+                "set `first_medium_only: true` in runner.yaml for each plugin that needs only the first",
+            ));
         }
         for plugin in plan.plugins.iter().filter(|plugin| plugin.enabled) {
             findings.extend(self.module_findings(plugin));
@@ -369,7 +391,14 @@ fn is_module(plugin: &PlannedPlugin) -> bool {
     matches!(plugin.source, PluginSource::Module(_))
 }
 
-/// References in a plugin's `config` stay references, and nothing else of the file has any.
+/// The folder of the path as given: if the file is a link, Dexto doesn't take the folder of its target.
+fn agent_dir(file: &Path) -> io::Result<PathBuf> {
+    let file = std::path::absolute(file)?;
+    starter::resolved(file.parent().unwrap_or(Path::new("/")))
+}
+
+/// References in a plugin's `config` stay references. No other text of the plugins, bindings and tenants has a `$`:
+/// names, addresses, folders and tenant ids with one are refused before.
 fn no_variables() -> std::collections::BTreeMap<String, String> {
     std::collections::BTreeMap::new()
 }

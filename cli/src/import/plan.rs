@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use hookgate::{
     config::{JsonObject, Problem, did_you_mean, is_name},
     json::pointer,
@@ -20,6 +22,7 @@ const CONTENT_POLICY: &str = "/plugins/contentPolicy";
 const RESPONSE_SANITIZER: &str = "/plugins/responseSanitizer";
 const CUSTOM: &str = "/plugins/custom";
 const REGISTRY: &str = "/plugins/registry";
+const HOOKS: &str = "/hooks";
 
 /// Where a plugin runs.
 pub(super) enum PluginSource {
@@ -166,10 +169,15 @@ impl ImportPlan {
 
     /// Whether the plugin is left out, which is told.
     fn skips(&mut self, name: &str, at: &str, enabled: bool) -> bool {
+        let rules = if enabled { "its rules no longer apply" } else { "it is disabled" };
+        self.leaves_out(name, at, &format!("this plugin out: {rules}"))
+    }
+
+    /// Whether `name` is left out, which is told.
+    fn leaves_out(&mut self, name: &str, at: &str, what: &str) -> bool {
         let Some(is_known) = self.skipped.get_mut(name) else { return false };
         *is_known = true;
-        let rules = if enabled { "its rules no longer apply" } else { "it is disabled" };
-        let message = format!("`--skip {name}` leaves this plugin out: {rules}");
+        let message = format!("`--skip {name}` leaves {what}");
         let remedy = "nothing, or import again without `--skip`";
         self.findings.push(Finding::new(FindingKind::NotCarriedOver, at, message, remedy));
         true
@@ -205,13 +213,8 @@ impl ImportPlan {
     }
 
     fn other_sections(&mut self, file: &AgentFile) {
-        if file.others.contains_key("hooks") {
-            self.findings.push(Finding::new(
-                FindingKind::NotCarriedOver,
-                "/hooks",
-                "`hooks` of newer versions of Dexto name factories of an image, and no modules to run",
-                "export the class of each hook from a module, and list it under `plugins.custom`",
-            ));
+        if let Some(hooks) = file.others.get("hooks") {
+            self.hooks(hooks);
         }
         let others: Vec<_> =
             file.others.keys().filter(|key| *key != "hooks").map(|key| format!("`{key}`")).collect();
@@ -222,6 +225,24 @@ impl ImportPlan {
                 format!("other sections are the agent's own: {}", others.join(", ")),
                 "leave them in the agent's file",
             ));
+        }
+    }
+
+    /// Plugins of newer versions of Dexto. As in `registry`, disabled ones are only told of.
+    fn hooks(&mut self, hooks: &Value) {
+        let has_rules = has_enabled_hook(hooks);
+        let rules = if has_rules { "their rules no longer apply" } else { "none is enabled" };
+        if self.leaves_out("hooks", HOOKS, &format!("the hooks out: {rules}")) {
+            return;
+        }
+        let message = "`hooks` name code of the application; there is no module to run";
+        let remedy = "export the class of each hook from a module and list it under `plugins.custom`";
+        if has_rules {
+            let remedy = format!("{remedy}, or leave them out with `--skip hooks`");
+            self.problems.push(Problem::new(HOOKS, message).remedy(remedy));
+        } else {
+            let message = format!("{message}; none is enabled");
+            self.findings.push(Finding::new(FindingKind::NotCarriedOver, HOOKS, message, remedy));
         }
     }
 
@@ -251,6 +272,17 @@ impl ImportPlan {
     }
 }
 
+/// Whether one of `hooks` may run. What Dexto wouldn't accept counts, so that nothing disappears.
+fn has_enabled_hook(hooks: &Value) -> bool {
+    match hooks {
+        Value::Null => false,
+        Value::Array(entries) => {
+            entries.iter().any(|entry| entry.get("enabled") != Some(&Value::Bool(false)))
+        }
+        _ => true,
+    }
+}
+
 fn nothing_to_import(file: &AgentFile, has_section: bool) -> Problem {
     let keys = "`contentPolicy`, `responseSanitizer`, `custom` and `registry`";
     if has_section {
@@ -273,6 +305,9 @@ fn module_problem(module: &str, at: &str) -> Option<Problem> {
     if references::has_project_dir(module) {
         let problem = Problem::new(at, "`${{dexto.project_dir}}` is known to Dexto only");
         return Some(problem.remedy("write an absolute path, or `${{dexto.agent_dir}}/...`"));
+    }
+    if references::below_agent_dir(module).unwrap_or(module).contains('$') {
+        return Some(Problem::new(at, "`module` has a variable").remedy("write the path itself"));
     }
     let is_absolute = module.starts_with('/') || references::below_agent_dir(module).is_some();
     (!is_absolute).then(|| {

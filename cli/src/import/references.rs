@@ -107,11 +107,18 @@ fn translated_value(value: &Value, at: &str, is_secret: bool, found: &mut Config
         Value::Object(members) => {
             let member = |(key, value): (&String, &Value)| {
                 let at = pointer::child(at, key);
-                (key.clone(), translated_value(value, &at, is_secret_key(key), found))
+                let is_secret = is_secret || is_secret_key(key);
+                (key.clone(), translated_value(value, &at, is_secret, found))
             };
             Value::Object(members.iter().map(member).collect())
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::Number(_) => {
+            if is_secret && !is_count(at) {
+                found.plain_secrets.push(at.to_owned());
+            }
+            value.clone()
+        }
+        Value::Null | Value::Bool(_) => value.clone(),
     }
 }
 
@@ -135,11 +142,10 @@ fn translated_text(text: &str, at: &str, is_secret: bool, found: &mut ConfigRefe
     if has_project_dir(text) {
         found.project_dirs.push(at.to_owned());
     }
-    if variables.is_empty() {
-        if is_secret && !text.is_empty() {
-            found.plain_secrets.push(at.to_owned());
-        }
-    } else {
+    if (is_secret && variables.is_empty() && !text.is_empty()) || has_url_password(text) {
+        found.plain_secrets.push(at.to_owned());
+    }
+    if !variables.is_empty() {
         found.variables.push((at.to_owned(), variables));
     }
     written
@@ -154,10 +160,39 @@ fn is_before_reference(rest: &[DextoPart<'_>]) -> bool {
 }
 
 fn is_secret_key(key: &str) -> bool {
-    let key = key.to_lowercase();
-    ["apikey", "api_key", "api-key", "secret", "token", "password", "credential"]
-        .iter()
-        .any(|word| key.contains(word))
+    let key = key.to_lowercase().replace(['_', '-'], "");
+    let words = [
+        "apikey",
+        "accesskey",
+        "privatekey",
+        "secret",
+        "token",
+        "password",
+        "passwd",
+        "pwd",
+        "passphrase",
+        "credential",
+        "authorization",
+        "authheader",
+    ];
+    key.ends_with("auth") || words.iter().any(|word| key.contains(word))
+}
+
+/// Whether a number at this pointer is a count, such as `maxTokens`.
+fn is_count(at: &str) -> bool {
+    at.rsplit('/').next().is_some_and(|key| key.to_lowercase().contains("token"))
+}
+
+/// Whether `text` has a URL with a password in clear: `://user:password@`.
+fn has_url_password(text: &str) -> bool {
+    text.split("://").skip(1).any(|rest| {
+        let authority = rest.split(|c: char| "/?#".contains(c) || c.is_whitespace()).next().unwrap_or(rest);
+        let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+        password.is_some_and(|(_, password)| {
+            let is_variable = |part: &DextoPart<'_>| matches!(part, DextoPart::Variable(_));
+            !password.is_empty() && !parts(password).iter().any(is_variable)
+        })
+    })
 }
 
 #[cfg(test)]
@@ -212,6 +247,34 @@ mod tests {
         );
         assert_eq!(found.project_dirs, ["/dir"]);
         assert_eq!(found.plain_secrets, ["/db/password", "/tokens/0"]);
+    }
+
+    #[test]
+    fn secrets_in_clear_are_found_by_key_by_the_key_above_and_in_urls() {
+        let config = json!({
+            "auth": { "user": "u", "pin": 1234, "on": true },
+            "author": "me",
+            "AUTHORIZATION": "Bearer x",
+            "db_passwd": "a", "pwd": "a", "private-key": "a", "accessKey": "a",
+            "maxTokens": 4096,
+            "urls": ["pg://u:p@db", "redis://:p@r", "pg://$U:p@db", "pg://u:$P@db", "http://a:1/x@y", "http://u@h"],
+        });
+        let (_, found) = translated(config.as_object().unwrap());
+        let mut secrets = found.plain_secrets;
+        secrets.sort();
+        let expected = [
+            "/AUTHORIZATION",
+            "/accessKey",
+            "/auth/pin",
+            "/auth/user",
+            "/db_passwd",
+            "/private-key",
+            "/pwd",
+            "/urls/0",
+            "/urls/1",
+            "/urls/2",
+        ];
+        assert_eq!(secrets, expected);
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Tests `hookgate import dexto`: what it writes decides calls as Dexto did, what it can't carry over is told, and
 //! mistakes write nothing.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+};
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
@@ -318,6 +322,26 @@ const MISTAKES: &[(&str, &[&str])] = &[
         "plugins: { registry: [{ type: guard, priority: 1, blocking: true }] }",
         &["/plugins/registry/0: the blocking plugin `guard` is registered", "`--skip guard`"],
     ),
+    (
+        "plugins: { contentPolicy: { priority: 1 } }\nhooks: [{ type: guard }, { type: log, enabled: false }]\n",
+        &[
+            "agent.yml:2:",
+            "/hooks: `hooks` name code of the application; there is no module to run",
+            "`--skip hooks`",
+        ],
+    ),
+    (
+        "plugins: { custom: [{ name: a, module: /opt/$STAGE/x.mjs, priority: 1, blocking: true }, \
+         { name: b, module: $HOME/x.mjs, priority: 2, blocking: true }, \
+         { name: c, module: \"${{dexto.agent_dir}}/${X}.mjs\", priority: 3, blocking: true }] }",
+        &[
+            "/plugins/custom/0/module: `module` has a variable",
+            "/plugins/custom/1/module: `module` has a variable",
+            "/plugins/custom/2/module: `module` has a variable",
+            "= write the path itself",
+            "3 problems",
+        ],
+    ),
 ];
 
 #[tokio::test]
@@ -363,6 +387,38 @@ async fn a_plugin_is_left_out_only_by_its_name() {
 }
 
 #[tokio::test]
+async fn hooks_are_left_out_only_by_name_or_if_disabled() {
+    for (hooks, args, said) in [
+        (
+            "[{ type: guard }]",
+            ["--skip", "hooks"].as_slice(),
+            "leaves the hooks out: their rules no longer apply",
+        ),
+        ("[{ type: guard, enabled: false }]", &[], "there is no module to run; none is enabled"),
+    ] {
+        let folder =
+            with_agent(&format!("plugins: {{ contentPolicy: {{ priority: 1 }} }}\nhooks: {hooks}\n"));
+        let ran = folder.run(&[["import", "dexto", "agent.yml"].as_slice(), args].concat()).await;
+        assert!(ran.code == Some(0) && ran.stdout.contains(said), "{hooks}: {ran:?}");
+        assert!(ran.stdout.contains("agent.yml:2: /hooks: "), "{hooks}: {ran:?}");
+    }
+}
+
+/// As Dexto, which doesn't follow the link either.
+#[tokio::test]
+async fn the_agents_folder_is_that_of_the_path_also_for_a_link() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.path().join("shared")).unwrap();
+    folder.write("shared/agent.yml", AGENT);
+    symlink("shared/agent.yml", folder.0.path().join("link.yml")).unwrap();
+    let ran = folder.run(&["import", "dexto", "link.yml"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let written = read(folder.0.path().join("gateway/runner.yaml"));
+    let place = folder.0.path().canonicalize().unwrap();
+    assert!(written.contains(&format!("agent_dir: {}\n", place.display())), "{written}");
+}
+
+#[tokio::test]
 async fn a_file_that_exists_is_never_overwritten() {
     for name in [".gitignore", "dev.key", "runner.yaml", "hookgate.yaml"] {
         let folder = with_agent(AGENT);
@@ -389,7 +445,11 @@ async fn options_that_will_not_do_are_refused_in_a_sentence() {
         (["--grant", "emit"], 2, "`storage:read`, `storage:write` and `log`"),
         (["--out-dir", &long], 2, "give a shorter path with --out-dir"),
         (["--out-dir", "a?b"], 1, "can't be written in a configuration"),
-        (["--tenant", "*"], 2, "`*` is not a tenant id"),
+        (["--listen", "http://"], 2, "'--listen <ADDRESS>': the gateway can't call this address"),
+        (["--listen", "http://a"], 2, "'--listen <ADDRESS>': the gateway can't call this address"),
+        (["--tenant", "*"], 2, "'--tenant <ID>': `*` is not a tenant id"),
+        (["--tenant", "${file:/etc/hostname}"], 2, "'--tenant <ID>': a tenant id has 1 to 256 bytes"),
+        (["--tenant", "a\tb"], 2, "no control characters and no `$`"),
         (["--listen", "http://plugins.example.com:7000"], 2, "which would go over the network in plaintext"),
     ] {
         let ran = folder.run(&[&["import", "dexto", "agent.yml"], args.as_slice()].concat()).await;
