@@ -228,9 +228,11 @@ async def test_a_blocking_agent_in_another_thread_doesnt_wait_for_the_event_loop
 
 def test_an_interrupt_ends_a_blocking_call(fake_gateway: FakeGateway) -> None:
     fake_gateway.reply(Hang())
+    # A shell starts what it runs in the background with SIGINT ignored.
     script = """
-import sys
+import signal, sys
 from hookgate.agent.sync import Agent
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     Agent(sys.argv[1], token="t", timeout=60, on_no_decision="go_on").before_response(content="c")
 except KeyboardInterrupt:
