@@ -36,7 +36,7 @@ async fn each_tenant_has_its_own_folder_and_no_way_to_the_others() {
         format!("ls {homes}"),
         format!("echo x > {homes}/acme/file"),
         format!("cat {}/runner.yaml", served.directory.path().display()),
-        "echo x > /tmp/x".to_owned(),
+        format!("echo x > /tmp/hookgate-{}", std::process::id()),
         "ls /root".to_owned(),
         "cat /etc/shadow".to_owned(),
     ] {
