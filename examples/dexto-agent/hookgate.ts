@@ -7,7 +7,9 @@ import {
   type Continue,
   type Media,
   type PointCallOptions,
+  fromJson,
   hs256Signer,
+  toJson,
   tokenFile,
 } from "@hookgate/sdk/agent";
 
@@ -189,20 +191,6 @@ function isSameMedia(sent: readonly Media[], left: readonly Media[]): boolean {
   const form = ({ data, url, mimeType, filename }: Media) =>
     JSON.stringify([data && Buffer.from(data).toString("base64"), url, mimeType, filename]);
   return sent.map(form).join() === left.map(form).join();
-}
-
-/** A copy as JSON. The SDK refuses a number that JavaScript may have rounded; a BigInt of the same value passes as it is. */
-function toJson(value: unknown): unknown {
-  const isLarge = (member: unknown) => Number.isInteger(member) && !Number.isSafeInteger(member) && Math.abs(member as number) < 1e21;
-  return JSON.parse(JSON.stringify(value ?? null), (_, member) => (isLarge(member) ? BigInt(member) : member));
-}
-
-/** A copy without BigInts, which Dexto doesn't know. An integer that a number would round becomes its digits. */
-function fromJson(value: unknown): unknown {
-  if (typeof value === "bigint") return BigInt(Number(value)) === value ? Number(value) : String(value);
-  if (Array.isArray(value)) return value.map(fromJson);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, fromJson(member)]));
 }
 
 /** @throws {TypeError} If something in it is missing, unknown or contradictory. */

@@ -1,5 +1,5 @@
 /** A drover plugin that asks the plugins of a Hookgate gateway around each tool, and tells them of the run. */
-import { Blocked, type CallContext, type GatewayClient, type HookAnswer, type JsonValue } from "@hookgate/sdk/agent";
+import { Blocked, type CallContext, type GatewayClient, type HookAnswer, type JsonValue, fromJson, toJson } from "@hookgate/sdk/agent";
 import { Cause, Effect, Exit } from "effect";
 
 const UNDECIDED = "The tool wasn't run, because Hookgate gave no decision about it.";
@@ -172,7 +172,7 @@ function tell({ gateway, context }: Asked, hook: string, body: object, run: Run)
 
 /** The first messages that a plugin contributed, if they are drover's. */
 function compacted(answer: HookAnswer | undefined): Message[] | undefined {
-  const messages = fromJson(answer?.contributions.find(({ kind }) => kind === "messages")?.value) as Message[] | undefined;
+  const messages = fromJson(answer?.contributions.find(({ kind }) => kind === "messages")?.value ?? null) as Message[] | null;
   const isMessage = ({ role, content }: Message) => ["user", "assistant", "tool"].includes(role) && typeof content === "string";
   return messages?.every(isMessage) ? messages : undefined;
 }
@@ -211,18 +211,4 @@ function log(error: unknown): void {
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String((error as { message?: unknown } | null)?.message ?? error);
-}
-
-/** A copy as JSON. The SDK refuses a number that JavaScript may have rounded; a BigInt of the same value passes as it is. */
-function toJson(value: unknown): unknown {
-  const isLarge = (member: unknown) => Number.isInteger(member) && !Number.isSafeInteger(member) && Math.abs(member as number) < 1e21;
-  return JSON.parse(JSON.stringify(value ?? null), (_, member) => (isLarge(member) ? BigInt(member) : member));
-}
-
-/** A copy without BigInts, which drover doesn't know. An integer that a number would round becomes its digits. */
-function fromJson(value: unknown): unknown {
-  if (typeof value === "bigint") return BigInt(Number(value)) === value ? Number(value) : String(value);
-  if (Array.isArray(value)) return value.map(fromJson);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, fromJson(member)]));
 }

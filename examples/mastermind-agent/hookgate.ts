@@ -1,6 +1,6 @@
 /** A Master Mind plugin that asks the plugins of a Hookgate gateway at Master Mind's hooks. */
 import { randomUUID } from "node:crypto";
-import { Agent, Blocked, type CallContext, type JsonValue, type ListedTool, type TokenSource } from "@hookgate/sdk/agent";
+import { Agent, Blocked, type CallContext, type JsonValue, type ListedTool, type TokenSource, fromJson, toJson } from "@hookgate/sdk/agent";
 
 const WITHHELD = "This result is withheld, because Hookgate gave no decision about it.";
 
@@ -226,18 +226,4 @@ function resultOf(value: JsonValue, failed = false): Result {
   const isResult = typeof plain === "object" && typeof plain?.content === "string";
   const left = isResult ? (plain as Result) : { content: typeof plain === "string" ? plain : JSON.stringify(plain) };
   return failed ? { ...left, isError: left.isError ?? true } : left;
-}
-
-/** A copy as JSON. The SDK refuses a number that JavaScript may have rounded; a BigInt of the same value passes as it is. */
-function toJson(value: unknown): unknown {
-  const isLarge = (member: unknown) => Number.isInteger(member) && !Number.isSafeInteger(member) && Math.abs(member as number) < 1e21;
-  return JSON.parse(JSON.stringify(value ?? null), (_, member) => (isLarge(member) ? BigInt(member) : member));
-}
-
-/** A copy without BigInts, which Master Mind doesn't know. An integer that a number would round becomes its digits. */
-function fromJson(value: unknown): unknown {
-  if (typeof value === "bigint") return BigInt(Number(value)) === value ? Number(value) : String(value);
-  if (Array.isArray(value)) return value.map(fromJson);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, fromJson(member)]));
 }

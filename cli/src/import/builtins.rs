@@ -15,7 +15,7 @@ use super::{
 
 const BUILTIN_KEYS: [&str; 5] = ["priority", "blocking", "enabled", "redactEmails", "redactApiKeys"];
 
-/// The `config` of `content-policy`, and what is not the same.
+/// The `config` of `content-policy`, and a finding for each difference.
 pub(super) fn content_policy(policy: &ContentPolicy, at: &str) -> (JsonObject, Vec<Finding>) {
     let mut config = redaction(policy.redact_emails, policy.redact_api_keys);
     let mut findings = vec![Finding::new(
@@ -39,7 +39,7 @@ pub(super) fn content_policy(policy: &ContentPolicy, at: &str) -> (JsonObject, V
     (config, findings)
 }
 
-/// The `config` of `response-sanitizer`, and what is not the same.
+/// The `config` of `response-sanitizer`, and a finding for each difference.
 pub(super) fn response_sanitizer(sanitizer: &ResponseSanitizer, at: &str) -> (JsonObject, Vec<Finding>) {
     let mut config = redaction(sanitizer.redact_emails, sanitizer.redact_api_keys);
     let mut findings = Vec::new();

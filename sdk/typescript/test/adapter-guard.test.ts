@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PatchError, findGatewayError, guardModelRequest, guardModelResponse, guardToolRun } from "../src/adapters/guard.js";
-import { fromJson, isSameJson, mergeList, toJson, toText } from "../src/adapters/values.js";
+import { fromJson, isSameJson, mergeList, toJson, toText } from "../src/values.js";
 import { Blocked, NoDecision } from "../src/agent/index.js";
 import type { JsonValue } from "../src/json.js";
 import { block, outage, patch, pointGateway } from "./support/point-script.js";

@@ -5,6 +5,7 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -14,7 +15,9 @@ from hookgate._address import Address, TcpAddress, UnixAddress
 MAX_RECEIVE_BYTES = 17 * 1024 * 1024
 """The largest request limit of a gateway (16 MiB), and the 1 MiB that a message may add to it."""
 
-_OPTIONS: tuple[tuple[str, int | str], ...] = (
+_Options: TypeAlias = tuple[tuple[str, int | str], ...]
+
+_OPTIONS: Final[_Options] = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     # A connection that broke while idle is found before a call needs it.
@@ -55,12 +58,30 @@ def dial(address: Address, files: TlsFiles | None = None) -> grpc.aio.Channel:
 
     :raises ValueError: The certificates can't be used. The message says which.
     """
+    options, credentials = _settings(address, files)
+    if credentials is None:
+        return grpc.aio.insecure_channel(address.target, options)
+    return grpc.aio.secure_channel(address.target, credentials, options)
+
+
+def dial_blocking(address: Address, files: TlsFiles) -> grpc.Channel:
+    """Like `dial`, for threads that share the channel.
+
+    :raises ValueError: The certificates can't be used. The message says which.
+    """
+    options, credentials = _settings(address, files)
+    if credentials is None:
+        return grpc.insecure_channel(address.target, options)
+    return grpc.secure_channel(address.target, credentials, options)
+
+
+def _settings(address: Address, files: TlsFiles | None) -> tuple[_Options, grpc.ChannelCredentials | None]:
+    """The options of a channel to an address, and its credentials if it uses TLS."""
     if isinstance(address, TcpAddress) and address.tls:
-        credentials = _credentials(files or TlsFiles())
-        return grpc.aio.secure_channel(address.target, credentials, _OPTIONS)
+        return _OPTIONS, _credentials(files or TlsFiles())
     if isinstance(address, UnixAddress):
-        return grpc.aio.insecure_channel(address.target, (*_OPTIONS, ("grpc.default_authority", "localhost")))
-    return grpc.aio.insecure_channel(address.target, _OPTIONS)
+        return (*_OPTIONS, ("grpc.default_authority", "localhost")), None
+    return _OPTIONS, None
 
 
 def check_tls_files(files: TlsFiles) -> None:

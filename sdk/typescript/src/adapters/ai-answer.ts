@@ -2,7 +2,7 @@
 import type { GatewayClient } from "../agent/client.js";
 import type { CallParameters, Part } from "./ai-prompt.js";
 import { type ModelCall, type ModelResponse, type ModelResponsePatch, guardModelResponse } from "./guard.js";
-import { isRecord } from "./values.js";
+import { isRecord } from "../values.js";
 
 /** What `doGenerate` gives, as far as adapters look at it. */
 export interface GenerateResult {

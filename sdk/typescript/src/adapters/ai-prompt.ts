@@ -4,7 +4,7 @@ import type { Media } from "../agent/types.js";
 import type { JsonValue } from "../json.js";
 import { type ModelCall, PatchError, guardModelRequest, patchMessages } from "./guard.js";
 import { dropMedia, mediumFrom } from "./media.js";
-import { fromJson, isRecord, mergeList } from "./values.js";
+import { fromJson, isRecord, mergeList } from "../values.js";
 
 /** A part of a message. */
 export type Part = { readonly type: string } & { readonly [name: string]: unknown };

@@ -4,7 +4,7 @@ import { currentContext } from "../agent/call-context.js";
 import type { GatewayClient } from "../agent/client.js";
 import type { PromptMessage } from "./ai-prompt.js";
 import { type ToolOutput, guardToolRun } from "./guard.js";
-import { fromJson, isRecord, messageOf, toText } from "./values.js";
+import { fromJson, isRecord, messageOf, toText } from "../values.js";
 
 /**
  * The tools behind the gateway: `before_tool_call` before each runs, `after_tool_result` on success and on failure. The

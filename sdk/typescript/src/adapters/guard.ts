@@ -11,7 +11,7 @@ import type { PointCallOptions } from "../agent/options.js";
 import type { BeforeLlmRequestPayload, Media, TokenUsage } from "../agent/types.js";
 import type { JsonObject, JsonValue } from "../json.js";
 import { isSameMedium } from "./media.js";
-import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "./values.js";
+import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "../values.js";
 
 /** A plugin changed something that the agent library can't take. The action doesn't happen. */
 export class PatchError extends Error {

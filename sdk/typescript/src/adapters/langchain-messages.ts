@@ -4,7 +4,7 @@ import type { Media } from "../agent/types.js";
 import type { JsonValue } from "../json.js";
 import { type ModelResponsePatch, PatchError } from "./guard.js";
 import { dropMedia, mediumFrom } from "./media.js";
-import { fromJson, isRecord } from "./values.js";
+import { fromJson, isRecord } from "../values.js";
 
 /** A block of a message's content. */
 type Block = { readonly type: string } & { readonly [name: string]: unknown };

@@ -50,7 +50,7 @@ import {
   withText,
   withoutMedia,
 } from "./langchain-messages.js";
-import { fromJson, isRecord, mergeList, messageOf, toJson, toText } from "./values.js";
+import { fromJson, isRecord, mergeList, messageOf, toJson, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
 

@@ -18,7 +18,7 @@ import type { GatewayClient } from "../agent/client.js";
 import { Blocked } from "../agent/errors.js";
 import type { JsonValue } from "../json.js";
 import { type ToolOutcome, findGatewayError, guardToolRun } from "./guard.js";
-import { fromJson, isRecord, toText } from "./values.js";
+import { fromJson, isRecord, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
 

@@ -1,6 +1,6 @@
 /** Images and files in messages of agent libraries. */
 import type { Media } from "../agent/types.js";
-import { isSameJson, toJson } from "./values.js";
+import { isSameJson, toJson } from "../values.js";
 
 /** A text with a scheme is a URL, any other is base64. */
 const SCHEME = /^[a-z][a-z0-9+.-]*:/i;

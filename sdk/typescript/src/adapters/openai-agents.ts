@@ -57,7 +57,7 @@ import {
   withText,
   withoutMedia,
 } from "./openai-items.js";
-import { fromJson, isRecord, mergeList, toText } from "./values.js";
+import { fromJson, isRecord, mergeList, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import grpc
 
-from hookgate._address import Address, TcpAddress, UnixAddress
-from hookgate._channel import _OPTIONS, TlsFiles, _credentials
+from hookgate._address import Address
+from hookgate._channel import TlsFiles, dial_blocking
 
 
 class BlockingConnection:
@@ -45,7 +45,7 @@ class BlockingConnection:
             if self._closed:
                 raise RuntimeError("the agent is closed")
             if self._channel is None:
-                self._channel = _dial(self._address, self._files)
+                self._channel = dial_blocking(self._address, self._files)
             channel = self._channel
             self._in_flight += 1
         try:
@@ -65,14 +65,6 @@ class BlockingConnection:
         if self._closed and self._in_flight == 0 and self._channel is not None:
             self._channel.close()
             self._channel = None
-
-
-def _dial(address: Address, files: TlsFiles) -> grpc.Channel:
-    if isinstance(address, TcpAddress) and address.tls:
-        return grpc.secure_channel(address.target, _credentials(files), _OPTIONS)
-    if isinstance(address, UnixAddress):
-        return grpc.insecure_channel(address.target, (*_OPTIONS, ("grpc.default_authority", "localhost")))
-    return grpc.insecure_channel(address.target, _OPTIONS)
 
 
 _abandoned: Final[list[grpc.Channel]] = []

@@ -1,5 +1,5 @@
 /** Values of agent libraries as JSON, and back. */
-import { JsonError, type JsonValue, writeJson } from "../json.js";
+import { JsonError, type JsonValue, writeJson } from "./json.js";
 
 /** Deepest nesting that the protocol allows (docs/protocol.md, section 1). */
 const MAX_DEPTH = 64;
