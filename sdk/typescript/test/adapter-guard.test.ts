@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PatchError, findGatewayError, guardModelRequest, guardModelResponse, guardToolRun } from "../src/adapters/guard.js";
+import { throwNestedRunEnd } from "../src/adapters/run-end.js";
 import { fromJson, isSameJson, mergeList, toJson, toText } from "../src/values.js";
 import { Blocked, NoDecision } from "../src/agent/index.js";
 import type { JsonValue } from "../src/json.js";
@@ -138,4 +139,51 @@ test("numbers that JavaScript has rounded are judged as they are", async () => {
   }));
   assert.deepEqual(gateway.payloads("beforeToolCall"), [{ tool_name: "t", args: { id: 1152921504606846976n } }]);
   assert.deepEqual(outcome, { kind: "replaced", result: { id: 1152921504606846976n, safe: true }, success: true });
+});
+
+for (const what of ["block", "outage", "patch"]) {
+  for (const isWrapped of [false, true]) {
+    test(`the end of a run within a tool is no failure of the tool: ${what}${isWrapped ? ", wrapped" : ""}`, async () => {
+      await using inner = await pointGateway({ beforeResponse: what === "block" ? block("stop", "run") : outage });
+      const inside = () =>
+        what === "patch" ? Promise.reject(new PatchError("no such tool")) : inner.client.beforeResponse({ content: "" });
+      const error = await inside().catch((thrown: unknown) => thrown);
+      const thrown = isWrapped ? new Error("the run failed", { cause: error }) : error;
+      await using gateway = await pointGateway({ afterToolResult: patch({ result: "redacted" }) });
+      const outcome = guardToolRun(gateway.client, { toolName: "t", args: {} }, () => Promise.reject(thrown));
+      await assert.rejects(outcome, (rejected) => rejected === thrown);
+      assert.deepEqual(gateway.points, ["beforeToolCall"]);
+    });
+  }
+}
+
+test("a block of a step within a tool is a failure of the tool", async () => {
+  await using inner = await pointGateway({ beforeResponse: block("not on your plan") });
+  const error = await inner.client.beforeResponse({ content: "" }).catch((thrown: unknown) => thrown);
+  await using gateway = await pointGateway();
+  const outcome = await guardToolRun(gateway.client, { toolName: "t", args: {} }, () => Promise.reject(error));
+  assert.deepEqual(outcome, { kind: "failed", error });
+  assert.equal(gateway.payloads("afterToolResult")[0]?.["result"], "not on your plan");
+});
+
+test("tools whose errors a library catches hear of a run that ends within", async () => {
+  await using gateway = await pointGateway({ beforeResponse: block("stop", "run"), beforeLlmRequest: block("no") });
+  const response = { content: "c", reasoning: "", hasToolCalls: false, isStructured: false };
+  const endRun = () => guardModelResponse(gateway.client, response, {});
+  const blockStep = () => guardModelRequest(gateway.client, { text: "hi", messages: [] }, {});
+  const caught = (work: () => Promise<unknown>) => throwNestedRunEnd(() => work().catch(({ message }: Error) => message));
+  assert.equal(await caught(blockStep), "no");
+  await assert.rejects(caught(endRun), { name: "Blocked", message: "stop" });
+  await assert.rejects(
+    caught(() => caught(endRun)),
+    { name: "Blocked", message: "stop" },
+  );
+  await assert.rejects(
+    caught(async () => Promise.reject(new PatchError("no such tool"))),
+    PatchError,
+  );
+  await assert.rejects(
+    throwNestedRunEnd(() => Promise.reject(new Error("own"))),
+    /own/,
+  );
 });

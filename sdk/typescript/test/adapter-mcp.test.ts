@@ -8,6 +8,7 @@ import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { CallToolRequestSchema, CallToolResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import * as server2 from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { guardToolRun } from "../src/adapters/guard.js";
 import { type AnyMcpServer, type McpClient, findGatewayError, guardClient, guardServer } from "../src/adapters/mcp.js";
 import { Blocked, NoDecision, withContext } from "../src/agent/index.js";
 import type { JsonObject, JsonValue } from "../src/json.js";
@@ -206,6 +207,20 @@ for (const [version, peers] of Object.entries({ 1: peersOfVersion1, 2: peersOfVe
         assert.equal(guarded.inputs.length, point === "beforeToolCall" ? 0 : 1);
       });
     }
+  }
+
+  for (const [what, reply] of Object.entries({ "a block of the run": block("stop", "run"), "no decision": outage })) {
+    test(`mcp ${version} server: ${what} within a tool is an error, and no result`, async () => {
+      await using inner = await pointGateway({ beforeToolCall: reply });
+      await using gateway = await pointGateway();
+      const askInner = () => guardToolRun(inner.client, { toolName: "inner", args: {} }, () => Promise.reject(new Error("it ran")));
+      const { call } = await setUp("server", peers(), gateway, askInner as never);
+      await assert.rejects(call(), (error: Error & { code?: unknown }) => {
+        assert.doesNotMatch(JSON.stringify(error) + error.message, /unix/);
+        return error.code === (reply === outage ? 50300 : 40300);
+      });
+      assert.equal(gateway.payloads("afterToolResult").length, 0);
+    });
   }
 
   test(`mcp ${version} client: a request past callTool is guarded too, and callTool only once`, async () => {

@@ -5,8 +5,20 @@ import { z } from "zod";
 import { findGatewayError, guardModel, guardModelProvider, guardTools } from "../src/adapters/openai-agents.js";
 import { Blocked, NoDecision, withContext } from "../src/agent/index.js";
 import type { JsonObject } from "../src/json.js";
+import { continues } from "./support/fake-gateway.js";
 import { type ModelAnswer, ScriptedModel } from "./support/openai-model.js";
-import { type PointGateway, answer, block, held, outage, patch, pointGateway, replaceText, signal } from "./support/point-script.js";
+import {
+  type PointGateway,
+  type PointReply,
+  answer,
+  block,
+  held,
+  outage,
+  patch,
+  pointGateway,
+  replaceText,
+  signal,
+} from "./support/point-script.js";
 
 const CALL: ModelAnswer = { toolCalls: [{ id: "call-1", name: "read", input: { path: "/etc/hosts" } }] };
 const DONE: ModelAnswer = { text: "done" };
@@ -163,7 +175,14 @@ test("openai-agents: a renamed call runs the other tool, or none", async () => {
   const other = readTool(undefined, { name: "safe_read" });
   await setUp(gateway, [CALL, DONE], [read, other.read]).run("hi");
   assert.deepEqual([inputs.length, other.inputs.length], [0, 1]);
-  await assert.rejects(setUp(gateway, [CALL, DONE], [read]).run("hi"), /a plugin changed the call to one of safe_read/);
+  await using redacting = await pointGateway({
+    beforeToolCall: patch({ tool_name: "safe_read" }),
+    afterToolResult: patch({ result: "[REDACTED]" }),
+  });
+  for (const one of [gateway, redacting]) {
+    await assert.rejects(setUp(one, [CALL, DONE], [read]).run("hi"), /a plugin changed the call to one of safe_read/);
+  }
+  assert.equal(redacting.payloads("afterToolResult").length, 0);
   assert.deepEqual(inputs, []);
 });
 
@@ -369,4 +388,51 @@ test("openai-agents: an agent as a tool is guarded like any other", async () => 
   const { run, model } = setUp(gateway, [call, DONE], [asTool]);
   await run("hi");
   assert.equal(toolOutput(model), "a [X]");
+});
+
+/** An agent with a tool that is another agent, which calls `read`. The reply is about what the inner one does. */
+function askInner(gateway: PointGateway) {
+  const { read, inputs } = readTool();
+  const inner = new Agent({
+    name: "inner",
+    model: guardModel(gateway.client, new ScriptedModel(CALL, { text: "inner" })),
+    tools: guardTools(gateway.client, [read]),
+  });
+  const call = { toolCalls: [{ id: "call-2", name: "ask", input: { input: "who?" } }] };
+  const asTool = inner.asTool({ toolName: "ask", toolDescription: "Asks." });
+  return { ...setUp(gateway, [call, DONE], [asTool]), inputs };
+}
+
+/** A reply about the inner agent alone. */
+function onlyInner(reply: PointReply): PointReply {
+  return (payload, call) =>
+    [payload["tool_name"], payload["content"]].some((value) => value === "read" || value === "inner")
+      ? reply(payload, call)
+      : continues(payload);
+}
+
+for (const point of ["beforeToolCall", "beforeResponse"] as const) {
+  for (const [what, reply] of Object.entries({ "a block of the run": block("stop", "run"), "no decision": outage })) {
+    test(`openai-agents: ${what} at ${point} of an agent as a tool also ends the outer run`, async () => {
+      await using gateway = await pointGateway({ [point]: onlyInner(reply) });
+      const { run, model } = askInner(gateway);
+      await assert.rejects(run("hi"), (error) => findGatewayError(error) instanceof (reply === outage ? NoDecision : Blocked));
+      assert.equal(model.requests.length, 1);
+      assert.ok(gateway.payloads("afterToolResult").every((payload) => payload["tool_name"] === "read"));
+    });
+  }
+}
+
+test("openai-agents: a change that an agent as a tool can't take ends the outer run", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: onlyInner(patch({ tool_name: "write" })) });
+  const { run, model, inputs } = askInner(gateway);
+  await assert.rejects(run("hi"), /which is none of the tools/);
+  assert.deepEqual([inputs.length, model.requests.length], [0, 1]);
+});
+
+test("openai-agents: a block of a step within an agent as a tool leaves both runs", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: onlyInner(block("not on your plan")) });
+  const { run, model } = askInner(gateway);
+  assert.equal((await run("hi")).finalOutput, "done");
+  assert.equal(toolOutput(model), "inner");
 });

@@ -6,36 +6,15 @@
  * {@link NoDecision}, a {@link PatchError}, and the errors of requests that can't be sent.
  */
 import type { GatewayClient } from "../agent/client.js";
-import { Blocked, NoDecision } from "../agent/errors.js";
+import { Blocked } from "../agent/errors.js";
 import type { PointCallOptions } from "../agent/options.js";
 import type { BeforeLlmRequestPayload, Media, TokenUsage } from "../agent/types.js";
 import type { JsonObject, JsonValue } from "../json.js";
 import { isSameMedium } from "./media.js";
+import { PatchError, endsRun, noteRunEnd } from "./run-end.js";
 import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "../values.js";
 
-/** A plugin changed something that the agent library can't take. The action doesn't happen. */
-export class PatchError extends Error {
-  /** The name of the class. */
-  override readonly name = "PatchError";
-}
-
-/**
- * The block or the missing decision that ended a run. Agent libraries wrap errors in their own, so look for it with this.
- *
- * @param error What the library threw or reported.
- */
-export function findGatewayError(error: unknown): Blocked | NoDecision | undefined {
-  const seen = new Set<unknown>();
-  for (const queue = [error]; queue.length > 0; ) {
-    const current = queue.shift();
-    if (current instanceof Blocked || current instanceof NoDecision) return current;
-    if (typeof current !== "object" || current === null || seen.has(current)) continue;
-    seen.add(current);
-    const { cause, error: wrapped } = current as { cause?: unknown; error?: unknown };
-    queue.push(cause, wrapped);
-  }
-  return undefined;
-}
+export { PatchError, findGatewayError } from "./run-end.js";
 
 /** Which model is asked, and the signal that cancels the run. */
 export interface ModelCall {
@@ -98,7 +77,7 @@ export async function guardModelRequest(gateway: GatewayClient, request: ModelRe
     files,
     extra: extra === undefined ? undefined : (toJson(extra) as JsonObject),
   };
-  const { payload, modified } = await gateway.beforeLlmRequest(sent, callOptions(call));
+  const { payload, modified } = await decision(gateway.beforeLlmRequest(sent, callOptions(call)));
   if (!modified) return {};
   return {
     messages: listPatch(messages, payload.messages),
@@ -234,9 +213,10 @@ export type ToolOutcome<Value> =
  * @param run Runs the tool of this name, which a plugin may have changed, with these arguments. They are the call's own if
  *   no plugin changed them, and JSON otherwise.
  * @param isControlFlow Whether an error that `run` throws is no failure of the tool but the library's way to leave it. It
- *   is thrown on, and no `after_tool_result` follows.
+ *   is thrown on, and no `after_tool_result` follows. So are the errors below, if `run` throws them.
  * @throws {Blocked} A plugin ended the run.
  * @throws {NoDecision} No decision could be made. If that is after the tool ran, its result must not be used.
+ * @throws {PatchError} A plugin changed something that the agent library can't take.
  */
 export async function guardToolRun<Value>(
   gateway: GatewayClient,
@@ -268,7 +248,10 @@ export async function guardToolRun<Value>(
   return "error" in output ? { kind: "failed", error: output.error } : { kind: "own", value: output.value as Value };
 }
 
-/** A tool's output, also if it throws. */
+/**
+ * A tool's output, also if it throws. The end of a run within the tool is no failure of the tool: it also ends this run,
+ * whatever plugins would make of it as a result.
+ */
 async function settle<Value>(
   run: () => Promise<ToolOutput<Value>>,
   isControlFlow: (error: unknown) => boolean,
@@ -276,7 +259,7 @@ async function settle<Value>(
   try {
     return await run();
   } catch (error) {
-    if (isControlFlow(error)) throw error;
+    if (isControlFlow(error) || endsRun(error)) throw error;
     return { value: undefined, result: messageOf(error), success: false, error };
   }
 }
@@ -284,9 +267,19 @@ async function settle<Value>(
 /** What a call at a point gives, or the block that stops this one action. */
 async function orBlock<Answer>(answer: Promise<Answer>): Promise<Answer | Blocked> {
   try {
-    return await answer;
+    return await decision(answer);
   } catch (error) {
     if (error instanceof Blocked && error.scope === "step") return error;
+    throw error;
+  }
+}
+
+/** What a call at a point gives. Outer tools hear of what ends the run. */
+async function decision<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof Error) noteRunEnd(error);
     throw error;
   }
 }

@@ -18,6 +18,7 @@ import type { GatewayClient } from "../agent/client.js";
 import { Blocked } from "../agent/errors.js";
 import type { JsonValue } from "../json.js";
 import { type ToolOutcome, findGatewayError, guardToolRun } from "./guard.js";
+import { throwNestedRunEnd } from "./run-end.js";
 import { fromJson, isRecord, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
@@ -101,6 +102,7 @@ export function guardClient<C extends McpClient>(gateway: GatewayClient, client:
  * - A block with the scope `run` is a JSON-RPC error with the code 40300 and the message. It can't end the client's run.
  * - A missing decision is a JSON-RPC error with the code 50300, which doesn't say why. The server's `onerror` gets the
  *   `NoDecision`.
+ * - Both also stand for what ends a run within a tool, such as that of an agent, whatever the tool makes of it.
  * - Calls that run as tasks are refused: their results come another way.
  *
  * @returns The same server.
@@ -164,8 +166,10 @@ function guardHandler(gateway: GatewayClient, protocol: McpProtocol, handler: Re
     if (isTask(params)) throw refusedTask(params.name);
     const { signal = extra.mcpReq?.signal, requestId = extra.mcpReq?.id } = extra;
     const callId = requestId === undefined ? undefined : String(requestId);
+    // `McpServer` makes a result of what a tool throws, which would tell the client why there was no decision.
+    const send = (changed: CallParams) => throwNestedRunEnd(() => handler({ ...request, params: changed }, extra));
     try {
-      return await guardCall(gateway, params, { callId, signal }, async (changed) => handler({ ...request, params: changed }, extra));
+      return await guardCall(gateway, params, { callId, signal }, send);
     } catch (error) {
       throw rpcErrorOf(error, protocol);
     }

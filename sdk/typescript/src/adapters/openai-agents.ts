@@ -57,6 +57,7 @@ import {
   withText,
   withoutMedia,
 } from "./openai-items.js";
+import { throwNestedRunEnd } from "./run-end.js";
 import { fromJson, isRecord, mergeList, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
@@ -119,7 +120,10 @@ export function guardModelProvider(gateway: GatewayClient, provider: ModelProvid
  * - After a block the model gets its message as the tool's result.
  * - A block with the scope `run`, and a missing decision, reject the run with a `ToolCallError`, whose `error` is the
  *   `Blocked` or `NoDecision`; {@link findGatewayError} finds it.
- * - `tool()` makes a text of an error, unless its `errorFunction` is `null`. The gateway then sees a success with this text.
+ * - If one of these, or a `PatchError`, ends a run within a tool, such as that of an agent's `asTool`, it also ends this run,
+ *   whatever the tool makes of it.
+ * - `tool()` makes a text of any other error, unless its `errorFunction` is `null`. The gateway then sees a success with this
+ *   text.
  * - If a tool has a `timeoutMs`, the gateway's time counts.
  *
  * @throws {TypeError} If a tool isn't a function tool. The gateway can't be asked before it runs.
@@ -142,8 +146,8 @@ function guardTool(gateway: GatewayClient, tool: AnyFunctionTool, tools: readonl
     const args = parseArguments(input);
     const run = async (toolName: string, changed: unknown): Promise<ToolOutput<unknown>> => {
       const target = toolName === tool.name ? tool : tools.find(({ name }) => name === toolName);
-      if (target === undefined) throw new Error(`a plugin changed the call to one of ${toolName}, which is none of the tools`);
-      const value: unknown = await target.invoke(context, changed === args ? input : writeJson(changed), details);
+      if (target === undefined) throw new PatchError(`a plugin changed the call to one of ${toolName}, which is none of the tools`);
+      const value: unknown = await throwNestedRunEnd(() => target.invoke(context, changed === args ? input : writeJson(changed), details));
       return { value, result: value, success: true };
     };
     const call = { toolName: tool.name, args, callId: details?.toolCall?.callId, signal: details?.signal };
