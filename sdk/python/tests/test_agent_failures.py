@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 import grpc
+import grpc.aio
 import pytest
 from support.agents import Kind, make_agent
 from support.fake_gateway import Failure, FakeGateway, Hang, ReceivedCall, Reply
 
+from hookgate._address import Address
+from hookgate._channel import TlsFiles, dial
 from hookgate._proto import gateway_pb2, types_pb2
 from hookgate.agent import (
     Agent,
@@ -23,6 +27,7 @@ from hookgate.agent import (
     PluginNotice,
     Step,
     Violation,
+    _connection,
 )
 
 STEPS = [
@@ -369,6 +374,27 @@ async def test_a_task_that_is_cancelled_cancels_its_call_and_never_goes_on(fake_
             await call
         assert await asyncio.to_thread(fake_gateway.calls[0].ended.wait, 10)
     assert len(fake_gateway.calls) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 doesn't know who is cancelled")
+async def test_a_call_that_nobody_but_grpc_cancels_has_no_decision(
+    fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = []
+
+    def dial_and_keep(address: Address, files: TlsFiles) -> grpc.aio.Channel:
+        channels.append(dial(address, files))
+        return channels[-1]
+
+    monkeypatch.setattr(_connection, "dial", dial_and_keep)
+    fake_gateway.reply(Hang())
+    async with make_agent("async", fake_gateway.url) as agent:
+        call = asyncio.ensure_future(own_call(agent))
+        assert await asyncio.to_thread(fake_gateway.arrived.acquire, timeout=10)
+        await channels[0].close()
+        error = await no_decision(call)
+    assert (error.kind, error.is_transient) == ("unreachable", True)
+    assert isinstance(error.__cause__, asyncio.CancelledError)
 
 
 async def test_a_timeout_of_asyncio_cancels_the_call(fake_gateway: FakeGateway) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from hookgate.host import CallAccess, HostClient, HostLinks, HostOffer, Storage
+from hookgate.host import Storage
+from hookgate.host._client import CallAccess, HostClient
+from hookgate.host._links import HostLinks, HostOffer
 from hookgate.point import CAPABILITIES, Capability
 from hookgate.testing._host_services import HostCall, HostServices
 from hookgate.testing._host_status import HostStatusError

@@ -311,6 +311,10 @@ class Agent:
                 return await method(request.body, timeout=left, metadata=authorized)
             except grpc.RpcError as error:
                 return in_time(failure_of(error), request.timeout, is_over=time.monotonic() >= end)
+            except asyncio.CancelledError as error:
+                if _is_being_cancelled():
+                    raise
+                return CallFailure(kind="unreachable", detail="the call was cancelled", cause=error)
 
     async def _authorize(self, request: Request, end: float) -> tuple[tuple[str, str], ...] | CallFailure:
         """The headers with the token."""
@@ -328,6 +332,14 @@ class Agent:
             return overdue(request.timeout, cause)
         except Exception as cause:
             return token_failure(cause)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody cancels the running task. If not, gRPC itself has cancelled a call, as it does when its channel
+    closes, and libraries could take that for a failure of what they run. Python 3.10 can't tell.
+    """
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is None or cancelling() > 0
 
 
 _CANCELLED: Final = "it was cancelled"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, Protocol, TypeAlias, TypedDict, get_args
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+from typing_extensions import TypedDict
 
 from hookgate._address import Address, TcpAddress, parse_address
 from hookgate._channel import TlsFiles, check_tls_files

@@ -113,6 +113,7 @@ class Continue(AnswerFacts, Generic[P_co]):
     """Go on, with this payload."""
 
     decision: Literal["continue"] = "continue"
+    """Tells it from a `ToolResult`."""
     payload: P_co
     """The payload as the chain left it: use it, not your own."""
     modified: bool
@@ -127,6 +128,7 @@ class ToolResult(AnswerFacts):
     """Don't run the tool: a plugin gave its result. Go on as if the tool had run: `after_tool_result` follows."""
 
     decision: Literal["answer"] = "answer"
+    """Tells it from a `Continue`."""
     result: JsonValue
     """The tool's result, any JSON value."""
     payload: BeforeToolCall

@@ -1,0 +1,90 @@
+"""What ends a run, and how an outer run hears of it although an agent library catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from hookgate.agent import Blocked, NoDecision
+
+
+class PatchError(Exception):
+    """A plugin changed something that the agent library can't take. The action doesn't happen."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        # Here, because adapters raise it in many places.
+        note_run_end(self)
+
+
+def find_gateway_error(error: BaseException | None) -> Blocked | NoDecision | None:
+    """The block or the missing decision that ended a run. Agent libraries wrap errors in their own, so look for it
+    with this.
+
+    :param error: What the library raised or reported.
+    """
+    return next((cause for cause in _causes(error) if isinstance(cause, (Blocked, NoDecision))), None)
+
+
+def ends_run(error: BaseException) -> bool:
+    """Whether an error, or one that a library wrapped in it, must end the run. A block of one step doesn't."""
+    for cause in _causes(error):
+        if isinstance(cause, (NoDecision, PatchError)) or (isinstance(cause, Blocked) and cause.scope == "run"):
+            return True
+    return False
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that led to it, the nearest first."""
+    seen: set[int] = set()
+    queue: list[object] = [error]
+    while queue:
+        current = queue.pop(0)
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        yield current
+        seen.add(id(current))
+        queue += [current.__cause__, None if current.__suppress_context__ else current.__context__]
+        queue += getattr(current, "exceptions", ())
+
+
+@dataclass(slots=True)
+class _ToolScope:
+    """A tool that is running, and what ended a run within it."""
+
+    outer: _ToolScope | None
+    end: Exception | None = None
+
+
+# Scopes are mutable, because libraries run tools in tasks and threads of their own, which get copies of the context.
+_tool_scope: ContextVar[_ToolScope | None] = ContextVar("hookgate_tool_scope", default=None)
+
+
+def note_run_end(error: Exception) -> None:
+    """Tells the tools around the current code of an error that is about to be raised, if it must end the run."""
+    if not ends_run(error):
+        return
+    scope = _tool_scope.get()
+    while scope is not None:
+        scope.end = scope.end or error
+        scope = scope.outer
+
+
+@contextmanager
+def raise_nested_run_end() -> Iterator[None]:
+    """Runs a tool of a library that may make a result of what the tool raises. If something within the tool ended a
+    run, this raises it again.
+    """
+    scope = _ToolScope(_tool_scope.get())
+    token = _tool_scope.set(scope)
+    try:
+        yield
+    except Exception:
+        if scope.end is None:
+            raise
+    finally:
+        _tool_scope.reset(token)
+    if scope.end is not None:
+        raise scope.end
