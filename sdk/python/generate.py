@@ -38,10 +38,12 @@ def private(text: str) -> str:
 
 
 def files(folder: Path) -> dict[str, str]:
+    """The modules of a folder, by name."""
     return {str(file.relative_to(folder)): file.read_text() for file in sorted(folder.glob("*.py*"))}
 
 
 def check() -> None:
+    """Fails if what is in git differs from what the .proto files say."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
         before, after = files(COMMITTED), files(Path(folder))

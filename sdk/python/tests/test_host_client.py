@@ -14,9 +14,10 @@ import grpc
 import pytest
 from support.fake_host import FakeHost, until
 
-from hookgate.host import CallAccess, HostClient, HostError, HostLinks, HostOffer, Storage
+from hookgate.host import HostError, Storage
+from hookgate.host._client import CallAccess, HostClient
 from hookgate.host._connection import acquire_connection
-from hookgate.host._links import Clock
+from hookgate.host._links import Clock, HostLinks, HostOffer
 from hookgate.testing._host_services import HostCall
 from hookgate.testing._host_status import HostStatusError
 

@@ -11,8 +11,10 @@ import pytest
 from support.fake_host import FakeHost
 
 from hookgate._status import KEY, ErrorInfo, FieldViolation, StatusDetails, status_details
-from hookgate.host import HostClient, HostError, emit
+from hookgate.host import HostError
+from hookgate.host._client import HostClient
 from hookgate.host._errors import from_status
+from hookgate.host._event import emit
 from hookgate.testing._host_services import HostCall
 from hookgate.testing._host_status import HostStatusError, StatusParts
 from hookgate.testing._records import EmittedEvent

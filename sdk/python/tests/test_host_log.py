@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import pytest
 from support.fake_host import FakeHost
 
-from hookgate.host import CallAccess, HostClient, HostLinks, Log
+from hookgate.host import Log
+from hookgate.host._client import CallAccess, HostClient
+from hookgate.host._links import HostLinks
 from hookgate.point import Capability
 from hookgate.testing._host_services import HostCall
 from hookgate.testing._records import LogLine

@@ -9,7 +9,8 @@ import pytest
 from support.fake_host import FakeHost
 from support.storage_cases import CASES, HOUR_MS, Case
 
-from hookgate.host import Add, CounterEntry, Delete, HostError, Operation, Storage, key_part, period_ms
+from hookgate.host import Add, CounterEntry, Delete, HostError, Operation, Storage, key_part
+from hookgate.host._period import period_ms
 from hookgate.testing._test_host import TestHost
 
 DAY_MS = 24 * HOUR_MS

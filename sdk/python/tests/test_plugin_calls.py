@@ -255,7 +255,7 @@ REPLIES: dict[str, Any] = {
     "unknown": lambda: proceed({"arg": 1}),
     "mistyped": lambda: proceed({"tool_name": 7}),
     "no JSON": lambda: proceed({"args": {"at": object()}}),
-    "no patch": lambda: proceed(None),  # type: ignore[arg-type]
+    "no patch": lambda: proceed(None),  # type: ignore[call-overload]
     "cancelled": lambda: raise_(asyncio.CancelledError()),
 }
 

@@ -11,9 +11,16 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn, TypeAlias, cast
 
-from pydantic import BaseModel, JsonValue
+import pydantic
+from pydantic import BaseModel
 
 __all__ = ["JsonError", "JsonObject", "JsonValue", "dumps", "loads", "well_formed"]
+
+JsonValue: TypeAlias = pydantic.JsonValue
+"""A JSON value: `None`, a bool, an int of any size, a float, a str, or a list or a dict of them.
+
+It is pydantic's `JsonValue`.
+"""
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 """A JSON object."""

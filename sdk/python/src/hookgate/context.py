@@ -12,7 +12,10 @@ from typing_extensions import TypeVar
 
 from hookgate._calling import Calls
 from hookgate._proto import plugin_pb2, types_pb2
-from hookgate.host import Attributes, CallAccess, EventSeverity, HostClient, HostLinks, Log, Storage, emit
+from hookgate.host import Attributes, EventSeverity, Log, Storage
+from hookgate.host._client import CallAccess, HostClient
+from hookgate.host._event import emit
+from hookgate.host._links import HostLinks
 
 ConfigT = TypeVar("ConfigT", default=None)
 TenantConfigT = TypeVar("TenantConfigT", default=None)
@@ -32,7 +35,8 @@ class CallInfo(Protocol):
     """A call as gRPC sees it."""
 
     @property
-    def metadata(self) -> Sequence[tuple[str, str | bytes]]: ...
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """The headers of the call, in the order in which they came."""
 
     @property
     def deadline(self) -> float:
@@ -97,6 +101,13 @@ class Context(Generic[ConfigT, TenantConfigT, StateT]):
 
     __slots__ = ("_call", "_calls", "_client", "_info", "_links", "_log", "config", "state", "tenant_config")
 
+    config: ConfigT
+    """Plugin-level configuration. May hold secrets: never log it."""
+    tenant_config: TenantConfigT
+    """Tenant-level configuration of this call."""
+    state: StateT
+    """What `initialize` returned for the configuration. All calls with the configuration share it."""
+
     def __init__(
         self,
         call: plugin_pb2.Call,
@@ -107,12 +118,10 @@ class Context(Generic[ConfigT, TenantConfigT, StateT]):
         tenant_config: TenantConfigT,
         state: StateT,
     ) -> None:
+        """Only the SDK makes it."""
         self.config = config
-        """Plugin-level configuration. May hold secrets: never log it."""
         self.tenant_config = tenant_config
-        """Tenant-level configuration of this call."""
         self.state = state
-        """What `initialize` returned for the configuration. All calls with the configuration share it."""
         self._call = call
         self._info = info
         self._links = links

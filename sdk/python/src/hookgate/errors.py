@@ -27,6 +27,7 @@ class PluginError(Exception):
     """The status that the gateway gets."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        """Prefer a class method, such as `PluginError.unavailable`: it gives the status that a gateway expects."""
         super().__init__(message)
         self.code = code
 

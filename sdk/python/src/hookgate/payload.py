@@ -33,7 +33,7 @@ class _Payload(Generic[_M]):
 
     @classmethod
     def from_message(cls, message: _M) -> Self:
-        """The payload of an answer, for an agent."""
+        """Only the SDK calls it. The payload of an answer, for an agent."""
         payload = object.__new__(cls)
         object.__setattr__(payload, "_message", message)
         object.__setattr__(payload, "_is_frozen", False)
@@ -41,7 +41,7 @@ class _Payload(Generic[_M]):
 
     @classmethod
     def from_call(cls, message: _M) -> Self:
-        """The payload of a call, for a plugin: its JSON can't be changed."""
+        """Only the SDK calls it. The payload of a call, for a plugin: its JSON can't be changed."""
         payload = object.__new__(cls)
         object.__setattr__(payload, "_message", message)
         object.__setattr__(payload, "_is_frozen", True)
@@ -243,5 +243,5 @@ class HookPayload(_Payload[types_pb2.HookPayload], Generic[_BodyT]):
 
     @classmethod
     def from_message(cls, message: types_pb2.HookPayload) -> Self:
-        """The payload of a call: only plugins get it."""
+        """Only the SDK calls it: only plugins get such a payload."""
         return cls.from_call(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, overload
 
 from hookgate.media import Media
 
@@ -15,14 +15,19 @@ class BeforeLlmRequestPatch(TypedDict, total=False):
     """Changes at `before_llm_request`: a present member replaces the whole value."""
 
     text: str
+    """The user's message."""
     images: Sequence[Media]
     """An empty list removes the images."""
     files: Sequence[Media]
     """An empty list removes the files."""
     system_prompt: str
+    """The system prompt."""
     messages: Sequence[object]
+    """The conversation, in the agent's own format."""
     tools: Sequence[object]
+    """The tools offered to the model, in the agent's own format."""
     extra: Mapping[str, object]
+    """Additional data for plugins: any JSON object."""
 
 
 class BeforeToolCallPatch(TypedDict, total=False):
@@ -33,6 +38,7 @@ class BeforeToolCallPatch(TypedDict, total=False):
     args: object
     """Any JSON value."""
     extra: Mapping[str, object]
+    """Additional data for plugins: any JSON object."""
 
 
 class AfterToolResultPatch(TypedDict, total=False):
@@ -41,14 +47,18 @@ class AfterToolResultPatch(TypedDict, total=False):
     result: object
     """Any JSON value."""
     extra: Mapping[str, object]
+    """Additional data for plugins: any JSON object."""
 
 
 class BeforeResponsePatch(TypedDict, total=False):
     """Changes at `before_response`: a present member replaces the whole value."""
 
     content: str
+    """The answer's text."""
     reasoning: str
+    """The model's reasoning."""
     extra: Mapping[str, object]
+    """Additional data for plugins: any JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,7 @@ class Notice:
     """A remark that the agent gets with the decision."""
 
     kind: Literal["allow", "block", "warn", "info"]
+    """Its severity."""
     message: str
     """For people."""
     code: str | None = None
@@ -67,6 +78,9 @@ class Notice:
 class _Absent:
     """The type of `ABSENT`, where `None` is a value."""
 
+    def __repr__(self) -> str:
+        return "ABSENT"
+
 
 ABSENT: Final = _Absent()
 
@@ -76,11 +90,15 @@ class Cancel:
     """Why a plugin stops an action."""
 
     code: str
+    """Machine-readable reason, `[A-Za-z][A-Za-z0-9_.:-]{0,63}`; empty if it is an answer."""
     message: str
+    """For the user; at most 1 KiB."""
     scope: Literal["step", "run"] = "step"
+    """`run` ends the whole run, `step` only this action."""
     retry_after_ms: float | None = None
+    """When it makes sense to try again, in milliseconds."""
     result: object = ABSENT
-    """The tool's result; `ABSENT` if it isn't an answer."""
+    """The tool's result, if `is_answer`."""
 
     @property
     def is_answer(self) -> bool:
@@ -111,6 +129,14 @@ ToolResultReply: TypeAlias = Reply[AfterToolResultPatch]
 
 ResponseReply: TypeAlias = Reply[BeforeResponsePatch]
 """How a handler answers at `before_response`."""
+
+
+@overload
+def proceed(*, notices: Sequence[Notice] = ()) -> Reply[PatchT]: ...
+
+
+@overload
+def proceed(patch: PatchT, *, notices: Sequence[Notice] = ()) -> Reply[PatchT]: ...
 
 
 def proceed(patch: PatchT | _Absent = ABSENT, *, notices: Sequence[Notice] = ()) -> Reply[PatchT]:
@@ -172,7 +198,9 @@ class HookReply:
     """How a handler answers at a hook. Made by `contribute`."""
 
     contributions: Sequence[Contribution]
+    """What the agent gets, in this order."""
     notices: Sequence[Notice]
+    """The remarks, in order."""
 
 
 def contribute(contributions: Sequence[Contribution] = (), *, notices: Sequence[Notice] = ()) -> HookReply:

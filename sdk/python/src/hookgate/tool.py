@@ -50,6 +50,11 @@ class ToolError(Exception):
     """Decides the HTTP status (docs/errors.md)."""
 
     def __init__(self, message: str, code: str = "TOOL_FAILED") -> None:
+        """Makes the error.
+
+        :param message: For the model. It is cut after 1 KiB.
+        :param code: `[A-Za-z][A-Za-z0-9_.:-]{0,63}`.
+        """
         super().__init__(message)
         self.code = code
 
@@ -87,12 +92,14 @@ class Tool(Generic[_F]):
     description: str
     """What the tool does, for the model; at most 4 KiB."""
     annotations: ToolAnnotations | None
+    """What to expect of it; `None` if it doesn't say."""
     function: _F
     """The function itself, for tests."""
     input: _Input
+    """Only the SDK reads it."""
 
     def bound_to(self, owner: object) -> Tool[Callable[..., object]]:
-        """The tool with its function as a method of this object."""
+        """Only the SDK calls it. The tool with its function as a method of this object."""
         bound = cast(
             Callable[..., object], inspect.getattr_static(type(self.function), "__get__")(self.function, owner)
         )

@@ -18,8 +18,11 @@ from support.storage_cases import CASES, Case
 
 from hookgate._proto import host_pb2
 from hookgate._server.registration import RegistrationOptions, start_registration
-from hookgate.host import CallAccess, Host, HostClient, HostError, HostLinks, HostOffer, Log, Storage, emit
+from hookgate.host import Host, HostError, Log, Storage
+from hookgate.host._client import CallAccess, HostClient
 from hookgate.host._connection import acquire_connection
+from hookgate.host._event import emit
+from hookgate.host._links import HostLinks, HostOffer
 from hookgate.host._methods import RENEW_TOKEN, WRITE_LOG
 from hookgate.point import CAPABILITIES
 

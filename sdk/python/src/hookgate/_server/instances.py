@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hookgate.host import HostLinks, HostOffer
+from hookgate.host._links import HostLinks, HostOffer
 from hookgate.plugin import Instance
 
 _MAX_INSTANCES: Final = 16

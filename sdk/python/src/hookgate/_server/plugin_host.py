@@ -21,7 +21,8 @@ from hookgate._server.status import StatusError
 from hookgate._server.wire import POINT_WIRES, hook_reply_to_wire, reply_to_wire
 from hookgate.context import CallInfo, Context
 from hookgate.errors import PluginError, shorten, status_of
-from hookgate.host import Host, HostLinks, HostOffer
+from hookgate.host import Host
+from hookgate.host._links import HostLinks, HostOffer
 from hookgate.payload import HookPayload
 from hookgate.plugin import Plugin
 from hookgate.point import PointName

@@ -116,6 +116,7 @@ class Server:
         bound: Address,
         drain: float,
     ) -> None:
+        """Only the SDK makes it."""
         self._grpc = grpc_server
         self._health = health_servicer
         self._hosts = hosts

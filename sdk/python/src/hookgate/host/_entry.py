@@ -24,6 +24,7 @@ class ValueEntry:
     expires_in_ms: int | None = None
     """Milliseconds until the entry expires; `None` if it never does."""
     kind: Literal["value"] = "value"
+    """Tells it from a `CounterEntry`."""
 
     def text(self) -> str:
         """The value as text. Bytes that are not UTF-8 become U+FFFD."""
@@ -50,6 +51,7 @@ class CounterEntry:
     expires_in_ms: int | None = None
     """Milliseconds until the entry expires; `None` if it never does."""
     kind: Literal["counter"] = "counter"
+    """Tells it from a `ValueEntry`."""
 
 
 Entry: TypeAlias = ValueEntry | CounterEntry
@@ -61,6 +63,7 @@ class Page:
     """Entries in the order of their keys' bytes."""
 
     entries: list[Entry]
+    """At most as many as the page size."""
     next_after: str | None
     """Pass it as `after` for the next page; `None` if this is the last one."""
 

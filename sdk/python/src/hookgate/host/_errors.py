@@ -78,6 +78,7 @@ class HostError(Exception):
         retry_after_ms: int | None = None,
         is_outcome_unknown: bool = False,
     ) -> None:
+        """Only the SDK makes it."""
         remark = "; the write may or may not have happened" if is_outcome_unknown else ""
         super().__init__(_PREFIXES[kind] + reason + remark)
         self.kind = kind

@@ -17,11 +17,15 @@ class Host:
 
     __slots__ = ("_client", "_links", "_log", "capabilities", "max_payload_bytes")
 
+    capabilities: tuple[str, ...]
+    """The capabilities that the gateway granted."""
+    max_payload_bytes: int | None
+    """Maximum size of a payload after a patch, encoded, in bytes; `None` if the gateway did not say."""
+
     def __init__(self, links: HostLinks, capabilities: Sequence[str], max_payload_bytes: int | None) -> None:
+        """Only the SDK makes it."""
         self.capabilities = tuple(capabilities)
-        """The capabilities that the gateway granted."""
         self.max_payload_bytes = max_payload_bytes
-        """Maximum size of a payload after a patch, encoded, in bytes; `None` if the gateway did not say."""
         self._links = links
         self._client = HostClient(links, None)
         self._log: Log | None = None

@@ -38,7 +38,7 @@ class Log:
     __slots__ = ("_client", "_dropped", "_is_sending", "_queue", "_queued_lines", "_settled_lines", "_waiters")
 
     def __init__(self, client: HostClient) -> None:
-        """Writes with the permission that `client` has."""
+        """Only the SDK makes it."""
         # A line may be sent after the plugin's call has ended. Its token is valid for 5 s more.
         self._client = client.without_deadline()
         self._queue: deque[host_pb2.LogRecord] = deque()

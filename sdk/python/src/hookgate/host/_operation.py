@@ -36,6 +36,7 @@ class Delete:
     """Deletes an entry."""
 
     key: str
+    """1 to 512 bytes, no control characters."""
     expected_version: int | None = None
     """Deletes only if the entry has this version, at least 1."""
 
@@ -45,6 +46,7 @@ class Add:
     """Adds to a counter. A counter that doesn't exist is 0."""
 
     key: str
+    """1 to 512 bytes, no control characters."""
     delta: int
     """Between -2^53 and 2^53; may be negative, or 0."""
     limit: int | None = None

@@ -55,7 +55,7 @@ class Storage:
     __slots__ = ("_client",)
 
     def __init__(self, client: HostClient) -> None:
-        """The data that `client` has access to."""
+        """Only the SDK makes it."""
         self._client = client
 
     @pending

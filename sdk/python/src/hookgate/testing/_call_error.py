@@ -32,6 +32,7 @@ class CallError(Exception):
     """Why, for programs."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        """Only the SDK makes it."""
         super().__init__(message)
         self.code = code
 

@@ -27,8 +27,11 @@ class LogLine:
     tenant: str | None
     """The call's tenant; `None` outside of calls."""
     severity: Severity
+    """How important it is."""
     message: str
+    """The text for people."""
     attributes: dict[str, str]
+    """Facts, for programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class EmittedEvent(LogLine):
     """An event that a plugin emitted."""
 
     name: str
+    """What happened, such as `catalog.updated`."""
 
 
 def line_from_wire(plugin: str, tenant: str | None, record: host_pb2.LogRecord) -> LogLine:

@@ -31,10 +31,13 @@ class ProvidedTool:
     """A tool that the plugin provides."""
 
     name: str
+    """`[A-Za-z0-9_.-]{1,128}`."""
     description: str
+    """What the tool does, for the model."""
     input_schema: JsonObject
     """The JSON Schema of its arguments."""
     annotations: ToolAnnotations | None
+    """What to expect of it; `None` if it doesn't say."""
 
 
 def reply_from_wire(point: PointName, response: PointResponse) -> Reply[Any]:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from hookgate.host import CallAccess, HostClient, HostLinks, HostOffer, Storage
+from hookgate.host import Storage
+from hookgate.host._client import CallAccess, HostClient
+from hookgate.host._links import HostLinks, HostOffer
 from hookgate.point import Capability
 from hookgate.testing._host_services import HostServices
 from hookgate.testing._in_process import InProcessConnection

@@ -14,7 +14,8 @@ from hookgate._proto import plugin_pb2, types_pb2
 from hookgate._server.plugin_host import PluginHost
 from hookgate._server.wire import POINT_WIRES
 from hookgate.context import ChainResult
-from hookgate.host import HostLinks, Storage
+from hookgate.host import Storage
+from hookgate.host._links import HostLinks
 from hookgate.media import Media
 from hookgate.payload import TokenUsage
 from hookgate.plugin import Plugin
@@ -82,7 +83,7 @@ class TestPlugin:
     __test__ = False
 
     def __init__(self, started: _Started, settings: CallSettings) -> None:
-        """For the kit itself: `start` makes one."""
+        """Only the SDK makes it."""
         self._started = started
         self._settings = settings
 
