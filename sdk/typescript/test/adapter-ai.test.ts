@@ -3,10 +3,22 @@ import { test } from "node:test";
 import { type ModelMessage, generateObject, generateText, jsonSchema, stepCountIs, streamText, tool, wrapLanguageModel } from "ai";
 import { z } from "zod";
 import { findGatewayError, guard, guardTools } from "../src/adapters/ai.js";
+import { guardToolRun } from "../src/adapters/guard.js";
 import { Blocked, NoDecision, withContext } from "../src/agent/index.js";
 import type { JsonObject } from "../src/json.js";
 import { type ModelAnswer, scriptedModel, streamingModel } from "./support/ai-model.js";
-import { type PointGateway, answer, block, held, outage, patch, pointGateway, replaceText, signal } from "./support/point-script.js";
+import {
+  type PointGateway,
+  answer,
+  block,
+  forTool,
+  held,
+  outage,
+  patch,
+  pointGateway,
+  replaceText,
+  signal,
+} from "./support/point-script.js";
 
 const CALL: ModelAnswer = { toolCalls: [{ id: "call-1", name: "read", input: { path: "/etc/hosts" } }] };
 const DONE: ModelAnswer = { text: "done" };
@@ -476,4 +488,13 @@ test("ai: the run's signal cancels the gateway's calls", async () => {
   while (gateway.points.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
   abort.abort(new Error("enough"));
   await assert.rejects(running, /enough/);
+});
+
+test("ai: the end of a run within a tool ends this one, whatever the tool makes of it", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: forTool("inner", outage) });
+  const inner = () => guardToolRun(gateway.client, { toolName: "inner", args: {} }, () => assert.fail()).catch(() => "never mind");
+  const { settings, fake } = setUp(gateway, [CALL, DONE], { read: readTool(inner).read });
+  await assert.rejects(generateText({ ...settings, prompt: "hi" }), NoDecision);
+  assert.equal(fake.doGenerateCalls.length, 1);
+  assert.deepEqual(gateway.payloads("afterToolResult"), []);
 });

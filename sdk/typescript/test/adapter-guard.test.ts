@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PatchError, findGatewayError, guardModelRequest, guardModelResponse, guardToolRun } from "../src/adapters/guard.js";
-import { throwNestedRunEnd } from "../src/adapters/run-end.js";
 import { fromJson, isSameJson, mergeList, toJson, toText } from "../src/values.js";
 import { Blocked, NoDecision } from "../src/agent/index.js";
 import type { JsonValue } from "../src/json.js";
@@ -164,26 +163,4 @@ test("a block of a step within a tool is a failure of the tool", async () => {
   const outcome = await guardToolRun(gateway.client, { toolName: "t", args: {} }, () => Promise.reject(error));
   assert.deepEqual(outcome, { kind: "failed", error });
   assert.equal(gateway.payloads("afterToolResult")[0]?.["result"], "not on your plan");
-});
-
-test("tools whose errors a library catches hear of a run that ends within", async () => {
-  await using gateway = await pointGateway({ beforeResponse: block("stop", "run"), beforeLlmRequest: block("no") });
-  const response = { content: "c", reasoning: "", hasToolCalls: false, isStructured: false };
-  const endRun = () => guardModelResponse(gateway.client, response, {});
-  const blockStep = () => guardModelRequest(gateway.client, { text: "hi", messages: [] }, {});
-  const caught = (work: () => Promise<unknown>) => throwNestedRunEnd(() => work().catch(({ message }: Error) => message));
-  assert.equal(await caught(blockStep), "no");
-  await assert.rejects(caught(endRun), { name: "Blocked", message: "stop" });
-  await assert.rejects(
-    caught(() => caught(endRun)),
-    { name: "Blocked", message: "stop" },
-  );
-  await assert.rejects(
-    caught(async () => Promise.reject(new PatchError("no such tool"))),
-    PatchError,
-  );
-  await assert.rejects(
-    throwNestedRunEnd(() => Promise.reject(new Error("own"))),
-    /own/,
-  );
 });

@@ -1,13 +1,35 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AIMessage, type BaseMessage, HumanMessage, ToolMessage, createAgent, providerStrategy, tool, toolStrategy } from "langchain";
+import {
+  AIMessage,
+  type BaseMessage,
+  HumanMessage,
+  ToolMessage,
+  createAgent,
+  providerStrategy,
+  tool,
+  toolRetryMiddleware,
+  toolStrategy,
+} from "langchain";
 import { Command, MemorySaver, interrupt } from "@langchain/langgraph";
 import { z } from "zod";
+import { guardToolRun } from "../src/adapters/guard.js";
 import { findGatewayError, guard } from "../src/adapters/langchain.js";
 import { Blocked, NoDecision, withContext } from "../src/agent/index.js";
 import type { JsonObject } from "../src/json.js";
 import { ScriptedChatModel } from "./support/langchain-model.js";
-import { type PointGateway, answer, block, held, outage, patch, pointGateway, replaceText, signal } from "./support/point-script.js";
+import {
+  type PointGateway,
+  answer,
+  block,
+  forTool,
+  held,
+  outage,
+  patch,
+  pointGateway,
+  replaceText,
+  signal,
+} from "./support/point-script.js";
 
 const CALL = () =>
   new AIMessage({ content: "", tool_calls: [{ id: "call-1", name: "read", args: { path: "/etc/hosts" }, type: "tool_call" }] });
@@ -402,3 +424,14 @@ for (const [what, { responseFormat, answer: formatted }] of Object.entries(FORMA
     );
   });
 }
+
+test("langchain: the end of a run within a tool ends this one, although other middleware makes a result of it", async () => {
+  await using gateway = await pointGateway({ beforeToolCall: forTool("inner", outage) });
+  const { client } = gateway;
+  const inner = () => guardToolRun(client, { toolName: "inner", args: {} }, () => assert.fail());
+  const middleware = [guard(client), toolRetryMiddleware({ maxRetries: 1, initialDelayMs: 0, jitter: false })];
+  const { run, requests } = setUp(gateway, [CALL(), DONE()], [readTool(inner).read], { middleware });
+  await assert.rejects(run("hi"), (error) => findGatewayError(error) instanceof NoDecision);
+  assert.equal(requests.length, 1);
+  assert.deepEqual(gateway.payloads("afterToolResult"), []);
+});

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, cast
 
 import pytest
-from google.protobuf.message import Message
-from support.fake_gateway import FakeGateway, Reply
-from support.points import PointReply, Points, Values, answer, block, outage, patch
+from support.fake_gateway import FakeGateway
+from support.points import PointReply, Points, answer, block, for_tool, outage, patch
 
 from hookgate.adapters._function_tool import ToolError, guard_tool
 from hookgate.adapters._guard import PatchError
@@ -100,18 +99,29 @@ async def test_a_guarded_function_within_another_fails_it_by_a_step_and_ends_the
     fake_gateway: FakeGateway,
 ) -> None:
     for reply, results in ((block("no"), ["no"]), (block("no", "run"), []), (outage, [])):
-        before = reply
-
-        def inner_only(response: Message, values: Values, before: PointReply = before) -> Reply:
-            return before(response, values) if values["tool_name"] == "inner" else response
-
-        points = Points(fake_gateway, before_tool_call=inner_only)
+        points = Points(fake_gateway, before_tool_call=for_tool("inner", reply))
         inner = guard_tool(points.agent, inner_tool, name="inner")
         outer = guard_tool(points.agent, inner, name="outer")
         with pytest.raises((Blocked, NoDecision)):
             await outer()
         assert [told["result"] for told in points.payloads("AfterToolResult")] == results
         fake_gateway.calls.clear()
+
+
+async def test_what_ends_a_run_within_a_function_is_raised_whatever_the_function_makes_of_it(
+    fake_gateway: FakeGateway, mode: Mode
+) -> None:
+    inner = guard_tool(blocking.Agent(fake_gateway.url, token="token"), lambda: None, name="inner")
+
+    def catch(_: str) -> object:
+        with pytest.raises(NoDecision):
+            inner()
+        return "never mind"
+
+    tool = Tool(fake_gateway, mode, catch, before_tool_call=for_tool("inner", outage))
+    with pytest.raises(NoDecision):
+        await tool.call("a")
+    assert tool.points.payloads("AfterToolResult") == []
 
 
 async def inner_tool() -> None:

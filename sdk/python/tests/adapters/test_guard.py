@@ -6,6 +6,8 @@ import asyncio
 import base64
 import datetime
 import enum
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -42,7 +44,7 @@ from hookgate.adapters._guard import (
 from hookgate.adapters._media import drop_media, is_image, medium_from
 from hookgate.adapters._run_end import raise_nested_run_end
 from hookgate.adapters._values import is_same_json, merge_list, to_json, to_text
-from hookgate.agent import Agent, Blocked, Media, NoDecision
+from hookgate.agent import Agent, Blocked, CallContext, Media, NoDecision, call_context
 from hookgate.agent import sync as blocking
 
 
@@ -285,11 +287,13 @@ async def test_a_block_of_a_step_within_a_tool_is_a_failure_of_the_tool(fake_gat
     assert points.payloads("AfterToolResult")[0]["result"] == "not on your plan"
 
 
-async def test_tools_that_are_caught_by_a_library_hear_of_a_run_that_ends_within(fake_gateway: FakeGateway) -> None:
-    async def end_run() -> None:
-        points = async_points(Points(fake_gateway, before_response=block("stop", "run")).agent)
-        await guard_model_response(points, ModelResponse(content="c", has_tool_calls=False), ModelCall())
+async def end_run(gateway: FakeGateway) -> None:
+    """A run that a plugin ends."""
+    points = async_points(Points(gateway, before_response=block("stop", "run")).agent)
+    await guard_model_response(points, ModelResponse(content="c", has_tool_calls=False), ModelCall())
 
+
+async def test_tools_that_are_caught_by_a_library_hear_of_a_run_that_ends_within(fake_gateway: FakeGateway) -> None:
     async def block_step() -> None:
         points = async_points(Points(fake_gateway, before_llm_request=block("no")).agent)
         await guard_model_request(points, ModelRequest(text="hi", messages=[]), ModelCall())
@@ -302,13 +306,84 @@ async def test_tools_that_are_caught_by_a_library_hear_of_a_run_that_ends_within
 
     assert await catch(block_step) == "no"
     with pytest.raises(Blocked, match="stop"):
-        await catch(end_run)
+        await catch(lambda: end_run(fake_gateway))
     with pytest.raises(Blocked, match="stop"), raise_nested_run_end(), pytest.raises(Blocked):
-        await catch(end_run)
+        await catch(lambda: end_run(fake_gateway))
     with pytest.raises(PatchError), raise_nested_run_end(), pytest.raises(PatchError):
         raise PatchError("no such tool")
     with pytest.raises(ValueError, match="own"), raise_nested_run_end():
         raise ValueError("own")
+
+
+async def test_every_tool_ends_the_run_if_one_within_it_ended(fake_gateway: FakeGateway) -> None:
+    async def run(_: str, __: object) -> ToolOutput[str]:
+        with pytest.raises(Blocked):
+            await end_run(fake_gateway)
+        return ToolOutput(value="never mind", result="never mind")
+
+    points = Points(fake_gateway)
+    with pytest.raises(Blocked, match="stop"):
+        await guard_tool_run(async_points(points.agent), ToolCall(tool_name="t", args={}), run)
+    assert "AfterToolResult" not in points.names
+
+
+async def end_run_of_worker(gateway: FakeGateway, context: CallContext) -> None:
+    """A tool of the run `r` starts a worker, which works for another run that ends."""
+
+    async def work() -> None:
+        with call_context(**context), pytest.raises(Blocked):
+            await end_run(gateway)
+
+    with call_context(tenant="a", session_id="s", run_id="r"), raise_nested_run_end():
+        await asyncio.create_task(work())
+
+
+@pytest.mark.parametrize(
+    "context", [CallContext(tenant="b"), CallContext(session_id="other"), CallContext(run_id="other")]
+)
+async def test_a_tool_doesnt_hear_of_other_runs_of_a_worker_that_it_started(
+    fake_gateway: FakeGateway, context: CallContext
+) -> None:
+    await end_run_of_worker(fake_gateway, context)
+
+
+@pytest.mark.parametrize("context", [CallContext(), CallContext(run_id="child", parent_run_id="r")])
+async def test_a_tool_hears_of_its_own_run_and_of_the_runs_that_name_it_as_their_parent(
+    fake_gateway: FakeGateway, context: CallContext
+) -> None:
+    with pytest.raises(Blocked, match="stop"):
+        await end_run_of_worker(fake_gateway, context)
+
+
+async def test_a_tool_hears_of_runs_that_are_nested_deeper(fake_gateway: FakeGateway) -> None:
+    async def run_child() -> None:
+        with call_context(run_id="child", parent_run_id="r"), pytest.raises(Blocked), raise_nested_run_end():
+            await run_grandchild()
+
+    async def run_grandchild() -> None:
+        with call_context(run_id="grandchild", parent_run_id="child"), pytest.raises(Blocked):
+            await end_run(fake_gateway)
+
+    with pytest.raises(Blocked, match="stop"), call_context(run_id="r"), raise_nested_run_end():
+        await run_child()
+
+
+async def test_a_tool_that_ended_keeps_no_error_of_a_worker_that_outlives_it(fake_gateway: FakeGateway) -> None:
+    has_ended = asyncio.Event()
+
+    async def work() -> bool:
+        await has_ended.wait()
+        try:
+            await end_run(fake_gateway)
+        except Blocked as error:
+            kept = weakref.ref(error)
+        gc.collect()
+        return kept() is not None
+
+    with raise_nested_run_end():
+        worker = asyncio.create_task(work())
+    has_ended.set()
+    assert not await worker
 
 
 def test_code_that_isnt_async_needs_no_event_loop(fake_gateway: FakeGateway) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from support.fake_gateway import FakeGateway, Reply
 from support.langchain_agent import DONE, FILE, IMAGE, Mode, SetUp, call_message, each_mode, question, read_tool
 from support.points import PointReply, Values, patch, replace_text
@@ -52,6 +52,40 @@ async def test_only_the_text_changes_if_a_plugin_changes_only_the_text(fake_gate
         asked = next(message for message in reversed(request) if isinstance(message, HumanMessage))
         assert asked.content == [{"type": "text", "text": "Who is [NAME]?"}, IMAGE, FILE]
         assert request[1].text == "I am Ada."
+
+
+SYSTEM_MESSAGES: list[Any] = [
+    SystemMessage(["Ada", {"type": "image_url", "image_url": {"url": "https://x/Ada.png"}}]),
+    SystemMessage([{"type": "x", "text": "Ada"}]),
+    SystemMessage([{"type": "text", "text": "Be kind.", "note": "Ada"}]),
+    SystemMessage("Be kind.", name="Ada"),
+]
+
+
+@each_mode
+@pytest.mark.parametrize("system", SYSTEM_MESSAGES, ids=str)
+async def test_all_of_a_system_message_is_judged(fake_gateway: FakeGateway, mode: Mode, system: SystemMessage) -> None:
+    replies = {"before_llm_request": replace_text("Ada", "[NAME]")}
+    set_up = SetUp(fake_gateway, mode, [DONE, DONE], replies=replies, system_prompt=system)
+    await set_up.run("hi")
+    [request] = set_up.points.payloads("BeforeLlmRequest")
+    [shown, _] = cast("list[dict[str, Any]]", request["messages"])
+    assert (shown["role"], shown["content"], shown.get("name")) == ("system", system.content, system.name)
+    assert "system_prompt" not in request
+    [first, asked] = set_up.model.requests[0]
+    assert isinstance(first, SystemMessage)
+    assert "[NAME]" in repr(first)
+    assert "Ada" not in repr(first)
+    assert asked.text == "hi"
+
+
+@each_mode
+async def test_a_system_message_of_text_blocks_is_the_system_prompt(fake_gateway: FakeGateway, mode: Mode) -> None:
+    system = SystemMessage([{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}])
+    set_up = SetUp(fake_gateway, mode, [DONE], system_prompt=system)
+    await set_up.run("hi")
+    assert set_up.points.payloads("BeforeLlmRequest")[0]["system_prompt"] == "Be kind."
+    assert set_up.model.requests[0][0] == system
 
 
 def without_image_and_first_tool(response: Message, values: Values) -> Reply:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -13,10 +14,12 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from support.fake_gateway import FakeGateway, Reply
 from support.langchain_agent import DONE, Mode, SetUp, call_message, each_mode, read_tool
-from support.points import Points, Values, answer, block, outage, patch, replace_text
+from support.points import Points, Values, answer, block, for_tool, outage, patch, replace_text
 
+from hookgate.adapters._function_tool import guard_tool
 from hookgate.adapters.langchain import PatchError, guard
-from hookgate.agent import NoDecision
+from hookgate.agent import Agent, NoDecision
+from hookgate.agent import sync as blocking
 
 
 @each_mode
@@ -101,6 +104,23 @@ async def test_a_tool_that_raises_is_told_and_ends_the_run_unless_a_plugin_has_a
     redacted = SetUp(fake_gateway, mode, [call_message(), DONE], [read], replies)
     await redacted.run("hi")
     assert redacted.tool_output == "error no such file"
+
+
+@each_mode
+async def test_the_end_of_a_run_within_a_tool_ends_this_one_although_other_middleware_makes_a_result_of_it(
+    fake_gateway: FakeGateway, mode: Mode
+) -> None:
+    own = blocking.Agent(fake_gateway.url, token="token")
+    inner = guard_tool(own, lambda: None, name="inner")
+    read, _ = read_tool(lambda _: inner())
+    client = Agent(fake_gateway.url, token="token") if mode == "async" else own
+    middleware = [guard(client), ToolRetryMiddleware(max_retries=1, initial_delay=0, jitter=False)]
+    replies = {"before_tool_call": for_tool("inner", outage)}
+    set_up = SetUp(fake_gateway, mode, [call_message(), DONE], [read], replies, middleware=middleware)
+    with pytest.raises(NoDecision):
+        await set_up.run("hi")
+    assert len(set_up.model.requests) == 1
+    assert "AfterToolResult" not in set_up.points.names
 
 
 async def test_an_interrupt_in_a_tool_is_none_of_its_failures(fake_gateway: FakeGateway) -> None:

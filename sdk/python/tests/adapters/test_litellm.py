@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from litellm.caching.caching import Cache
 from litellm.router import Router
 from litellm.types.caching import LiteLLMCacheType
-from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
+from litellm.types.utils import Delta, ModelResponse, ModelResponseStream, StreamingChoices
+from pydantic import BaseModel
 from support.fake_gateway import FakeGateway
 from support.litellm_provider import HELLO, MODEL, FakeProvider, delta_text, text, use_provider
 from support.openai_api import OpenAiApi, completion, said
@@ -85,6 +87,26 @@ async def test_plugins_change_what_a_model_is_asked(fake_gateway: FakeGateway, p
     Points(fake_gateway, before_llm_request=patch(messages=[{"content": "no role"}]))
     with pytest.raises(PatchError):
         await acompletion(MODEL, own)
+
+
+SYSTEM_CONTENTS: list[Any] = [
+    [{"text": "EVIL"}],
+    [{"type": "x", "text": "EVIL"}],
+    ["EVIL"],
+    [{"type": "image_url", "image_url": {"url": "https://EVIL"}}],
+]
+
+
+@pytest.mark.parametrize("content", SYSTEM_CONTENTS, ids=str)
+async def test_all_of_a_system_message_is_judged(
+    fake_gateway: FakeGateway, provider: FakeProvider, content: Any
+) -> None:
+    points = Points(fake_gateway, before_llm_request=block("no"))
+    system = {"role": "system", "content": content}
+    with pytest.raises(Blocked):
+        await guard_acompletion(points.agent, litellm.acompletion)(MODEL, [HELLO[0], system, HELLO[1]])
+    [request] = points.payloads("BeforeLlmRequest")
+    assert (request["system_prompt"], request["messages"]) == ("be brief", [system, HELLO[1]])
 
 
 async def test_a_plugin_may_leave_out_media(fake_gateway: FakeGateway, provider: FakeProvider) -> None:
@@ -280,6 +302,48 @@ async def test_what_else_the_model_reads_is_judged(fake_gateway: FakeGateway, pr
     assert provider.requests == []
 
 
+class City(BaseModel):
+    """EVIL"""
+
+    name: str
+
+
+async def test_a_class_as_response_format_is_judged_as_its_schema_and_stays(fake_gateway: FakeGateway) -> None:
+    asked: list[Any] = []
+
+    async def acompletion(**request: Any) -> ModelResponse:
+        asked.append(request["response_format"])
+        return ModelResponse(choices=[{"message": {"content": "{}"}}])
+
+    points = Points(fake_gateway, before_llm_request=patch(text="[X]"))
+    await guard_acompletion(points.agent, acompletion)(MODEL, HELLO, response_format=City)
+    [request] = points.payloads("BeforeLlmRequest")
+    shown: Any = request["extra"]
+    assert shown["response_format"]["json_schema"]["schema"]["description"] == "EVIL"
+    changed = Points(fake_gateway, before_llm_request=replace_text("EVIL", "[X]"))
+    await guard_acompletion(changed.agent, acompletion)(MODEL, HELLO, response_format=City)
+    assert asked[0] is City
+    assert asked[1] == json.loads(json.dumps(shown["response_format"]).replace("EVIL", "[X]"))
+
+
+async def test_a_rewritten_stream_keeps_its_signed_thinking_unless_the_reasoning_changed(
+    fake_gateway: FakeGateway,
+) -> None:
+    thinking = [{"type": "thinking", "thinking": "why"}, {"type": "thinking", "thinking": "", "signature": "s"}]
+    pieces = [{"thinking_blocks": [block], "reasoning_content": block["thinking"]} for block in thinking]
+    acompletion = stream_of(*((piece, None) for piece in pieces), ({"content": "a secret"}, None), ({}, "stop"))
+    replies: list[tuple[PointReply, list[Any]]] = [
+        (patch(content="[X]"), thinking),
+        (patch(content="[X]", reasoning="[Y]"), []),
+        (block("no"), []),
+    ]
+    for reply, kept in replies:
+        points = Points(fake_gateway, before_response=reply)
+        stream = await guard_acompletion(points.agent, acompletion)(MODEL, HELLO, stream=True)
+        deltas = [choice.delta async for chunk in stream for choice in chunk.choices]
+        assert [part for delta in deltas for part in getattr(delta, "thinking_blocks", None) or ()] == kept
+
+
 OTHER: list[Any] = [{"role": "user", "content": "another"}]
 MCP = {"type": "mcp", "require_approval": "never"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -295,10 +359,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"fallbacks": [{"model": MODEL, "extra_body": {}}]}, "fallbacks has 'extra_body'"),
     ({"fallbacks": [{"model": MODEL, "prompt_id": "p"}]}, "fallbacks has 'prompt_id'"),
     ({"fallbacks": [{"model": MODEL, "documents": ["another"]}]}, "fallbacks has 'documents'"),
+    ({"fallbacks": [{"model": MODEL, "web_search_options": {"city": "another"}}]}, "has 'web_search_options'"),
+    ({"fallbacks": [{"model": MODEL, "fallbacks": [{"model": MODEL, "messages": OTHER}]}]}, "has 'fallbacks'"),
+    ({"fallbacks": [{"documents": ["another"]}]}, "fallbacks has 'documents'"),
+    ({"fallbacks": [{"fallbacks": [{"fallbacks": [{"messages": OTHER}]}]}]}, "has 'fallbacks'"),
+    ({"fallbacks": [{"model_list": [{"litellm_params": {"messages": OTHER}}]}]}, "has 'model_list'"),
+    ({"fallbacks": [{"model": MODEL, "router_settings_override": {}}]}, "has 'router_settings_override'"),
+    ({"model_list": [{"litellm_params": {"user_config": {}}}]}, "model_list has 'user_config'"),
+    ({"user_config": {"model_list": []}}, "user_config can't be judged"),
     ({"context_window_fallbacks": [{"one": [{"model": MODEL, "system": "no"}]}]}, "context_window_fallbacks has"),
-    ({"router_settings_override": {"fallbacks": [{"one": [{"tools": []}]}]}}, "fallbacks has 'tools'"),
     ({"model_list": [{"model_name": MODEL, "litellm_params": {"messages": OTHER}}]}, "model_list has 'messages'"),
-    ({"tools": [{**MCP, "server_url": "litellm_proxy"}]}, "MCP server 'litellm_proxy'"),
+    ({"tools": [{**MCP, "server_url": "litellm_proxy"}]}, "MCP server 'litellm_proxy' .* LiteLLM may run"),
     ({"tools": [TOOL, {**MCP, "server_url": "litellm_proxy/mcp/git"}]}, "MCP server"),
     ({"tools": [{**MCP, "server_url": "http://localhost:4000/mcp/git"}]}, "MCP server"),
 ]
@@ -311,6 +382,27 @@ async def test_what_would_reach_the_model_unjudged_is_refused(
     points = Points(fake_gateway)
     with pytest.raises((TypeError, ValueError), match=named):
         await guard_acompletion(points.agent, litellm.acompletion)(MODEL, HELLO, **options)
+    assert (points.names, provider.requests) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (
+            {"fallbacks": [{"one": [{"model": MODEL, "content_policy_fallbacks": []}]}]},
+            "has 'content_policy_fallbacks'",
+        ),
+        ({"router_settings_override": {"fallbacks": [{"one": [{"tools": []}]}]}}, "fallbacks has 'tools'"),
+    ],
+    ids=str,
+)
+async def test_what_a_router_would_give_the_model_unjudged_is_refused(
+    fake_gateway: FakeGateway, provider: FakeProvider, options: dict[str, Any], named: str
+) -> None:
+    points = Points(fake_gateway)
+    router = Router(model_list=[{"model_name": MODEL, "litellm_params": {"model": MODEL}}])
+    with pytest.raises(ValueError, match=named):
+        await guard_acompletion(points.agent, router.acompletion)(MODEL, HELLO, **options)
     assert (points.names, provider.requests) == ([], [])
 
 

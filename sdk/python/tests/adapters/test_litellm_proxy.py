@@ -58,7 +58,12 @@ async def test_the_proxy_is_guarded(fake_gateway: FakeGateway, provider: FakePro
 
 async def test_plugins_see_nothing_that_the_proxy_adds(fake_gateway: FakeGateway, provider: FakeProvider) -> None:
     points = Points(fake_gateway)
-    added = {"guardrail_to_apply": object(), "proxy_server_request": {"headers": {}}, "secret_fields": {"raw": "key"}}
+    added: dict[str, Any] = {
+        "guardrail_to_apply": object(),
+        "proxy_server_request": {"headers": {}},
+        "secret_fields": {"raw": "key"},
+    }
+    added |= {"session_id": "s-1", "trace_id": "t-1", "user_id": "u-1"}
     data = {"model": MODEL, "messages": HELLO, "metadata": {"user_api_key": "key"}, "_own": "key", **added}
     await ProxyGuard(points.agent).async_pre_call_hook(None, None, data, "acompletion")
     assert "extra" not in points.payloads("BeforeLlmRequest")[0]

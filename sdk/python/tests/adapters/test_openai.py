@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from support.fake_gateway import FakeGateway, Reply
 from support.openai_api import (
     OpenAiApi,
@@ -22,14 +22,11 @@ from support.openai_api import (
     streamed,
     text_item,
 )
+from support.openai_client import Method, Mode, SetUp, text_in, text_in_stream
 from support.points import PointReply, Points, Values, block, outage, patch, replace_text
 
 from hookgate.adapters.openai import PatchError, guard, guard_tool
 from hookgate.agent import Blocked, NoDecision, call_context
-from hookgate.agent import sync as blocking
-
-Mode: TypeAlias = Literal["async", "blocking", "threads"]
-Method: TypeAlias = Literal["chat", "responses"]
 
 TOOL_CALL = {"id": "call-1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 CALL_ITEM = {"type": "function_call", "id": "f-1", "call_id": "call-1", "name": "read", "arguments": "{}"}
@@ -56,51 +53,6 @@ def start() -> Iterator[Callable[..., OpenAiApi]]:
     yield start_api
     for api in started:
         api.stop()
-
-
-class SetUp:
-    """A client behind a gateway."""
-
-    def __init__(self, gateway: FakeGateway, mode: Mode, api: OpenAiApi, **replies: PointReply) -> None:
-        self.points = Points(gateway, **replies)
-        agent = self.points.agent if mode == "async" else blocking.Agent(gateway.url, token="token")
-        options: Any = {"base_url": api.url, "api_key": "key", "max_retries": 0}
-        self.api = api
-        self._is_async = mode != "blocking"
-        self.client: Any = guard(agent, AsyncOpenAI(**options) if self._is_async else cast("Any", OpenAI(**options)))
-
-    async def ask(self, method: Method, **arguments: Any) -> Any:
-        create = self.client.chat.completions.create if method == "chat" else self.client.responses.create
-        arguments = {"model": "fake-1", **arguments}
-        if method == "chat":
-            arguments = {"messages": [{"role": "user", "content": "hi"}], **arguments}
-        elif "input" not in arguments:
-            arguments["input"] = "hi"
-        answered = create(**arguments)
-        return await answered if self._is_async else answered
-
-    async def events(self, method: Method, **arguments: Any) -> list[Any]:
-        stream = await self.ask(method, stream=True, **arguments)
-        if not self._is_async:
-            with stream:
-                return list(stream)
-        async with stream:
-            return [event async for event in stream]
-
-
-def text_in(method: Method, result: Any) -> str:
-    text = result.choices[0].message.content if method == "chat" else result.output_text
-    assert isinstance(text, str)
-    return text
-
-
-def text_in_stream(method: Method, seen: list[Any]) -> list[str]:
-    """The pieces of text that a stream showed."""
-    if method == "chat":
-        pieces = [choice.delta.content for chunk in seen for choice in chunk.choices]
-    else:
-        pieces = [event.delta for event in seen if event.type == "response.output_text.delta"]
-    return [piece for piece in pieces if piece]
 
 
 PARTS = [
@@ -331,6 +283,28 @@ async def test_a_changed_stream_has_the_new_text_in_one_piece(
         assert [chunk.usage.total_tokens for chunk in seen if chunk.usage] == [8]
     else:
         assert seen[-1].response.output_text == "[X]"
+
+
+async def test_a_changed_stream_has_the_last_usage_once(
+    fake_gateway: FakeGateway, mode: Mode, start: Callable[..., OpenAiApi]
+) -> None:
+    pieces = chunks({"content": "sec"}, {"content": "ret"})[:-1]
+    usage = {"prompt_tokens": 3, "completion_tokens": 0}
+    counted = [{**piece, "usage": {**usage, "total_tokens": number}} for number, piece in enumerate(pieces)]
+    set_up = SetUp(fake_gateway, mode, start(counted, pieces), before_response=replace_text("secret", "[X]"))
+    seen = await set_up.events("chat")
+    assert [(chunk.usage.total_tokens, chunk.choices) for chunk in seen if chunk.usage] == [(2, [])]
+    assert all(chunk.choices and chunk.usage is None for chunk in await set_up.events("chat"))
+
+
+async def test_a_streamed_choice_without_a_delta_is_passed_over(
+    fake_gateway: FakeGateway, mode: Mode, start: Callable[..., OpenAiApi]
+) -> None:
+    pieces = chunks({"content": "secret"})
+    found = {"index": 0, "delta": None, "finish_reason": None, "content_filter_results": {"hate": {"filtered": False}}}
+    pieces.insert(1, {**pieces[0], "choices": [found]})
+    set_up = SetUp(fake_gateway, mode, start(pieces), before_response=replace_text("secret", "[X]"))
+    assert text_in_stream("chat", await set_up.events("chat")) == ["[X]"]
 
 
 async def test_a_changed_stream_keeps_its_calls_and_a_blocked_one_doesnt(

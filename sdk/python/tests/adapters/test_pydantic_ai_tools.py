@@ -11,10 +11,13 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import FunctionToolset
 from support.fake_gateway import FakeGateway
-from support.points import Points, Values, answer, block, patch, replace_text
+from support.points import Points, Values, answer, block, for_tool, outage, patch, replace_text
 from support.pydantic_ai_agent import Recover, Script, Tools, agent_of, read_then_say, says, user_text
 
+from hookgate.adapters._function_tool import guard_tool
 from hookgate.adapters.pydantic_ai import Guard, PatchError, guard_toolset
+from hookgate.agent import NoDecision
+from hookgate.agent import sync as blocking
 
 
 async def test_a_streamed_call_of_a_tool_is_judged(fake_gateway: FakeGateway) -> None:
@@ -148,6 +151,22 @@ async def test_a_tool_that_fails_is_told_as_a_failure(fake_gateway: FakeGateway)
         await agent_of(points, script, fail(kind)).run("hello")
         assert script.returned() == [("no such file: [X]", "failed")]
         assert "ada" not in repr(script.requests[-1])
+
+
+async def test_the_end_of_a_run_within_a_tool_ends_this_one_whatever_the_tool_makes_of_it(
+    fake_gateway: FakeGateway,
+) -> None:
+    inner = guard_tool(blocking.Agent(fake_gateway.url, token="token"), lambda: None, name="inner")
+
+    def catch(path: str) -> str:
+        with pytest.raises(NoDecision):
+            inner()
+        return "never mind"
+
+    points, script = Points(fake_gateway, before_tool_call=for_tool("inner", outage)), read_then_say()
+    with pytest.raises(NoDecision):
+        await agent_of(points, script, Tools(catch)).run("hello")
+    assert len(script.requests) == 1
 
 
 async def test_a_call_that_waits_for_approval_has_not_failed(fake_gateway: FakeGateway) -> None:

@@ -109,6 +109,11 @@ def outage(_: Message, __: Values) -> Reply:
     return Failure(grpc.StatusCode.UNAVAILABLE, detail, code="PLUGIN_UNAVAILABLE")
 
 
+def for_tool(name: str, before: PointReply) -> PointReply:
+    """Answers so before this tool, and changes nothing before others."""
+    return lambda response, values: before(response, values) if values["tool_name"] == name else response
+
+
 def hang(_: Message, __: Values) -> Reply:
     """Doesn't answer."""
     return Hang()

@@ -16,6 +16,8 @@ import { fromJson, isRecord, messageOf, toText } from "../values.js";
  * - A block with the scope `run`, and a missing decision, end the run: the next call of a model with `guard` throws them,
  *   because the SDK gives whatever a tool throws to the model. A `prepareStep` that removes the tool's result, or puts a message after
  *   it, prevents that.
+ * - If one of these, or a `PatchError`, ends a run within a tool, such as that of an agent, it also ends this run, whatever the
+ *   tool makes of it.
  * - A tool that yields several results gives only the last one. The others are not judged.
  *
  * @throws {TypeError} If a tool has no `execute`. The provider or the user's browser runs it, where no gateway is asked.

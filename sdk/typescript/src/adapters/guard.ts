@@ -11,7 +11,7 @@ import type { PointCallOptions } from "../agent/options.js";
 import type { BeforeLlmRequestPayload, Media, TokenUsage } from "../agent/types.js";
 import type { JsonObject, JsonValue } from "../json.js";
 import { isSameMedium } from "./media.js";
-import { PatchError, endsRun, noteRunEnd } from "./run-end.js";
+import { PatchError, endsRun, noteRunEnd, throwNestedRunEnd } from "./run-end.js";
 import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "../values.js";
 
 export { PatchError, findGatewayError } from "./run-end.js";
@@ -214,9 +214,10 @@ export type ToolOutcome<Value> =
  *   no plugin changed them, and JSON otherwise.
  * @param isControlFlow Whether an error that `run` throws is no failure of the tool but the library's way to leave it. It
  *   is thrown on, and no `after_tool_result` follows. So are the errors below, if `run` throws them.
- * @throws {Blocked} A plugin ended the run.
- * @throws {NoDecision} No decision could be made. If that is after the tool ran, its result must not be used.
- * @throws {PatchError} A plugin changed something that the agent library can't take.
+ * @throws {Blocked} A plugin ended the run, or one within the tool.
+ * @throws {NoDecision} No decision could be made, here or within the tool. If that is after the tool ran, its result must not
+ *   be used.
+ * @throws {PatchError} A plugin changed something that the agent library can't take, here or within the tool.
  */
 export async function guardToolRun<Value>(
   gateway: GatewayClient,
@@ -250,14 +251,14 @@ export async function guardToolRun<Value>(
 
 /**
  * A tool's output, also if it throws. The end of a run within the tool is no failure of the tool: it also ends this run,
- * whatever plugins would make of it as a result.
+ * whatever the tool, the library or plugins would make of it as a result.
  */
 async function settle<Value>(
   run: () => Promise<ToolOutput<Value>>,
   isControlFlow: (error: unknown) => boolean,
 ): Promise<ToolOutput<Value> | (ToolOutput<undefined> & { readonly error: unknown })> {
   try {
-    return await run();
+    return await throwNestedRunEnd(run);
   } catch (error) {
     if (isControlFlow(error) || endsRun(error)) throw error;
     return { value: undefined, result: messageOf(error), success: false, error };

@@ -68,6 +68,8 @@ export { PatchError, findGatewayError } from "./guard.js";
  *   `MiddlewareError`, whose cause is the `Blocked` or `NoDecision`; {@link findGatewayError} finds it. So does a block of an
  *   answer that has a `responseFormat`. Otherwise the message of a block before the response is all that remains of it.
  * - A block of a tool is a `ToolMessage` with the status `error`. So is a tool that throws, as without middleware.
+ * - If a {@link PatchError}, a missing decision or a block with the scope `run` ends a run within a tool, it also ends this run,
+ *   whatever the tool or other middleware makes of it.
  * - A result that a plugin changed or blocked has no `artifact`, and updates no state.
  * - The gateway is asked again about a tool that interrupts the run, when the run is resumed.
  *

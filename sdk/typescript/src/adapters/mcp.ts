@@ -18,7 +18,6 @@ import type { GatewayClient } from "../agent/client.js";
 import { Blocked } from "../agent/errors.js";
 import type { JsonValue } from "../json.js";
 import { type ToolOutcome, findGatewayError, guardToolRun } from "./guard.js";
-import { throwNestedRunEnd } from "./run-end.js";
 import { fromJson, isRecord, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
@@ -166,8 +165,7 @@ function guardHandler(gateway: GatewayClient, protocol: McpProtocol, handler: Re
     if (isTask(params)) throw refusedTask(params.name);
     const { signal = extra.mcpReq?.signal, requestId = extra.mcpReq?.id } = extra;
     const callId = requestId === undefined ? undefined : String(requestId);
-    // `McpServer` makes a result of what a tool throws, which would tell the client why there was no decision.
-    const send = (changed: CallParams) => throwNestedRunEnd(() => handler({ ...request, params: changed }, extra));
+    const send = async (changed: CallParams) => handler({ ...request, params: changed }, extra);
     try {
       return await guardCall(gateway, params, { callId, signal }, send);
     } catch (error) {

@@ -57,7 +57,6 @@ import {
   withText,
   withoutMedia,
 } from "./openai-items.js";
-import { throwNestedRunEnd } from "./run-end.js";
 import { fromJson, isRecord, mergeList, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
@@ -147,7 +146,7 @@ function guardTool(gateway: GatewayClient, tool: AnyFunctionTool, tools: readonl
     const run = async (toolName: string, changed: unknown): Promise<ToolOutput<unknown>> => {
       const target = toolName === tool.name ? tool : tools.find(({ name }) => name === toolName);
       if (target === undefined) throw new PatchError(`a plugin changed the call to one of ${toolName}, which is none of the tools`);
-      const value: unknown = await throwNestedRunEnd(() => target.invoke(context, changed === args ? input : writeJson(changed), details));
+      const value: unknown = await target.invoke(context, changed === args ? input : writeJson(changed), details);
       return { value, result: value, success: true };
     };
     const call = { toolName: tool.name, args, callId: details?.toolCall?.callId, signal: details?.signal };

@@ -1,5 +1,6 @@
 /** What ends a run, and how an outer run hears of it although an agent library catches it. */
 import { AsyncLocalStorage } from "node:async_hooks";
+import { type CallContext, currentContext } from "../agent/call-context.js";
 import { Blocked, NoDecision } from "../agent/errors.js";
 
 /** A plugin changed something that the agent library can't take. The action doesn't happen. */
@@ -50,30 +51,55 @@ function* causesOf(error: unknown): Iterable<object> {
 /** A tool that is running, and what ended a run within it. */
 interface ToolScope {
   readonly outer: ToolScope | undefined;
+  readonly context: CallContext;
   end: Error | undefined;
+  isClosed: boolean;
 }
 
 const toolScope = new AsyncLocalStorage<ToolScope>();
 
-/** Tells the tools around the current code of an error that is about to be thrown, if it must end the run. */
+/**
+ * Whether code with this context works for the tool. A worker that the tool started has its scope too, but may outlive the tool,
+ * and work for other runs.
+ */
+function isWithin({ context: own, isClosed }: ToolScope, { tenant, sessionId, runId, parentRunId }: CallContext): boolean {
+  if (isClosed || own.tenant !== tenant || own.sessionId !== sessionId) return false;
+  return own.runId === runId || (own.runId !== undefined && own.runId === parentRunId);
+}
+
+/**
+ * Tells the tools around the current code of an error that is about to be thrown, if it must end the run.
+ *
+ * These are the tools that are still running, and whose context has the same tenant, session and run. A run with another id must
+ * name that of the tool as its `parentRunId`.
+ */
 export function noteRunEnd(error: Error): void {
   if (!endsRun(error)) return;
-  for (let scope = toolScope.getStore(); scope !== undefined; scope = scope.outer) scope.end ??= error;
+  const context = currentContext();
+  for (let scope = toolScope.getStore(); scope !== undefined; scope = scope.outer) {
+    if (isWithin(scope, context)) scope.end ??= error;
+  }
 }
 
 /**
  * Runs a tool of a library that may make a result of what the tool throws.
  *
+ * What happens in a worker that was started outside of the tool isn't noticed. One that was started within the tool and also works
+ * for others must give each its own context (`withContext`): without ids, what ends the run of another one ends this one too.
+ *
  * @throws What ended a run within the tool, whatever the library made of it.
  */
-export async function throwNestedRunEnd<T>(run: () => T | Promise<T>): Promise<T> {
-  const scope: ToolScope = { outer: toolScope.getStore(), end: undefined };
-  let value: T;
+export async function throwNestedRunEnd<T>(run: () => Promise<T>): Promise<T> {
+  const scope: ToolScope = { outer: toolScope.getStore(), context: currentContext(), end: undefined, isClosed: false };
   try {
-    value = await toolScope.run(scope, run);
+    const value = await toolScope.run(scope, run);
+    if (scope.end === undefined) return value;
   } catch (error) {
-    throw scope.end ?? error;
+    if (scope.end === undefined) throw error;
+  } finally {
+    scope.isClosed = true;
   }
-  if (scope.end !== undefined) throw scope.end;
-  return value;
+  // For tools around that are of the parent run of this one.
+  noteRunEnd(scope.end);
+  throw scope.end;
 }

@@ -63,6 +63,11 @@ export const outage: PointReply = () => ({
   error: { code: "PLUGIN_UNAVAILABLE", status: 503, detail: "plugin p failed: cannot connect to unix:///p" },
 });
 
+/** Answers so before this tool, and changes nothing before others. */
+export function forTool(name: string, reply: PointReply): PointReply {
+  return (payload, call) => (payload["tool_name"] === name ? reply(payload, call) : continues(payload));
+}
+
 /** Replaces a text everywhere in a payload. */
 export function replaceText(from: string, to: string): PointReply {
   return (payload) => continues(replace(payload, from, to) as JsonObject, { modified: true });

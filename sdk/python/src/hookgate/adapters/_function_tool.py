@@ -56,6 +56,8 @@ def guard_tool(
       scope `run`, end the run.
     - An error of the function is raised as it is, unless a plugin changed what it says: then a `ToolError`.
     - A missing decision raises the `NoDecision`. Then the run must end.
+    - If one of these, or a `PatchError`, ends a run within the function, such as that of an agent, it is raised
+      whatever the function makes of it.
 
     :param gateway: An agent of `hookgate.agent.sync`, or of `hookgate.agent` for an async function.
     :param name: The tool's name. The default is the function's.

@@ -22,7 +22,7 @@ from typing_extensions import Unpack
 from hookgate._json import JsonObject, JsonValue
 from hookgate.adapters._media import is_image
 from hookgate.adapters._run_end import PatchError as PatchError
-from hookgate.adapters._run_end import ends_run, note_run_end
+from hookgate.adapters._run_end import ends_run, note_run_end, raise_nested_run_end
 from hookgate.adapters._run_end import find_gateway_error as find_gateway_error
 from hookgate.adapters._values import is_same_json, merge_list, message_of, to_json, to_json_list
 from hookgate.agent import Agent, Blocked, Continue, NoDecision, PointCallOptions, ToolResult
@@ -391,9 +391,10 @@ async def guard_tool_run(
         own object if no plugin changed them, and JSON otherwise.
     :param is_control_flow: Whether an error that `run` raises is no failure of the tool but the library's way to leave
         it. It is raised on, and no `after_tool_result` follows. So are the errors below, if `run` raises them.
-    :raises Blocked: A plugin ended the run.
-    :raises NoDecision: No decision could be made. If that is after the tool ran, its result must not be used.
-    :raises PatchError: A plugin changed something that the agent library can't take.
+    :raises Blocked: A plugin ended the run, or one within the tool.
+    :raises NoDecision: No decision could be made, here or within the tool. If that is after the tool ran, its result
+        must not be used.
+    :raises PatchError: A plugin changed something that the agent library can't take, here or within the tool.
     """
     sent = BeforeToolCall(tool_name=call.tool_name, args=to_json(call.args, "args"), call_id=call.call_id)
     before = await _or_block(points.before_tool_call(sent, takes_results=True))
@@ -428,14 +429,16 @@ async def _settle(
     is_control_flow: Callable[[Exception], bool],
 ) -> ToolOutput[T] | Exception:
     """A tool's output, or what it raises. The end of a run within the tool is no failure of the tool: it also ends this
-    run, whatever plugins would make of it as a result.
+    run, whatever the tool, the library or plugins would make of it as a result.
     """
     try:
-        return await run(tool_name, args)
+        with raise_nested_run_end():
+            output = await run(tool_name, args)
     except Exception as error:
         if is_control_flow(error) or ends_run(error):
             raise
         return error
+    return output
 
 
 async def _or_block(answer: Awaitable[T]) -> T | Blocked:

@@ -92,6 +92,16 @@ def text_of(message: BaseMessage | None) -> str:
     return "\n".join(str(block.get("text", "")) for block in _blocks(message) if block.get("type") == "text")
 
 
+def is_text_only(message: BaseMessage) -> bool:
+    """Whether a message is a text, with nothing else that the model may read."""
+    return message.name is None and all(
+        block.get("type") == "text"
+        and isinstance(block.get("text"), str)
+        and block.keys() <= {"type", "text", "cache_control"}
+        for block in _blocks(message)
+    )
+
+
 def question_in(messages: Sequence[BaseMessage]) -> HumanMessage | None:
     """The last message of the user."""
     return next((message for message in reversed(messages) if isinstance(message, HumanMessage)), None)

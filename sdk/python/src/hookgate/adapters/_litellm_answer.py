@@ -9,7 +9,8 @@ from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelRes
 
 from hookgate.adapters import _guard
 from hookgate.adapters._guard import ModelCall, ModelResponsePatch, Points, guard_model_response
-from hookgate.adapters._openai_chat import StreamedChoice, choice_answer, needs_json, streamed_choices, usage_in
+from hookgate.adapters._openai_chat import StreamedChoice, choice_answer, streamed_choices, usage_in
+from hookgate.adapters._openai_request import needs_json
 
 
 async def guard_answer(points: Points, response: object, request: Mapping[str, Any], call: ModelCall) -> ModelResponse:
@@ -86,11 +87,12 @@ def _patched_chunks(
     is_blocked = patch.blocked is not None
     content = choice.text if patch.content is None else patch.content
     reasoning = choice.reasoning if patch.reasoning is None else patch.reasoning
-    text = Delta(role="assistant", content=content or None, reasoning_content=reasoning or None)
-    patched = [_with_delta(chunks[0], text, None)]
+    thinking = _thinking_blocks(chunks) if patch.reasoning is None and not is_blocked else None
+    kept: dict[str, Any] = {"reasoning_content": reasoning or None, "thinking_blocks": thinking or None}
+    patched = [_with_delta(chunks[0], Delta(role="assistant", content=content or None, **kept), None)]
     for chunk, delta in () if is_blocked else choice.calls:
-        kept = Delta(tool_calls=delta.tool_calls, function_call=delta.function_call)
-        patched.append(_with_delta(chunk, kept, None))
+        calls = Delta(tool_calls=delta.tool_calls, function_call=delta.function_call)
+        patched.append(_with_delta(chunk, calls, None))
     patched.append(_with_delta(chunks[-1], Delta(), "stop" if is_blocked else choice.finish_reason))
     for chunk in chunks:
         usage = getattr(chunk, "usage", None)
@@ -100,6 +102,11 @@ def _patched_chunks(
             setattr(last, "usage", usage)  # noqa: B010 - a member that the model doesn't declare
             patched.append(last)
     return patched
+
+
+def _thinking_blocks(chunks: Sequence[ModelResponseStream]) -> list[Any]:
+    deltas = [piece.delta for chunk in chunks for piece in chunk.choices]
+    return [block for delta in deltas for block in getattr(delta, "thinking_blocks", None) or ()]
 
 
 def _with_delta(chunk: ModelResponseStream, delta: Delta, finish_reason: object) -> ModelResponseStream:

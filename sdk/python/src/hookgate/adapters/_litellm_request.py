@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from litellm.constants import DEFAULT_CHAT_COMPLETION_PARAM_VALUES, OPENAI_CHAT_COMPLETION_PARAMS
+from litellm.llms.base_llm.base_utils import type_to_response_format_param
 from litellm.types.utils import all_litellm_params
 from pydantic import BaseModel
 
@@ -41,7 +42,10 @@ _KNOWN: Final = frozenset(
         # The proxy and the router put these into a request, and take them out again.
         "disable_global_guardrails",
         "router_settings_override",
+        "session_id",
         "specific_deployment",
+        "trace_id",
+        "user_id",
     }
 )
 """Arguments that LiteLLM and the router understand. All others go to the provider as they are, who may give them to the
@@ -60,6 +64,9 @@ _LATER: Final = {
 
 _FALLBACKS: Final = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
 
+_ALTERNATIVES: Final = frozenset({*_FALLBACKS, "model_list", "router_settings_override", "user_config"})
+"""Arguments with others that LiteLLM may put over those of the call."""
+
 _PROXY_MCP: Final = re.compile(r"litellm_proxy|https?://.+/mcp/[^/]+$")
 """Addresses of MCP servers that LiteLLM may take for its own."""
 
@@ -71,9 +78,10 @@ def model_call(model: object, provider: object = None) -> ModelCall:
     return ModelCall(provider=provider if isinstance(provider, str) else prefix, model=name)
 
 
-async def guard_prompt(points: Points, request: Request, call: ModelCall) -> dict[str, Any]:
+async def guard_prompt(points: Points, request: Request, call: ModelCall, *, has_router: bool) -> dict[str, Any]:
     """Asks the gateway before a model is asked.
 
+    :param has_router: Whether a router reads `fallbacks`. Without one an entry is arguments, whatever it looks like.
     :returns: The arguments as plugins left them.
     :raises Blocked: A plugin stopped the request.
     :raises NoDecision: No decision could be made.
@@ -83,13 +91,20 @@ async def guard_prompt(points: Points, request: Request, call: ModelCall) -> dic
     """
     given = check_arguments(request)
     _check_prompts(given)
-    _check_alternatives(given)
+    _check_alternatives(given, has_router)
     _check_tools(given)
     # LiteLLM has a model of its own for messages, also for those of users.
     arguments = {**given, "messages": [encode_item(item) for item in input_items(given.get("messages"))]}
+    response_format = given.get("response_format")
+    if isinstance(response_format, type):
+        arguments["response_format"] = type_to_response_format_param(response_format)
     extra = [*CHAT_EXTRA, *(name for name, value in given.items() if name not in CHAT_EXTRA and _is_read(name, value))]
     guarded = await guard_chat_request(points, arguments, call, extra)
-    return given if guarded is arguments else guarded
+    if guarded is arguments:
+        return given
+    if response_format is not None and guarded.get("response_format") is arguments["response_format"]:
+        guarded["response_format"] = response_format
+    return guarded
 
 
 def _is_read(name: str, value: object) -> bool:
@@ -110,14 +125,16 @@ def _check_prompts(request: Request) -> None:
             raise ValueError(f"{name} can't be judged: it may replace `messages`. Put the text there")
 
 
-def _check_alternatives(request: Request) -> None:
-    for where, alternative in _alternatives(request):
+def _check_alternatives(request: Request, has_router: bool) -> None:
+    if request.get("user_config") is not None:
+        raise ValueError("user_config can't be judged: it is a router with credentials. Guard a `Router` of your own")
+    for where, alternative in _alternatives(request, has_router):
         for name, value in alternative.items():
-            if name in JUDGED or name in _LATER or _is_read(name, value):
+            if name in JUDGED or name in _LATER or name in _ALTERNATIVES or _is_read(name, value):
                 raise ValueError(f"{where} has {name!r}, which can't be judged there: make it an argument of the call")
 
 
-def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
+def _alternatives(request: Request, has_router: bool) -> Iterator[tuple[str, Request]]:
     """What LiteLLM may put over the arguments of a call, and where it is."""
     settings = request.get("router_settings_override")
     for name in _FALLBACKS:
@@ -125,7 +142,8 @@ def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
             for entry in _mappings(holder.get(name)):
                 targets = next(iter(entry.values()), None)
                 # A router's entry has the targets of one group of models.
-                is_group = len(entry) == 1 and isinstance(targets, (list, tuple)) and not JUDGED & entry.keys()
+                is_argument = (JUDGED | _ALTERNATIVES) & entry.keys()
+                is_group = has_router and len(entry) == 1 and isinstance(targets, (list, tuple)) and not is_argument
                 yield from ((name, one) for one in (_mappings(targets) if is_group else [entry]))
     for deployment in _mappings(request.get("model_list")):
         yield from (("model_list", one) for one in _mappings([deployment.get("litellm_params")]))
@@ -140,6 +158,6 @@ def _check_tools(request: Request) -> None:
         url = tool.get("server_url")
         if tool.get("type") == "mcp" and isinstance(url, str) and _PROXY_MCP.match(url):
             raise ValueError(
-                f"the MCP server {url!r} among the tools can't be judged: LiteLLM would run its tools itself, and ask "
+                f"the MCP server {url!r} among the tools can't be judged: LiteLLM may run its tools itself, and ask "
                 "the model again with their results. Offer its tools as functions, and run them yourself"
             )

@@ -13,7 +13,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 from hookgate.adapters._guard import ModelResponse, ModelResponsePatch, Points, guard_model_response
 from hookgate.adapters._openai_chat_request import guard_chat_request
-from hookgate.adapters._openai_request import Arguments, Create, check_arguments, model_call
+from hookgate.adapters._openai_request import Arguments, Create, check_arguments, model_call, needs_json
 from hookgate.adapters._openai_stream import copy_known
 from hookgate.adapters._reasoning import texts_in
 
@@ -32,12 +32,6 @@ def choice_answer(choice: Any, usage: object, is_structured: bool) -> ModelRespo
 def _choice_text(message: object) -> str:
     """The text of an answer: what it says, a refusal, and the transcript of audio."""
     return _text_in(message, "content") + _text_in(message, "refusal") + _transcript(message)
-
-
-def needs_json(response_format: object) -> bool:
-    """Whether an answer must be JSON, or has a form of its own."""
-    is_text = isinstance(response_format, Mapping) and response_format.get("type", "text") == "text"
-    return response_format is not None and not is_text
 
 
 def _answer(
@@ -137,13 +131,15 @@ class StreamedChoice:
 
     def add(self, chunk: Any, piece: Any) -> None:
         """Takes the next piece, and the chunk that it is in."""
+        self.finish_reason = piece.finish_reason or self.finish_reason
         delta = piece.delta
+        if delta is None:  # Azure's content filter reports in such choices.
+            return
         self.content += _text_in(delta, "content")
         self.refusal += _text_in(delta, "refusal")
         self.transcript += _transcript(delta)
         for name, text in _reasoning_parts(delta).items():
             self.reasoning_parts[name] = self.reasoning_parts.get(name, "") + text
-        self.finish_reason = piece.finish_reason or self.finish_reason
         if delta.tool_calls or delta.function_call:
             self.calls.append((chunk, delta))
 
@@ -191,20 +187,26 @@ def _patched_chunks(
     patches: Sequence[ModelResponsePatch | None],
 ) -> list[ChatCompletionChunk]:
     """A stream of the answer as plugins left it. The provider's own chunks have the text as it was."""
-    changed = []
-    for choice, patch in zip(choices, patches, strict=True):
-        for piece in _patched_pieces(choice, patch):
-            chunk = copy_known(chunks[0])
-            chunk.choices = [piece]
-            changed.append(chunk)
-    return [*changed, *(copy_known(chunk) for chunk in chunks if not chunk.choices)]
+    judged = zip(choices, patches, strict=True)
+    pieces = [piece for choice, patch in judged for piece in _patched_pieces(choice, patch)]
+    changed = [_with_choices(chunks[0], [piece], None) for piece in pieces]
+    usage = usage_in(chunks)
+    return changed if usage is None else [*changed, _with_choices(chunks[0], [], usage)]
+
+
+def _with_choices(chunk: ChatCompletionChunk, choices: list[ChunkChoice], usage: Any) -> ChatCompletionChunk:
+    changed = copy_known(chunk)
+    changed.choices = choices
+    changed.usage = usage
+    return changed
 
 
 async def ask_chat(points: Points, create: Create, arguments: Arguments) -> ChatCompletion | list[ChatCompletionChunk]:
     """Asks a model, and returns its answer as plugins left it."""
     arguments = check_arguments(arguments)
     call = model_call(arguments)
-    answer = await create(await guard_chat_request(points, arguments, call))
+    arguments = await guard_chat_request(points, arguments, call)
+    answer = await create(arguments)
     is_structured = needs_json(arguments.get("response_format"))
     if isinstance(answer, list):
         chunks = cast("list[ChatCompletionChunk]", answer)

@@ -17,7 +17,15 @@ from hookgate.adapters._guard import (
     guard_model_request,
     patch_messages,
 )
-from hookgate.adapters._openai_items import Item, encode_item, input_items, media_of, question_in, text_of
+from hookgate.adapters._openai_items import (
+    Item,
+    encode_item,
+    input_items,
+    is_text_part,
+    media_of,
+    question_in,
+    text_of,
+)
 from hookgate.adapters._openai_request import CHAT_EXTRA, Arguments, extra_of, patch_tools_and_extra
 
 _REASONING_COPIES: Final = ("provider_specific_fields", "reasoning_details", "reasoning_items", "thinking_blocks")
@@ -36,7 +44,7 @@ async def guard_chat_request(
     :raises PatchError: A plugin changed something in a way that the API can't take.
     """
     given = input_items(arguments.get("messages"))
-    leading = list(itertools.takewhile(_is_system, given))
+    leading = list(itertools.takewhile(_is_system_text, given))
     messages = given[len(leading) :]
     question = question_in(messages)
     system = [text_of(cast("Mapping[str, object]", message)) for message in leading]
@@ -59,8 +67,13 @@ async def guard_chat_request(
     return changed
 
 
-def _is_system(message: object) -> bool:
-    return isinstance(message, Mapping) and message.get("role") in ("system", "developer")
+def _is_system_text(message: object) -> bool:
+    """Whether a message is a text of the system, with nothing else that the model may read."""
+    if not isinstance(message, Mapping) or message.get("role") not in ("system", "developer"):
+        return False
+    content = message.get("content")
+    is_text = isinstance(content, str) or (isinstance(content, (list, tuple)) and all(map(is_text_part, content)))
+    return is_text and message.keys() <= {"role", "content", "cache_control"}
 
 
 class _ChatEditor:

@@ -71,6 +71,13 @@ def text_of(message: Mapping[str, object] | None) -> str:
     return "\n".join(str(part.get("text", "")) for part in _parts(message) if part.get("type") in _TEXT_PARTS)
 
 
+def is_text_part(part: object) -> bool:
+    """Whether `text_of` gives all that the model may read in this part."""
+    if not isinstance(part, Mapping) or not part.keys() <= {"type", "text", "cache_control"}:
+        return False
+    return part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)
+
+
 def with_text(items: Sequence[Item], text: str) -> list[Item]:
     """The items with this text in the last message of the user, whose other parts stay."""
     question = question_in(items)

@@ -9,6 +9,7 @@ from openai import NotGiven, Omit
 
 from hookgate._json import JsonObject, JsonValue
 from hookgate.adapters._guard import ModelCall, ModelRequestPatch, PatchError
+from hookgate.adapters._values import is_same_json, to_json
 
 Arguments: TypeAlias = dict[str, Any]
 """The arguments of `create`, which has dozens that are passed on as they are."""
@@ -16,10 +17,10 @@ Arguments: TypeAlias = dict[str, Any]
 Create: TypeAlias = Callable[[Arguments], Awaitable[object]]
 """Asks the model. A stream comes as the list of all its events."""
 
-CHAT_EXTRA: Final = ("functions", "prediction", "extra_body")
+CHAT_EXTRA: Final = ("functions", "prediction", "response_format", "web_search_options", "extra_body")
 """Arguments of chat completions that the model also reads, shown to plugins in `extra`."""
 
-RESPONSES_EXTRA: Final = ("prompt", "extra_body")
+RESPONSES_EXTRA: Final = ("prompt", "text", "extra_body")
 """The same of the Responses API."""
 
 PROMPTS: Final = frozenset(
@@ -71,6 +72,12 @@ def extra_of(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, ob
     return {name: arguments[name] for name in names if arguments.get(name) is not None} or None
 
 
+def needs_json(response_format: object) -> bool:
+    """Whether an answer must be JSON, or has a form of its own."""
+    is_text = isinstance(response_format, Mapping) and response_format.get("type", "text") == "text"
+    return response_format is not None and not is_text
+
+
 def patch_tools_and_extra(arguments: Arguments, patch: ModelRequestPatch, names: Iterable[str]) -> None:
     """Changes the tools, and the arguments that are in `extra`, to what plugins left."""
     if patch.tools is not None:
@@ -85,8 +92,10 @@ def patch_tools_and_extra(arguments: Arguments, patch: ModelRequestPatch, names:
         if added := sorted(patch.extra.keys() - set(names)):
             raise PatchError(f"a plugin added {added[0]!r} to `extra`, where this adapter has only {', '.join(names)}")
         for name in names:
-            arguments.pop(name, None)
-        arguments.update(patch.extra)
+            if name not in patch.extra:
+                arguments.pop(name, None)
+            elif not is_same_json(to_json(arguments.get(name)), patch.extra[name]):
+                arguments[name] = patch.extra[name]
 
 
 def _decode_tool(json: JsonValue, _: object) -> JsonObject:

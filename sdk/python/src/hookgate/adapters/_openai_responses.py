@@ -42,6 +42,7 @@ from hookgate.adapters._openai_request import (
     check_arguments,
     extra_of,
     model_call,
+    needs_json,
     patch_tools_and_extra,
 )
 from hookgate.adapters._openai_stream import is_honest, patched_events, stream_end, streamed_output, with_output
@@ -53,9 +54,9 @@ async def ask_responses(points: Points, create: Create, arguments: Arguments) ->
     """Asks a model, and returns its answer as plugins left it."""
     arguments = check_arguments(arguments)
     call = model_call(arguments)
-    answer = await create(await _guard_request(points, arguments, call))
-    text = arguments.get("text") or {}
-    is_structured = (text.get("format") or {}).get("type", "text") != "text"
+    arguments = await _guard_request(points, arguments, call)
+    answer = await create(arguments)
+    is_structured = needs_json((arguments.get("text") or {}).get("format"))
     if isinstance(answer, list):
         events = cast("list[ResponseStreamEvent]", answer)
         end = stream_end(events, _ENDS)

@@ -67,6 +67,7 @@ from hookgate.adapters._guard import (
 from hookgate.adapters._langchain_messages import (
     answer_text,
     encode_message,
+    is_text_only,
     media_of,
     patch_answer,
     question_in,
@@ -86,9 +87,9 @@ def guard(gateway: Gateway) -> HookgateMiddleware:
     """Middleware for `create_agent`: `before_llm_request` and `before_response` around each call of the model,
     `before_tool_call` and `after_tool_result` around each tool.
 
-    - Plugins see the last user message as `text`, with its images and files, the system message as `system_prompt`, the
-      other messages as `messages`, and `tools` in OpenAI's form. They may change texts and messages, and leave tools,
-      images and files out. Other changes of those three raise a `PatchError`.
+    - Plugins see the last user message as `text`, with its images and files, the system message as `system_prompt` (if
+      it is only text), the other messages as `messages`, and `tools` in OpenAI's form. They may change texts and
+      messages, and leave tools, images and files out. Other changes of those three raise a `PatchError`.
     - An answer without text and reasoning that calls tools isn't judged as one: its tools are.
     - A `StructuredOutputError` holds the answer that LangChain couldn't read, which is judged before it is raised. It
       can't be changed: a plugin that does ends the run with a `PatchError`.
@@ -99,6 +100,8 @@ def guard(gateway: Gateway) -> HookgateMiddleware:
       which LangChain tried to read it. Otherwise the message of a block before the response is all that remains of it.
     - A block of a tool is a `ToolMessage` with the status `error`. A tool that raises ends the run, as without the
       middleware.
+    - If a `PatchError`, a missing decision or a block with the scope `run` ends a run within a tool, it also ends this
+      run, whatever the tool or other middleware makes of it.
     - A plugin may change the name of the tool that is called, if LangGraph's `ToolRuntime` has `tools`. Older versions
       end the run with a `PatchError` then.
     - A result that a plugin changed or blocked has no `artifact`, and updates no state.
@@ -186,12 +189,17 @@ def _model_call(model: object) -> ModelCall:
 
 async def _guard_request(points: Points, request: ModelRequest[Any], call: ModelCall) -> ModelRequest[Any]:
     """Asks the gateway before a model is asked."""
+    system = request.system_message
     messages: list[BaseMessage] = [*request.messages]
+    if system is not None and not is_text_only(system):
+        # LangChain itself puts the system message before the others.
+        messages = [system, *messages]
+        system = None
     question = question_in(messages)
     tools: list[Tool] = list(request.tools)
     view = _guard.ModelRequest(
         text=text_of(question),
-        system_prompt=request.system_prompt or None,
+        system_prompt=None if system is None else str(system.text) or None,
         messages=[encode_message(message) for message in messages],
         tools=[tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools],
         media=media_of(question),
@@ -200,13 +208,11 @@ async def _guard_request(points: Points, request: ModelRequest[Any], call: Model
     if patch.is_empty:
         return request
     patched = patch_messages(messages, patch, _langchain_messages)
-    changed = request.override(
+    return request.override(
+        system_message=system if patch.system_prompt is None else SystemMessage(patch.system_prompt),
         messages=cast("list[AnyMessage]", list(patched)),
         tools=tools if patch.tools is None else patch.tools.apply(tools, _refuse_tool),
     )
-    if patch.system_prompt is None:
-        return changed
-    return changed.override(system_message=SystemMessage(patch.system_prompt))
 
 
 def _refuse_tool(_: JsonValue, __: Tool | None) -> Tool:

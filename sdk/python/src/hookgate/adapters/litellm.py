@@ -42,6 +42,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
+import litellm
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.types.llms.openai import OpenAIFileObject
 from litellm.types.rerank import RerankResponse
@@ -77,12 +78,12 @@ def guard_acompletion(gateway: Gateway, acompletion: Callable[..., Awaitable[Any
     `before_llm_request` comes before the model is asked, `before_response` before its answer is given. Retries,
     fallbacks and LiteLLM's cache are between the two.
 
-    - Plugins see the text of the last user message as `text`, with its images and files, leading system messages as
-      `system_prompt`, the other messages as `messages`, and `tools`. They may change all of them, but no image and no
-      file: those can only go.
-    - In `extra` is what else the model may read: `functions`, `prediction`, `extra_body`, LiteLLM's parameters that
-      become a part of the prompt, and whatever LiteLLM passes to the provider as it is, but for numbers and for names
-      of credentials (`aws_...`, `..._token`).
+    - Plugins see the text of the last user message as `text`, with its images and files, leading system messages that
+      are only text as `system_prompt`, the other messages as `messages`, and `tools`. They may change all of them, but
+      no image and no file: those can only go.
+    - In `extra` is what else the model may read: `functions`, `prediction`, `response_format` (a class as its JSON
+      schema), `web_search_options`, `extra_body`, LiteLLM's parameters that become a part of the prompt, and whatever
+      LiteLLM passes to the provider as it is, but for numbers and for names of credentials (`aws_...`, `..._token`).
     - An answer without text and reasoning that calls tools isn't judged. A refusal is text. Of several choices, each is
       judged.
     - With `stream=True`, the stream is held until it is judged. It is then an async generator, not LiteLLM's own
@@ -96,20 +97,22 @@ def guard_acompletion(gateway: Gateway, acompletion: Callable[..., Awaitable[Any
 
     - What comes in after the judgement: `prompt_id`, and `vector_store_ids`.
     - What may replace `messages`, such as `system`, `contents` and `instructions`, and what was judged in `extra_body`.
-    - The same, and all that would be in `extra`, in fallbacks and in `model_list`.
-    - Tools of MCP servers that LiteLLM serves: it would run them itself, and ask the model again.
+    - The same, all that would be in `extra`, and more fallbacks, in fallbacks and in `model_list`; and `user_config`.
+    - Tools of MCP servers that LiteLLM may serve: those whose URL begins with `litellm_proxy` or has the form
+      `https://.../mcp/NAME`. It may run them itself, and ask the model again.
     - Several choices in one stream.
 
     :param gateway: An agent of `hookgate.agent`, or of `hookgate.agent.sync`, which is called in threads.
     :raises TypeError: The gateway is no agent.
     """
     points = async_points(gateway)
+    has_router = _may_have_router(acompletion)
 
     @functools.wraps(acompletion)
     async def guarded(*args: object, **options: Any) -> Any:
         request = _named(args, options)
         call = model_call(request.get("model"), request.get("custom_llm_provider"))
-        request = await guard_prompt(points, request, call)
+        request = await guard_prompt(points, request, call, has_router=has_router)
         response = await acompletion(**request)
         if not request.get("stream"):
             return await guard_answer(points, response, request, call)
@@ -124,10 +127,11 @@ def guard_completion(gateway: blocking.Agent, completion: Callable[..., Any]) ->
     :raises TypeError: The gateway is no agent of `hookgate.agent.sync`.
     """
     points = blocking_points(gateway)
+    has_router = _may_have_router(completion)
 
     async def run(request: dict[str, Any]) -> Any:
         call = model_call(request.get("model"), request.get("custom_llm_provider"))
-        request = await guard_prompt(points, request, call)
+        request = await guard_prompt(points, request, call, has_router=has_router)
         response = completion(**request)
         if not request.get("stream"):
             return await guard_answer(points, response, request, call)
@@ -140,6 +144,10 @@ def guard_completion(gateway: blocking.Agent, completion: Callable[..., Any]) ->
         return run_blocking(run(_named(args, options)))
 
     return guarded
+
+
+def _may_have_router(function: Callable[..., Any]) -> bool:
+    return function not in (litellm.acompletion, litellm.completion)
 
 
 def _named(args: tuple[object, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +245,7 @@ class ProxyGuard(CustomLogger):
         if data.get("stream") and (data.get("n") or 1) != 1:
             raise RefusedError("a stream with several choices can't be judged", 400, "NOT_JUDGED")
         with self._saying(user_api_key_dict), _refusing():
-            return await guard_prompt(self._points, data, model_call(data.get("model")))
+            return await guard_prompt(self._points, data, model_call(data.get("model")), has_router=True)
 
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any

@@ -50,7 +50,6 @@ from hookgate.adapters._guard import (
     find_gateway_error,
     guard_tool_run,
 )
-from hookgate.adapters._run_end import raise_nested_run_end
 from hookgate.adapters._values import to_text
 from hookgate.agent import Blocked, JsonValue
 
@@ -185,9 +184,7 @@ def _guard_entry(points: Points, entry: HandlerEntry[Any]) -> HandlerEntry[Any]:
             raise TypeError("the handler of tools/call must take CallToolRequestParams")
 
         async def send(changed: CallToolRequestParams) -> HandlerResult:
-            # `MCPServer` makes a result of what a tool raises, which would tell the client why there was no decision.
-            with raise_nested_run_end():
-                return await entry.handler(context, changed)
+            return await entry.handler(context, changed)
 
         call_id = None if context.request_id is None else str(context.request_id)
         try:

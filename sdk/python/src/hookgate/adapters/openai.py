@@ -53,10 +53,11 @@ def guard(gateway: Gateway, client: ClientT) -> ClientT:
     """A client behind the gateway: `before_llm_request` before each call of `chat.completions.create` and
     `responses.create`, `before_response` before its answer is returned. The client itself stays as it is.
 
-    - Plugins see the last user message as `text`, with its images and files, leading system messages or the
-      instructions as `system_prompt`, the other messages or items as `messages`, `tools`, and in `extra` a prompt
-      template, old `functions`, a `prediction` and the `extra_body`. They may change all of them, but no image and no
-      file: those can only go.
+    - Plugins see the last user message as `text`, with its images and files, leading system messages that are only text
+      or the instructions as `system_prompt`, the other messages or items as `messages`, and `tools`. In `extra` are a
+      prompt template, the format of the answer (`response_format` or `text`), old `functions`, a `prediction`,
+      `web_search_options` and the `extra_body`. They may change all of them, but no image and no file: those can only
+      go.
     - An `extra_body` with something that would replace what was judged raises a TypeError.
     - An answer without text and reasoning that calls tools isn't judged here: its tools are, with `guard_tool`.
     - A stream is held until it is judged: `create` returns when the model has finished. A stream that breaks off raises

@@ -86,7 +86,6 @@ from hookgate.adapters._openai_items import (
     text_of,
 )
 from hookgate.adapters._openai_stream import is_honest, patched_events, stream_end, streamed_output
-from hookgate.adapters._run_end import raise_nested_run_end
 from hookgate.adapters._values import to_text
 
 __all__ = ["GuardedModel", "PatchError", "find_gateway_error", "guard_model", "guard_model_provider", "guard_tools"]
@@ -380,8 +379,7 @@ def _guarded_tool(points: Points, tool: FunctionTool, tools: Sequence[FunctionTo
             target = tool if name == tool.name else next((other for other in tools if other.name == name), None)
             if target is None:
                 raise PatchError(f"a plugin changed the call to one of {name}, which is none of the tools")
-            with raise_nested_run_end():
-                value = await target.on_invoke_tool(context, arguments if changed is args else dumps(changed).decode())
+            value = await target.on_invoke_tool(context, arguments if changed is args else dumps(changed).decode())
             result = _seen(target, value)
             is_json = not isinstance(result, str)
             # Despite a schema, the SDK takes the text that it makes of a tool's error.
