@@ -10,7 +10,7 @@ from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_core.messages import AIMessage
 from support.fake_gateway import FakeGateway
 from support.langchain_agent import DONE, Mode, ScriptedModel, SetUp, call_message, each_mode, question, read_tool
-from support.points import PointReply, Points, block, outage
+from support.points import RUN_ENDS, Points, outage
 
 from hookgate.adapters.langchain import find_gateway_error, guard
 from hookgate.agent import Agent, Blocked, NoDecision, call_context
@@ -55,23 +55,10 @@ async def test_an_allowed_run_passes_all_points_and_nothing_changes(fake_gateway
     assert (response["content"], response["reasoning"], response["stop_reason"]) == ("It is ", "hm", "end_turn")
 
 
-ENDS: dict[str, tuple[str, PointReply]] = {
-    "a block of the request": ("before_llm_request", block("stop")),
-    "a block of the run before the request": ("before_llm_request", block("stop", "run")),
-    "a block of the run before a tool": ("before_tool_call", block("stop", "run")),
-    "a block of the run after a tool": ("after_tool_result", block("stop", "run")),
-    "a block of the run before the response": ("before_response", block("stop", "run")),
-    "no decision before the request": ("before_llm_request", outage),
-    "no decision before a tool": ("before_tool_call", outage),
-    "no decision after a tool": ("after_tool_result", outage),
-    "no decision before the response": ("before_response", outage),
-}
-
-
 @each_mode
-@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.parametrize("what", RUN_ENDS)
 async def test_what_ends_the_run(fake_gateway: FakeGateway, mode: Mode, what: str) -> None:
-    point, reply = ENDS[what]
+    point, reply = RUN_ENDS[what]
     read, paths = read_tool()
     set_up = SetUp(fake_gateway, mode, [call_message(), DONE], [read], {point: reply})
     with pytest.raises(NoDecision if what.startswith("no decision") else Blocked) as caught:

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from pydantic import BaseModel
 from support.fake_gateway import FakeGateway, Reply
 from support.openai_agent import ScriptedModel, SetUp, call, message, read_tool, reasoning
-from support.points import PointReply, Points, Values, answer, block, outage, patch, replace_text
+from support.points import RUN_ENDS, PointReply, Points, Values, answer, block, patch, replace_text
 
 from hookgate.adapters.openai_agents import (
     PatchError,
@@ -250,23 +250,10 @@ async def test_a_rewritten_response_has_no_copy_of_the_old_text_and_its_tools_st
     assert result.raw_responses[0].output[1].content[0].text == "the [X][X] too"
 
 
-ENDS: dict[str, tuple[str, PointReply]] = {
-    "a block of the request": ("before_llm_request", block("stop")),
-    "a block of the run before the request": ("before_llm_request", block("stop", "run")),
-    "a block of the run before a tool": ("before_tool_call", block("stop", "run")),
-    "a block of the run after a tool": ("after_tool_result", block("stop", "run")),
-    "a block of the run before the response": ("before_response", block("stop", "run")),
-    "no decision before the request": ("before_llm_request", outage),
-    "no decision before a tool": ("before_tool_call", outage),
-    "no decision after a tool": ("after_tool_result", outage),
-    "no decision before the response": ("before_response", outage),
-}
-
-
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.parametrize("what", RUN_ENDS)
 async def test_what_ends_the_run(fake_gateway: FakeGateway, what: str, is_streamed: bool) -> None:
-    point, reply = ENDS[what]
+    point, reply = RUN_ENDS[what]
     read, paths = read_tool()
     set_up = SetUp(fake_gateway, [[call()], [message("secret")]], [read], {point: reply})
     shown: list[object] = []

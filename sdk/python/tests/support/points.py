@@ -146,3 +146,17 @@ def _values(payload: Message) -> Values:
         elif isinstance(value, (str, bool, int)):
             values[descriptor.name] = value
     return values
+
+
+RUN_ENDS: dict[str, tuple[str, PointReply]] = {
+    "a block of the request": ("before_llm_request", block("stop")),
+    "a block of the run before the request": ("before_llm_request", block("stop", "run")),
+    "a block of the run before a tool": ("before_tool_call", block("stop", "run")),
+    "a block of the run after a tool": ("after_tool_result", block("stop", "run")),
+    "a block of the run before the response": ("before_response", block("stop", "run")),
+    "no decision before the request": ("before_llm_request", outage),
+    "no decision before a tool": ("before_tool_call", outage),
+    "no decision after a tool": ("after_tool_result", outage),
+    "no decision before the response": ("before_response", outage),
+}
+"""What ends a run of an agent with tools: the point and its reply."""

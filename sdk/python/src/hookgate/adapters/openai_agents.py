@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import agents.tool
@@ -93,6 +93,7 @@ __all__ = ["GuardedModel", "PatchError", "find_gateway_error", "guard_model", "g
 Offer: TypeAlias = Tool | Handoff[Any, Any]
 """What the model may call."""
 
+T = TypeVar("T")
 ToolT = TypeVar("ToolT", bound=Tool)
 
 
@@ -196,16 +197,7 @@ class GuardedModel(Model):
         """Called by the SDK."""
         request = _Request(system_instructions, input, tools, handoffs, options)
         await request.judge(self._points, self._call)
-        answer = await self._model.get_response(
-            request.instructions,
-            request.input,
-            model_settings,
-            request.tools,
-            output_schema,
-            request.handoffs,
-            tracing,
-            **request.options,
-        )
+        answer = await request.ask(self._model.get_response, model_settings, output_schema, tracing)
         tokens = (answer.usage.input_tokens, answer.usage.output_tokens)
         patch = await self._judge(answer.output, tokens, output_schema)
         if patch is None:
@@ -227,16 +219,7 @@ class GuardedModel(Model):
         """Called by the SDK."""
         request = _Request(system_instructions, input, tools, handoffs, options)
         await request.judge(self._points, self._call)
-        stream = self._model.stream_response(
-            request.instructions,
-            request.input,
-            model_settings,
-            request.tools,
-            output_schema,
-            request.handoffs,
-            tracing,
-            **request.options,
-        )
+        stream = request.ask(self._model.stream_response, model_settings, output_schema, tracing)
         events = [event async for event in stream]
         try:
             done = stream_end(events, (ResponseCompletedEvent,))
@@ -329,6 +312,17 @@ class _Request:
             self.tools = [offer for offer in offers if not isinstance(offer, Handoff)]
         if patch.extra is not None:
             self.options["prompt"] = _changed_prompt(patch.extra)
+
+    def ask(
+        self,
+        method: Callable[..., T],
+        settings: ModelSettings,
+        schema: AgentOutputSchemaBase | None,
+        tracing: ModelTracing,
+    ) -> T:
+        """Gives the request to one of a model's two methods, which take the same."""
+        own = (self.instructions, self.input, settings, self.tools, schema, self.handoffs, tracing)
+        return method(*own, **self.options)
 
 
 def _encode_offer(offer: Offer) -> JsonObject:
