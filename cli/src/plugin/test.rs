@@ -274,5 +274,6 @@ fn context(test: &Test, point: Point, request: RequestContext) -> CallContext {
         depth: 0,
         trace: false,
         takes_results: false,
+        exchange: None,
     }
 }

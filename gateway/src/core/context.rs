@@ -47,6 +47,17 @@ pub struct CallContext {
     pub trace: bool,
     /// Whether the agent takes a tool's result from a plugin.
     pub takes_results: bool,
+    /// The request to a model that the call is a part of.
+    pub exchange: Option<ExchangePart>,
+}
+
+/// A call's place in a request to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExchangePart {
+    /// The request's id (UUIDv7).
+    pub id: Uuid,
+    /// Whether plugins are asked again about a part that they were asked about before.
+    pub is_replay: bool,
 }
 
 impl CallContext {
@@ -69,6 +80,8 @@ impl CallContext {
             user_id: said.user_id.clone(),
             provider: said.provider.clone(),
             model: said.model.clone(),
+            exchange_id: self.exchange.map(|exchange| exchange.id.to_string()),
+            replay: self.exchange.is_some_and(|exchange| exchange.is_replay),
         }
     }
 }

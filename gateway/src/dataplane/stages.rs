@@ -195,5 +195,6 @@ fn context(
         depth: said.depth,
         trace: false,
         takes_results: false,
+        exchange: None,
     })
 }

@@ -218,6 +218,7 @@ pub(super) fn context() -> CallContext {
         depth: 0,
         trace: false,
         takes_results: false,
+        exchange: None,
     }
 }
 

@@ -39,6 +39,10 @@ impl WriteJson for plugin::CallContext {
             self.user_id.put_field("user_id", object);
             self.provider.put_field("provider", object);
             self.model.put_field("model", object);
+            self.exchange_id.put_field("exchange_id", object);
+            if self.replay {
+                object.member("replay", &true);
+            }
         });
     }
 }

@@ -31,13 +31,16 @@ pub struct Config {
     pub path: Option<PathBuf>,
 }
 
-/// Writes one line for each call.
+/// Writes one line for each call that isn't a replay.
 pub struct AuditLog {
     output: Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
 }
 
 impl AuditLog {
     async fn write(&self, point: Point, ctx: &Context, tool: Option<&str>) -> Result<(), PluginError> {
+        if ctx.is_replay() {
+            return Ok(());
+        }
         let mut line = serde_json::to_vec(&Record::from_call(point, ctx, tool)?)?;
         line.push(b'\n');
         let mut output = self.output.lock().await;

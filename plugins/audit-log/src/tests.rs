@@ -122,3 +122,13 @@ async fn a_path_that_cannot_be_written_refuses_the_configuration() {
     assert_eq!(status.code(), StatusCode::InvalidArgument);
     assert!(status.message().starts_with("config field `path`: can't append"), "{}", status.message());
 }
+
+#[tokio::test]
+async fn a_replay_writes_no_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let plugin = start(&path).await.with_context(|context| context.replay = true);
+    plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+    plugin.after_tool_result(AfterToolResultPayload::default()).await.unwrap();
+    assert_eq!(lines(&path), Vec::<Value>::new());
+}

@@ -149,6 +149,9 @@ impl Plugin for CircuitBreaker {
         rule: &BreakerRule,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
+        if ctx.is_replay() {
+            return Ok(Reply::proceed());
+        }
         let keys = ToolKeys::new(&result.tool_name);
         if has_failed(&result) {
             Self::record_failure(ctx, rule, keys).await?;

@@ -128,3 +128,14 @@ async fn a_mistake_in_the_settings_is_named() {
         assert!(status.message().contains(expected), "{}", status.message());
     }
 }
+
+#[tokio::test]
+async fn a_replayed_result_neither_pauses_a_tool_nor_ends_a_pause() {
+    let plugin = start(&TestHost::new(), json!({ "failures": 1 })).await;
+    let replay = plugin.with_context(|context| context.replay = true);
+    fail(&replay, "t", 2).await;
+    assert!(passes(&plugin, "t").await);
+    fail(&plugin, "t", 1).await;
+    report(&replay, "t", true, "1").await;
+    assert!(!passes(&plugin, "t").await);
+}

@@ -137,3 +137,15 @@ async fn a_mistake_in_the_limits_is_named() {
         assert!(status.message().contains(expected), "{}", status.message());
     }
 }
+
+#[tokio::test]
+async fn a_replay_is_neither_counted_nor_limited() {
+    let plugin = start(&TestHost::new(), json!([{ "requests": 1, "per": "day" }])).await;
+    let replay = plugin.with_context(|context| context.replay = true);
+    for (plugin, passes) in [(&replay, true), (&plugin, true), (&plugin, false), (&replay, true)] {
+        let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+        let result = plugin.after_tool_result(AfterToolResultPayload::default()).await.unwrap();
+        let cancels = [request.cancelled(), result.cancelled()];
+        assert_eq!(cancels.map(|cancel| cancel.is_none()), [passes; 2]);
+    }
+}

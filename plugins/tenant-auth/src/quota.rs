@@ -110,6 +110,10 @@ impl Plugin for TenantQuota {
         limits: &QuotaLimits,
         _: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
+        // A part of an earlier request, which was counted then.
+        if ctx.is_replay() {
+            return Ok(Reply::proceed());
+        }
         // Tokens first: a request that they block doesn't count as one of the minute.
         if let Some(limit) = limits.daily_tokens {
             let reply = Self::check_tokens(ctx, limit).await?;
@@ -129,7 +133,9 @@ impl Plugin for TenantQuota {
         _: &QuotaLimits,
         _: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        Self::record(ctx, "tool_calls", 1).await?;
+        if !ctx.is_replay() {
+            Self::record(ctx, "tool_calls", 1).await?;
+        }
         Ok(Reply::proceed())
     }
 

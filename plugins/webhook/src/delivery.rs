@@ -40,6 +40,8 @@ impl Delivery {
             operator: ctx.operator(),
             request_id: ctx.request_id(),
             correlation_id: caller.correlation_id.as_deref(),
+            exchange_id: caller.exchange_id.as_deref(),
+            replay: ctx.is_replay(),
             context: ContextJson::from_caller(caller),
             tool,
             payload,
@@ -62,6 +64,11 @@ struct DeliveryBody<'a> {
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange_id: Option<&'a str>,
+    /// The service has been asked about this part of a conversation before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replay: bool,
     context: ContextJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<&'a str>,

@@ -40,7 +40,8 @@ pub struct Webhook {
 
 impl Webhook {
     async fn ask<T: PayloadJson, P>(&self, ctx: &Context, payload: &T) -> Answer<P> {
-        if !self.points.contains(&T::POINT) {
+        let is_told_again = ctx.is_replay() && self.answer == AnswerUse::Ignore;
+        if !self.points.contains(&T::POINT) || is_told_again {
             return Ok(Reply::proceed());
         }
         let payload_json = self.sends_payload.then(|| payload.to_json()).transpose()?;

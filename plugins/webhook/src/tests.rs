@@ -13,7 +13,7 @@ use axum::{
     http::{HeaderMap, Response},
 };
 use hookgate_sdk::{
-    Media, Status, StatusCode as GrpcCode, TokenUsage, Verdict,
+    CallContext, Media, Status, StatusCode as GrpcCode, TokenUsage, Verdict,
     harness::TestPlugin,
     proto::{
         plugin::v1::ChainResult,
@@ -244,6 +244,23 @@ async fn an_ignored_answer_decides_nothing_but_its_status_counts() {
     }
     let plugin = TestService::answering(500, "").await.plugin(config).await;
     assert!(failure(&plugin).await.message().contains("answered 500"));
+}
+
+#[tokio::test]
+async fn a_replay_is_judged_by_a_service_that_decides_and_told_to_no_other() {
+    let service = TestService::answering(200, r#"{"decision":"cancel"}"#).await;
+    let replayed = |context: &mut CallContext| {
+        context.exchange_id = Some("e-1".to_owned());
+        context.replay = true;
+    };
+    for (config, asked) in [(json!({}), 1), (json!({ "answer": "ignore" }), 0)] {
+        let plugin = service.plugin(config).await.with_context(replayed);
+        let before = service.requests().len();
+        let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+        assert_eq!((request.cancelled().is_some(), service.requests().len() - before), (asked == 1, asked));
+    }
+    let body = service.requests()[0].json();
+    assert_eq!((&body["exchange_id"], &body["replay"]), (&json!("e-1"), &json!(true)));
 }
 
 #[tokio::test]

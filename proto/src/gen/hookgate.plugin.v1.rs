@@ -226,6 +226,14 @@ pub struct CallContext {
     /// Model in use.
     #[prost(string, optional, tag = "15")]
     pub model: ::core::option::Option<::prost::alloc::string::String>,
+    /// The request to a model that this call is a part of, if the gateway is between the agent and the model (UUIDv7). The calls of one
+    /// such exchange have the same.
+    #[prost(string, optional, tag = "16")]
+    pub exchange_id: ::core::option::Option<::prost::alloc::string::String>,
+    /// This part of a conversation came before an answer of the model, so the gateway has asked about it before, and no longer knows
+    /// the answer: judge it, and count nothing. Only at `before_llm_request` and `after_tool_result`.
+    #[prost(bool, tag = "17")]
+    pub replay: bool,
 }
 /// How a chain ended, for observers.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

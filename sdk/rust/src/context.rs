@@ -129,6 +129,12 @@ impl Context {
         &self.caller
     }
 
+    /// Whether the gateway has asked about this part of a conversation before, and no longer knows the answer. The
+    /// plugin judges it, and counts nothing.
+    pub fn is_replay(&self) -> bool {
+        self.caller.replay
+    }
+
     /// How the chain ended. Set for observers, which are called after the answer.
     pub fn chain_result(&self) -> Option<&ChainResult> {
         self.chain_result.as_ref()

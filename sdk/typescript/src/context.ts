@@ -8,7 +8,10 @@ import type { CallInfo } from "./server/call-info.js";
 /** Metadata that a plugin forwards when it calls a gateway or an agent itself. */
 const FORWARDED_METADATA = ["traceparent", "tracestate", "hookgate-depth"] as const;
 
-/** Everything that is known about the caller. `tenant`, `operator` and labels named `claim.*` come from the verified token. */
+/**
+ * Everything that is known about the caller. `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchangeId`
+ * and `replay` from the gateway.
+ */
 export interface Caller {
   /** The tenant's id, an opaque string. */
   readonly tenant: string;
@@ -38,6 +41,13 @@ export interface Caller {
   readonly provider?: string;
   /** Model in use. */
   readonly model?: string;
+  /** The request to a model that this call is a part of, if the gateway is between the agent and the model. */
+  readonly exchangeId?: string;
+  /**
+   * Whether the gateway has asked about this part of a conversation before, and no longer knows the answer. The plugin judges it, and
+   * counts nothing.
+   */
+  readonly replay: boolean;
 }
 
 /** How the chain ended. Only observers get it, who are called after the answer. */

@@ -78,6 +78,7 @@ test("handles differ in their context, their time and their signal", async () =>
           args: { tenant, operator, session: caller.sessionId, chainResult, depth, traceparent, timeLeftMs, aborted: signal.aborted },
         });
       },
+      beforeLlmRequest: (_, { caller }) => proceed({ extra: { exchange: caller.exchangeId, replay: caller.replay } }),
     }),
     {},
   );
@@ -92,6 +93,9 @@ test("handles differ in their context, their time and their signal", async () =>
     traceparent: "00-a-b-01",
     aborted: false,
   });
+  const part = async (handle: typeof plugin) => (await handle.beforeLlmRequest({})).patch?.extra;
+  assert.deepEqual(await part(plugin), { replay: false });
+  assert.deepEqual(await part(plugin.withContext({ exchangeId: "e", replay: true })), { exchange: "e", replay: true });
   const observer = await call(plugin.withChainResult({ decision: "block", code: "NO" }));
   assert.deepEqual(observer["chainResult"], { decision: "block", code: "NO" });
   const waiting = plugin.withContext({ labels: { wait: "" } });

@@ -205,5 +205,6 @@ fn context(
         depth: 0,
         trace: false,
         takes_results: false,
+        exchange: None,
     }
 }

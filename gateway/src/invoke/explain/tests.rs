@@ -134,6 +134,7 @@ fn context(question: &ExplainQuery) -> CallContext {
         depth: 0,
         trace: false,
         takes_results: false,
+        exchange: None,
     };
     ctx.request.agent_id.clone_from(&question.call.agent);
     ctx.request.agent_path.clone_from(&question.call.agent_path);

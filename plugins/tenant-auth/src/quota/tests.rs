@@ -131,3 +131,15 @@ async fn a_storage_that_does_not_answer_lets_nothing_pass() {
         assert_eq!(status.map(|status| status.code()), Some(StatusCode::Unavailable));
     }
 }
+
+#[tokio::test]
+async fn a_replay_is_neither_counted_nor_limited() {
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": 10, "requests_per_minute": 1 })).await;
+    let replay = plugin.with_context(|context| context.replay = true);
+    assert!(!is_blocked(&replay).await && !is_blocked(&plugin).await);
+    replay.after_tool_result(AfterToolResultPayload::default()).await.unwrap();
+    assert_eq!(counter(&plugin, "tool_calls").await, None);
+    assert!(is_blocked(&plugin).await, "the minute's limit");
+    use_tokens(&plugin, 10, 0).await;
+    assert!(!is_blocked(&replay).await);
+}

@@ -47,7 +47,8 @@ class CallInfo(Protocol):
 class Caller:
     """Everything that is known about the caller.
 
-    `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is what the agent says.
+    `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchange_id` and `replay` from the
+    gateway; the rest is what the agent says.
     """
 
     tenant: str
@@ -78,6 +79,13 @@ class Caller:
     """Provider of the model in use."""
     model: str | None = None
     """Model in use."""
+    exchange_id: str | None = None
+    """The request to a model that this call is a part of, if the gateway is between the agent and the model."""
+    replay: bool = False
+    """Whether the gateway has asked about this part of a conversation before, and no longer knows the answer.
+
+    The plugin judges it, and counts nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,48 @@ async fn errors_at_a_hook_are_those_of_the_plugin_or_of_a_gateway() {
     }
 }
 
+/// Cancels replays, with the exchange as the message.
+struct NoReplays;
+
+impl Plugin for NoReplays {
+    const NAME: &'static str = "no-replays";
+    const VERSION: &'static str = "1.0.0";
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeLlmRequest.read()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(NoReplays)
+    }
+
+    async fn before_llm_request(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        _: BeforeLlmRequestPayload,
+    ) -> Answer<BeforeLlmRequestPatch> {
+        if !ctx.is_replay() {
+            return Ok(Reply::proceed());
+        }
+        Ok(Reply::cancel("REPLAY", ctx.caller().exchange_id()))
+    }
+}
+
+#[tokio::test]
+async fn a_test_sets_the_exchange_and_the_replay() {
+    let plugin = TestPlugin::<NoReplays>::start(&NoConfig {}).await.unwrap();
+    let plugin = plugin.with_context(|context| context.exchange_id = Some("e-1".to_owned()));
+    let ask = async |plugin: &TestPlugin<NoReplays>| {
+        plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap()
+    };
+    assert!(ask(&plugin).await.cancelled().is_none());
+    let replayed = ask(&plugin.with_context(|context| context.replay = true)).await;
+    assert_eq!(replayed.cancelled().map(|cancel| cancel.message()), Some("e-1"));
+}
+
 /// Gives more notices than a gateway takes, and cancels if the tool is `shell`.
 #[derive(Default)]
 struct Verbose;

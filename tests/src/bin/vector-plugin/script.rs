@@ -169,6 +169,7 @@ fn caller(ctx: &Context) -> Result<json::Object, PluginError> {
     members.set("operator", ctx.operator())?;
     members.set("request_id", ctx.request_id())?;
     members.set("labels", &caller.labels)?;
+    members.set("replay", &caller.replay)?;
     let texts = [
         ("correlation_id", &caller.correlation_id),
         ("session_id", &caller.session_id),
@@ -180,6 +181,7 @@ fn caller(ctx: &Context) -> Result<json::Object, PluginError> {
         ("user_id", &caller.user_id),
         ("provider", &caller.provider),
         ("model", &caller.model),
+        ("exchange_id", &caller.exchange_id),
     ];
     for (name, text) in texts {
         if let Some(text) = text {

@@ -525,6 +525,8 @@ class CallContext(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    EXCHANGE_ID_FIELD_NUMBER: _builtins.int
+    REPLAY_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant id: opaque, 1 to 256 bytes."""
     operator: _builtins.str
@@ -553,6 +555,14 @@ class CallContext(_message.Message):
     """Provider of the model in use."""
     model: _builtins.str
     """Model in use."""
+    exchange_id: _builtins.str
+    """The request to a model that this call is a part of, if the gateway is between the agent and the model (UUIDv7). The calls of one
+    such exchange have the same.
+    """
+    replay: _builtins.bool
+    """This part of a conversation came before an answer of the model, so the gateway has asked about it before, and no longer knows
+    the answer: judge it, and count nothing. Only at `before_llm_request` and `after_tool_result`.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels of the request, and the configured claims of the token as `claim.NAME`."""
@@ -575,10 +585,12 @@ class CallContext(_message.Message):
         user_id: _builtins.str | None = ...,
         provider: _builtins.str | None = ...,
         model: _builtins.str | None = ...,
+        exchange_id: _builtins.str | None = ...,
+        replay: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "model", b"model", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_exchange_id", b"_exchange_id", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "exchange_id", b"exchange_id", "model", b"model", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "labels", b"labels", "model", b"model", "operator", b"operator", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "request_id", b"request_id", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_exchange_id", b"_exchange_id", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "exchange_id", b"exchange_id", "labels", b"labels", "model", b"model", "operator", b"operator", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "replay", b"replay", "request_id", b"request_id", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_id: _TypeAlias = _typing.Literal["agent_id"]  # noqa: Y015
     _WhichOneofArgType__agent_id: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id"]  # noqa: Y015
@@ -588,6 +600,8 @@ class CallContext(_message.Message):
     _WhichOneofArgType__correlation_id: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id"]  # noqa: Y015
     _WhichOneofReturnType__depth: _TypeAlias = _typing.Literal["depth"]  # noqa: Y015
     _WhichOneofArgType__depth: _TypeAlias = _typing.Literal["_depth", b"_depth"]  # noqa: Y015
+    _WhichOneofReturnType__exchange_id: _TypeAlias = _typing.Literal["exchange_id"]  # noqa: Y015
+    _WhichOneofArgType__exchange_id: _TypeAlias = _typing.Literal["_exchange_id", b"_exchange_id"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__parent_run_id: _TypeAlias = _typing.Literal["parent_run_id"]  # noqa: Y015
@@ -610,6 +624,8 @@ class CallContext(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__correlation_id) -> _WhichOneofReturnType__correlation_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__depth) -> _WhichOneofReturnType__depth | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exchange_id) -> _WhichOneofReturnType__exchange_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload

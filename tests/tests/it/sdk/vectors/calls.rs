@@ -263,6 +263,8 @@ fn call_context(context: RequestContext) -> CallContext {
         user_id: context.user_id,
         provider: context.provider,
         model: context.model,
+        exchange_id: Some("e-1".into()),
+        replay: true,
     }
 }
 
