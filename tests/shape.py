@@ -43,6 +43,7 @@ NEVER = {
     "fs": "*",
     "routing": "upstream invoke edge dataplane snapshot control admin app telemetry",
     "upstream": "routing invoke edge dataplane snapshot control admin app store registry",
+    "llm": "upstream routing invoke records edge dataplane snapshot control admin app ops store registry auth telemetry",
     "invoke": "edge dataplane snapshot control admin app store registry auth",
     "dataplane": "control admin app ops store registry upstream",
     "snapshot": "dataplane control admin app ops",

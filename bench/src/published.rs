@@ -163,6 +163,7 @@ impl SnapshotParts {
                 bytes_in_flight: limits.bytes_in_flight.in_memory(),
                 detail: config.answer.detail,
             },
+            llm: None,
             statuses: Arc::new(BlockStatuses::default()),
             is_absent: false,
             rejected: Vec::new(),

@@ -35,6 +35,7 @@ pub mod grpc;
 pub mod host;
 pub mod invoke;
 pub mod json;
+pub mod llm;
 pub mod net;
 pub mod ops;
 pub mod payload;

@@ -16,6 +16,7 @@ pub mod openapi;
 pub mod port;
 pub mod postgres;
 pub mod prometheus;
+pub mod provider;
 pub mod proxy;
 pub mod python;
 pub mod repository;

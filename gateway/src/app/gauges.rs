@@ -26,6 +26,8 @@ pub(super) fn register(
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
     };
     let telemetry = &gateway.telemetry;
+    let exchanges = of_gateway(|gateway| one(gateway.admission.exchanges() as u64));
+    telemetry.observe(&names::LLM_IN_FLIGHT, exchanges);
     telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
     let revision = |gateway: &Gateway| one(gateway.snapshots.current().invoker.routes().table.revision());
     let bypasses = |gateway: &Gateway| one(gateway.snapshots.current().config.bypasses.len() as u64);

@@ -28,6 +28,7 @@ const SECTIONS: &[&str] = &[
     "tenants",
     "plugins",
     "bindings",
+    "llm",
     "store",
     "egress",
     "secrets",

@@ -23,6 +23,7 @@ mod excerpt;
 #[cfg(test)]
 mod fixtures;
 mod foreign_document;
+mod llm;
 mod load;
 #[cfg(test)]
 mod many_mistakes_tests;
@@ -57,6 +58,7 @@ pub use effective::{EffectiveValue, ValueWithOrigin};
 pub use environment::environment_variables;
 pub use foreign_document::ForeignDocument;
 pub use hookgate_proto::Capability;
+pub use llm::{LlmLimits, LlmProxy, ModelRule, ModelUpstream, TenantLlm};
 pub use load::MAX_FILE;
 pub use load::{LoadedConfig, from_text, load};
 pub use model::*;

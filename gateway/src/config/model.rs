@@ -19,6 +19,7 @@ use crate::{
         auth::Auth,
         bypass::Bypass,
         egress_policy::{Egress, Secrets, SelfRegistration},
+        llm::{LlmProxy, TenantLlm},
         plugin::{Binding, Plugin},
         reference,
         server::Server,
@@ -88,6 +89,9 @@ pub struct Config {
     /// Plugins whose processes register themselves.
     #[serde(default)]
     pub self_registration: SelfRegistration,
+    /// The LLM proxy: agents' requests to providers of models, with the plugins' decisions about them. Absent: it is not
+    /// served.
+    pub llm: Option<LlmProxy>,
     /// Bindings that don't stand for a tenant at this moment; not part of what is written.
     #[serde(skip)]
     pub bypasses: Vec<Arc<Bypass>>,
@@ -187,6 +191,9 @@ pub struct Tenant {
     /// Answer settings of this tenant; absent members are inherited from `answer`.
     #[serde(default)]
     pub answer: TenantAnswer,
+    /// What this tenant may use of the LLM proxy.
+    #[serde(default)]
+    pub llm: TenantLlm,
 }
 
 /// Limits of one tenant.

@@ -145,6 +145,7 @@ impl Config {
             egress: self.egress.clone(),
             secrets: self.secrets.clone(),
             self_registration: self.self_registration.clone(),
+            llm: self.llm.clone(),
             bypasses: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@ use crate::{
     config::{
         auth::Issuer,
         egress_policy::{Egress, Secrets},
+        llm::{LlmLimits, ModelRule, ModelUpstream},
         model::{Drain, Limits, Observers, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant},
         plugin::{Binding, Plugin},
         problem::item,
@@ -32,6 +33,14 @@ pub(super) struct PartialEntry<T> {
     pub(super) tainted: bool,
 }
 
+/// The readable part of `llm`.
+pub(super) struct PartialLlm {
+    pub(super) upstreams: Vec<PartialEntry<ModelUpstream>>,
+    pub(super) models: Vec<PartialEntry<ModelRule>>,
+    pub(super) allow: Option<Vec<String>>,
+    pub(super) limits: Option<LlmLimits>,
+}
+
 /// The readable part of a configuration.
 pub(super) struct PartialConfig {
     pub(super) server: Option<Server>,
@@ -49,6 +58,7 @@ pub(super) struct PartialConfig {
     pub(super) store: Option<Store>,
     pub(super) egress: Option<Egress>,
     pub(super) secrets: Option<Secrets>,
+    pub(super) llm: PartialLlm,
     pub(super) block_status: BTreeMap<String, u16>,
     /// Pointers to placeholders for missing or wrong values. Nothing is reported about them.
     pub(super) placeholders: BTreeSet<String>,
@@ -78,6 +88,12 @@ impl PartialConfig {
             store: root.get("store").and_then(|_| section(root, "/store", misfits)),
             egress: section(root, "/egress", misfits),
             secrets: section(root, "/secrets", misfits),
+            llm: PartialLlm {
+                upstreams: list(root, "/llm/upstreams", "name", misfits, schema, &mut placeholders),
+                models: list(root, "/llm/models", "match", misfits, schema, &mut placeholders),
+                allow: section(root, "/llm/allow", misfits),
+                limits: section(root, "/llm/limits", misfits),
+            },
             block_status: section(root, "/block_status", misfits).unwrap_or_default(),
             placeholders,
         }

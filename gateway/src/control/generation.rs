@@ -24,6 +24,7 @@ use crate::{
     fs::read_limited,
     host::HostServices,
     invoke::{Invoker, ReplyLimits, Routes},
+    llm::{Llm, memory::VerdictMemory},
     registry::Contents,
     routing::RouteTable,
     snapshot::{ConfigSnapshot, EdgeLimits},
@@ -46,6 +47,8 @@ pub(crate) struct RuntimeBuilder {
     pub(crate) bypasses: Bypasses,
     /// Services for plugins; `None` without a store.
     pub(crate) host: Option<Arc<HostServices>>,
+    /// What plugins decided about parts of conversations, across generations.
+    verdicts: Arc<VerdictMemory>,
 }
 
 /// A generation, together with the listeners' TLS that only a starting process uses.
@@ -62,6 +65,8 @@ pub(crate) struct Generation {
     /// In the order of `Config.plugins`.
     plugins: Vec<ClientEntry>,
     statuses: Arc<BlockStatuses>,
+    /// `None` if the LLM proxy is not served.
+    llm: Option<Arc<Llm>>,
     /// The last table built from this generation, including tables with newer manifests. The next generation
     /// builds on it.
     pub(crate) table: ArcSwap<RouteTable>,
@@ -148,8 +153,8 @@ impl RuntimeBuilder {
             SharedResources::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
                 .following(certificates.clone())
                 .offering(HostOffer::untested(config));
-        let (abort, refusals, bypasses) = Default::default();
-        RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses, host: None }
+        let (abort, refusals, bypasses, verdicts) = Default::default();
+        RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses, host: None, verdicts }
     }
 
     /// The same, and plugins may use `host`.
@@ -179,6 +184,7 @@ impl RuntimeBuilder {
         let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
         let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
         let plugins = keep(self.plugins(config, before), &mut problems);
+        let llm = keep(self.llm(config, before), &mut problems);
         let revision = basis.revision().unwrap_or(FIRST_REVISION);
         let table = match (before.first(), &plugins) {
             // Uses the known manifests, so that as little as possible is rebuilt.
@@ -186,13 +192,15 @@ impl RuntimeBuilder {
             _ => RouteTable::build(config, &[], revision),
         };
         let table = keep(table, &mut problems);
-        let (Some(keys), Some(plugins), Some(table), Some(tls)) = (keys, plugins, table, tls) else {
+        let (Some(keys), Some(plugins), Some(llm), Some(table), Some(tls)) = (keys, plugins, llm, table, tls)
+        else {
             return Err(loaded.render(&problems));
         };
         let statuses = Arc::new(block_statuses(config));
         let required = config.required().into_iter().map(str::to_owned).collect();
         let (config, table) = (Arc::new(loaded.config), ArcSwap::from_pointee(table));
-        let generation = Generation { config, basis, keys, plugins, statuses, table, required, held_back };
+        let generation =
+            Generation { config, basis, keys, plugins, statuses, llm, table, required, held_back };
         Ok(InitialGeneration { generation, tls })
     }
 
@@ -246,6 +254,16 @@ impl RuntimeBuilder {
         if problems.is_empty() { Ok(made) } else { Err(problems) }
     }
 
+    /// The LLM proxy: that of `before` if its section is unchanged, or else with the clients of unchanged upstreams.
+    fn llm(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Option<Arc<Llm>>, Vec<Problem>> {
+        let Some(llm) = &config.llm else { return Ok(None) };
+        if let Some(same) = before.iter().find(|before| before.config.llm.as_ref() == Some(llm)) {
+            return Ok(same.llm.clone());
+        }
+        let earlier: Vec<_> = before.iter().filter_map(|before| before.llm.as_deref()).collect();
+        Ok(Some(Arc::new(Llm::build(llm, &earlier, &self.verdicts)?)))
+    }
+
     /// The snapshot of `generation` with `table`. `config` is the generation's own, apart from bypasses.
     pub(crate) fn to_snapshot(
         &self,
@@ -253,7 +271,7 @@ impl RuntimeBuilder {
         config: Arc<Config>,
         table: RouteTable,
     ) -> ConfigSnapshot {
-        let Generation { basis, keys, statuses, .. } = generation;
+        let Generation { basis, keys, statuses, llm, .. } = generation;
         if let Some(host) = &self.host {
             host.apply(&config);
         }
@@ -274,6 +292,7 @@ impl RuntimeBuilder {
                 detail: config.answer.detail,
             },
             statuses: Arc::clone(statuses),
+            llm: llm.clone(),
             is_absent: matches!(basis, ConfigBasis::Nothing),
             rejected: generation.held_back.iter().map(|held| held.told.clone()).collect(),
             config,

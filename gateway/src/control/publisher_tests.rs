@@ -8,6 +8,7 @@ use super::{super::generation::ConfigBasis, *};
 use crate::{
     config::{LoadedConfig, from_text},
     core::point::Point,
+    llm::Llm,
     routing::{Plan, TenantRoute},
     snapshot::ConfigSnapshot,
     telemetry::Telemetry,
@@ -70,4 +71,40 @@ async fn the_first_write_after_a_manifest_was_accepted_remakes_the_plans_of_its_
     written.config.bindings[1] = serde_json::from_value(other).expect("a binding");
     publisher.adopt(built(&written, &[first])).await.expect("nothing is wrong with it");
     assert_eq!(remade(&accepted, &snapshots.current()), ["t1"]);
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_clients_of_unchanged_providers() {
+    let mut loaded = loaded();
+    let section = json!({
+        "upstreams": [{ "name": "a", "base_url": "http://a" }, { "name": "b", "base_url": "http://b" }],
+        "models": [{ "match": "a-*", "upstream": "a" }, { "match": "b-*", "upstream": "b" }],
+    });
+    let workshop = RuntimeBuilder::new(&loaded.config, Telemetry::unseen());
+    let built = |loaded: &LoadedConfig, before: &[Arc<Generation>]| {
+        let built = workshop.build(loaded.clone(), ConfigBasis::from_file(loaded), before);
+        Arc::new(built.unwrap_or_else(|problems| panic!("{problems}")).generation)
+    };
+    let llm = |of: &Generation| {
+        let table = RouteTable::clone(&of.table.load());
+        workshop.to_snapshot(of, Arc::clone(&of.config), table).llm
+    };
+    let without = built(&loaded, &[]);
+    assert!(llm(&without).is_none(), "the LLM proxy is not configured");
+
+    loaded.config.llm = serde_json::from_value(section.clone()).expect("a section");
+    let first = built(&loaded, &[without]);
+    let same = built(&loaded, &[Arc::clone(&first)]);
+    let (first, same) = (llm(&first).expect("it is served"), (llm(&same).expect("it is served"), same));
+    assert!(Arc::ptr_eq(&first, &same.0));
+
+    let mut changed = section;
+    changed["upstreams"][1]["base_url"] = json!("http://c");
+    loaded.config.llm = serde_json::from_value(changed).expect("a section");
+    let after = llm(&built(&loaded, &[same.1])).expect("it is served");
+    let is_kept = |model| {
+        let upstream = |llm: &Llm| llm.routes.route(model, None).map(|route| Arc::clone(route.upstream));
+        upstream(&first).zip(upstream(&after)).is_some_and(|(then, now)| Arc::ptr_eq(&then, &now))
+    };
+    assert_eq!((is_kept("a-1"), is_kept("b-1")), (true, false));
 }

@@ -16,6 +16,8 @@ pub enum Party {
     Plugin,
     /// The gateway itself, or its database.
     Gateway,
+    /// The provider of a model.
+    Provider,
 }
 
 impl Party {
@@ -25,6 +27,7 @@ impl Party {
             Party::Caller => "caller",
             Party::Plugin => "plugin",
             Party::Gateway => "gateway",
+            Party::Provider => "provider",
         }
     }
 }
@@ -107,6 +110,12 @@ error_codes! {
     /// There is no path, method or object with this name.
     NotFound = "NOT_FOUND", 404, NotFound, Caller,
         "Correct the path, the method or the name; a token that names a tenant sees only that tenant";
+    /// No model has this name, or the tenant may not use it.
+    ModelUnknown = "MODEL_UNKNOWN", 404, NotFound, Caller,
+        "Use a model of the list at `/openai/v1/models`";
+    /// The gateway does not serve this part of the provider's API, because what it carries could not be judged.
+    Unsupported = "UNSUPPORTED", 400, InvalidArgument, Caller,
+        "Leave out what `detail` names; an operator may allow some members with `llm.allow`";
     /// The path does not support this HTTP method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented, Caller,
         "Use the HTTP method that the header `Allow` names";
@@ -158,6 +167,21 @@ error_codes! {
     /// A plugin's reply is invalid.
     PluginBadReply = "PLUGIN_BAD_REPLY", 502, Internal, Plugin,
         "Stop; report the request id to the gateway's operator";
+    /// The provider of the model cannot be reached.
+    UpstreamUnavailable = "UPSTREAM_UNAVAILABLE", 503, Unavailable, Provider,
+        "Call again later";
+    /// The provider of the model did not answer in time.
+    UpstreamTimeout = "UPSTREAM_TIMEOUT", 504, DeadlineExceeded, Provider,
+        "Call again later";
+    /// The provider of the model does not accept the gateway's credential.
+    UpstreamCredential = "UPSTREAM_CREDENTIAL", 502, Internal, Provider,
+        "Report the request id to the gateway's operator, who should check `credential` of the upstream";
+    /// The answer of the model's provider is not in the form of its API.
+    UpstreamBadAnswer = "UPSTREAM_BAD_ANSWER", 502, Internal, Provider,
+        "Stop; report the request id to the gateway's operator";
+    /// The answer of the model exceeds the size limit.
+    AnswerTooLarge = "ANSWER_TOO_LARGE", 502, Internal, Provider,
+        "Ask for a shorter answer, or raise `llm.limits.answer`";
     /// An error of the gateway itself, never of a plugin.
     Internal = "INTERNAL", 500, Internal, Gateway,
         "Stop; report the request id to the gateway's operator";

@@ -18,6 +18,7 @@ use crate::{
     core::error::{Code, Error},
     dataplane::{
         call::Gateway,
+        llm,
         protocol::{HookInPath, Protocol},
         stack::call,
         tools, whoami,
@@ -45,6 +46,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/hooks/{hook}", hooks)
         .route(tools::PATH, any(tools::answer))
         .route(whoami::PATH, any(whoami::answer))
+        .route(llm::PATHS, any(llm::answer))
         .route("/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
@@ -89,7 +91,7 @@ async fn name_hook(mut request: Request, next: Next) -> Response {
 }
 
 /// Bodies are JSON and not compressed (docs/protocol.md, section 1).
-fn check_content(headers: &HeaderMap) -> Result<(), Error> {
+pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Error> {
     let text = |name: HeaderName| -> Result<_, Error> {
         Ok(single(headers, name.as_str())?.map_or(Some(""), |value| value.to_str().ok()))
     };
@@ -116,10 +118,15 @@ async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
+    unknown(&gateway)
+}
+
+/// The answer at a path that isn't served.
+pub(super) fn unknown(gateway: &Gateway) -> Response {
     let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
                   /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/tools lists the tools of plugins; /v1/whoami describes a \
                   token";
-    refuse(&gateway, &Error::new(Code::NotFound, detail))
+    refuse(gateway, &Error::new(Code::NotFound, detail))
 }
 
 fn refuse(gateway: &Gateway, error: &Error) -> Response {

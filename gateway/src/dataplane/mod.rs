@@ -9,6 +9,7 @@ pub mod call;
 mod catch_panic;
 pub mod grpc;
 pub mod http;
+mod llm;
 mod protocol;
 mod record;
 mod server_span;

@@ -123,14 +123,7 @@ pub(super) async fn build_context<P: AgentCall>(call: DecodedCall<'_, P>) -> Res
     let (snapshot, facts) = (scope.snapshot, scope.facts);
     let payload = request.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
     let site = P::site(&payload).map_err(|error| Error::new(Code::PayloadInvalid, error.to_string()))?;
-    let subject = P::subject(&payload);
-    facts.tool = subject.tool.map(str::to_owned);
-    facts.call_id = subject.call_id.map(str::to_owned);
-    let revision = snapshot.invoker.routes().table.revision();
-    let (plan, is_bypassed) = (tenant.plan_at(&site), !tenant.bypassed(&site).is_empty());
-    facts.plan = Some((Arc::clone(&plan.digest), revision));
-    facts.is_bound = is_bypassed || !plan.steps.is_empty();
-    facts.bypassed = is_bypassed.then(|| tenant.clone());
+    facts.describe::<P>(&payload, &site, tenant, snapshot.invoker.routes().table.revision());
     if P::point().is_none() {
         facts.site = Some(site.clone());
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use governor::{DefaultDirectRateLimiter, Quota, clock::Clock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::Rate,
@@ -22,6 +23,11 @@ use crate::{
 
 /// When a call without a permit should be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How many questions within exchanges of one depth a tenant has at the same time.
+const MAX_TENANT_QUESTIONS: usize = 64;
+/// How many depths an exchange may have (`hookgate-depth`, 0 to 3).
+const DEPTHS: usize = 4;
 
 /// A counter that can't exceed its limit.
 #[derive(Debug, Default)]
@@ -70,15 +76,45 @@ impl Drop for CounterPermit {
 /// One tenant's usage.
 struct TenantUsage {
     calls: Arc<LimitedCounter>,
+    exchanges: Arc<LimitedCounter>,
+    /// Those within exchanges, by how many gateways their exchange has passed.
+    questions: Arc<[Arc<Semaphore>; DEPTHS]>,
     bytes: Arc<LimitedCounter>,
     /// The rate limiter, with the rate it was made for. A new rate makes a new limiter.
     rate: Option<(Rate, Arc<DefaultDirectRateLimiter>)>,
+}
+
+impl TenantUsage {
+    fn enter(
+        &self,
+        counter: &Arc<LimitedCounter>,
+        most: usize,
+        what: &str,
+    ) -> Result<TenantCallPermit, Error> {
+        let taken = counter.take(1, most).ok_or_else(|| {
+            let detail = format!("The tenant has {most} {what} in flight, which is its limit");
+            Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER)
+        })?;
+        Ok(TenantCallPermit { _taken: taken, bytes: Arc::clone(&self.bytes) })
+    }
+
+    fn check_rate(&self) -> Result<(), Error> {
+        if let Some((rate, limiter)) = &self.rate
+            && let Err(not_until) = limiter.check()
+        {
+            let wait = not_until.wait_time_from(limiter.clock().now());
+            let detail = format!("The tenant calls more often than its limit of {rate}");
+            return Err(Error::new(Code::TenantLimited, detail).retry_after(wait));
+        }
+        Ok(())
+    }
 }
 
 /// The limits that every call passes.
 #[derive(Default)]
 pub struct Admission {
     calls: Arc<LimitedCounter>,
+    exchanges: Arc<LimitedCounter>,
     bytes: Arc<LimitedCounter>,
     // Only a verified token adds a tenant, so the map has at most as many entries as there are customers.
     tenants: papaya::HashMap<Arc<str>, Arc<TenantUsage>>,
@@ -142,6 +178,19 @@ impl Admission {
         })
     }
 
+    /// A permit among all exchanges with models, of which there are at most `most`. Otherwise OVERLOADED.
+    pub fn enter_exchange(&self, most: usize) -> Result<CallPermit, Error> {
+        self.exchanges.take(1, most).map(|taken| CallPermit { _taken: taken }).ok_or_else(|| {
+            let detail = "The gateway has too many exchanges with models in flight";
+            Error::new(Code::Overloaded, detail).retry_after(RETRY_AFTER)
+        })
+    }
+
+    /// Exchanges with models in flight.
+    pub fn exchanges(&self) -> usize {
+        self.exchanges.taken()
+    }
+
     /// Calls in flight.
     pub fn calls(&self) -> usize {
         self.calls.taken()
@@ -154,19 +203,37 @@ impl Admission {
         most: usize,
         rate: Option<Rate>,
     ) -> Result<TenantCallPermit, Error> {
-        let entry = self.tenant(tenant, rate);
-        let taken = entry.calls.take(1, most).ok_or_else(|| {
-            let detail = format!("The tenant has {most} calls in flight, which is its limit");
-            Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER)
-        })?;
-        if let Some((rate, limiter)) = &entry.rate
-            && let Err(not_until) = limiter.check()
-        {
-            let wait = not_until.wait_time_from(limiter.clock().now());
-            let detail = format!("The tenant calls more often than its limit of {rate}");
-            return Err(Error::new(Code::TenantLimited, detail).retry_after(wait));
-        }
-        Ok(TenantCallPermit { _taken: taken, bytes: Arc::clone(&entry.bytes) })
+        let usage = self.tenant(tenant, rate);
+        let permit = usage.enter(&usage.calls, most, "calls")?;
+        usage.check_rate()?;
+        Ok(permit)
+    }
+
+    /// A permit among the tenant's exchanges with models, which count in its rate of calls. Otherwise TENANT_LIMITED.
+    pub fn enter_tenant_exchange(
+        &self,
+        tenant: &Arc<str>,
+        most: usize,
+        rate: Option<Rate>,
+    ) -> Result<TenantCallPermit, Error> {
+        let usage = self.tenant(tenant, rate);
+        let permit = usage.enter(&usage.exchanges, most, "exchanges with models")?;
+        usage.check_rate()?;
+        Ok(permit)
+    }
+
+    /// A turn for a question within an exchange, whose rate was counted. Questions of one tenant wait for each other. Those of a
+    /// plugin that itself asks a model, at a greater `depth`, don't wait for the question that the plugin answers.
+    pub async fn question(
+        &self,
+        tenant: &Arc<str>,
+        rate: Option<Rate>,
+        depth: u32,
+    ) -> Option<OwnedSemaphorePermit> {
+        let usage = self.tenant(tenant, rate);
+        let questions = usage.questions.get(depth as usize).or(usage.questions.last())?;
+        // It is never closed.
+        Arc::clone(questions).acquire_owned().await.ok()
     }
 
     /// Memory from a total of `most` bytes. Nothing is taken yet.
@@ -189,12 +256,21 @@ impl Admission {
             let quota = Quota::with_period(rate.per / rate.count)?.allow_burst(NonZeroU32::new(rate.count)?);
             Some((rate, Arc::new(DefaultDirectRateLimiter::direct(quota))))
         };
-        let fresh = |calls, bytes| Arc::new(TenantUsage { calls, bytes, rate: rate.and_then(limiter) });
+        let fresh = |calls, exchanges, questions, bytes| {
+            Arc::new(TenantUsage { calls, exchanges, questions, bytes, rate: rate.and_then(limiter) })
+        };
         // A new rate keeps the counts of calls in flight.
         Arc::clone(tenants.update_or_insert_with(
             Arc::clone(tenant),
-            |old| fresh(Arc::clone(&old.calls), Arc::clone(&old.bytes)),
-            || fresh(Arc::default(), Arc::default()),
+            |old| {
+                let TenantUsage { calls, exchanges, questions, bytes, .. } = &**old;
+                fresh(Arc::clone(calls), Arc::clone(exchanges), Arc::clone(questions), Arc::clone(bytes))
+            },
+            || {
+                let questions = [(); DEPTHS].map(|()| Arc::new(Semaphore::new(MAX_TENANT_QUESTIONS)));
+                let questions = Arc::new(questions);
+                fresh(Arc::default(), Arc::default(), questions, Arc::default())
+            },
         ))
     }
 }

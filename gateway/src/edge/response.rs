@@ -303,7 +303,7 @@ fn block_message(block: &Block, detail: Detail) -> wire::Block {
 }
 
 /// The message for the caller. With `answer.detail: minimal`, only operators learn why a plugin failed.
-fn sentence(error: &Error, detail: Detail) -> &str {
+pub(crate) fn sentence(error: &Error, detail: Detail) -> &str {
     match (detail, &error.step) {
         (Detail::Minimal, Some(_)) => error.code.meaning(),
         (Detail::Minimal | Detail::Full, _) => &error.detail,
@@ -311,7 +311,7 @@ fn sentence(error: &Error, detail: Detail) -> &str {
 }
 
 /// The challenge of the gateway's own 401 (RFC 6750, section 3). A block's challenge names another scheme.
-const fn challenge(code: Code) -> Option<&'static str> {
+pub(crate) const fn challenge(code: Code) -> Option<&'static str> {
     match code {
         Code::TokenMissing => Some("Bearer error=\"invalid_request\", error_description=\"no bearer token\""),
         Code::TokenInvalid => Some("Bearer error=\"invalid_token\""),
@@ -347,7 +347,7 @@ fn decided(
 }
 
 /// Whole seconds, rounded up (RFC 9110, section 10.2.3).
-fn whole_seconds(after: Duration) -> HeaderValue {
+pub(crate) fn whole_seconds(after: Duration) -> HeaderValue {
     HeaderValue::from(after.as_secs() + u64::from(after.subsec_nanos() > 0))
 }
 

@@ -60,6 +60,25 @@ pub struct CallFacts {
     pub broken_off: Vec<StepReport>,
 }
 
+impl CallFacts {
+    /// Notes what `payload` says of itself, and the plan of `tenant` at `site`.
+    pub(crate) fn describe<P: AgentCall>(
+        &mut self,
+        payload: &P::Payload,
+        site: &CallSite,
+        tenant: &TenantPlans,
+        revision: u64,
+    ) {
+        let subject = P::subject(payload);
+        self.tool = subject.tool.map(str::to_owned);
+        self.call_id = subject.call_id.map(str::to_owned);
+        let (plan, is_bypassed) = (tenant.plan_at(site), !tenant.bypassed(site).is_empty());
+        self.plan = Some((Arc::clone(&plan.digest), revision));
+        self.is_bound = is_bypassed || !plan.steps.is_empty();
+        self.bypassed = is_bypassed.then(|| tenant.clone());
+    }
+}
+
 /// How an invocation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {

@@ -239,6 +239,7 @@ pub(crate) fn write(call: &CallRecord<'_>) {
         event = call.event(),
         request_id = %call.request_id,
         correlation_id = facts.correlation_id,
+        exchange_id = facts.ctx.as_ref().and_then(|ctx| ctx.exchange).map(|exchange| exchange.id.to_string()),
         trace_id = call.trace_id,
         tenant = facts.identity.as_ref().map(|identity| &*identity.tenant),
         operator = facts.identity.as_ref().map(|identity| &*identity.operator),

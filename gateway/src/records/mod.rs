@@ -2,6 +2,7 @@
 //! above `invoke`, whose reports it counts; the mechanism is in [`telemetry`](crate::telemetry).
 
 pub mod auth_failure;
+pub mod exchange;
 pub mod host_refusal;
 pub mod invocation;
 pub mod log_line;

@@ -8,7 +8,8 @@ use crate::{
     core::{call_site::CallSite, tool::ToolNames},
     routing::{
         applicability::{self, PluginOffers},
-        conditions::{ConditionPool, Conditions},
+        conditions::Conditions,
+        pattern_pool::PatternPool,
     },
 };
 
@@ -38,7 +39,7 @@ impl CompiledBinding {
 /// Compiles every binding, also disabled ones, so that enabling one can't reveal a mistake.
 pub(super) fn compile(
     config: &Config,
-    pool: &ConditionPool,
+    pool: &PatternPool,
     problems: &mut Vec<Problem>,
 ) -> Vec<CompiledBinding> {
     let plugins =
@@ -64,7 +65,7 @@ pub(super) struct NameIndex<'c, F> {
     pub(super) of: &'c [Arc<config::Plugin>],
     /// Whether a tenant with this id is listed.
     pub(super) is_listed: F,
-    pub(super) pool: &'c ConditionPool,
+    pub(super) pool: &'c PatternPool,
 }
 
 impl<F: Fn(&str) -> bool> NameIndex<'_, F> {

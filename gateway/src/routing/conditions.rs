@@ -9,10 +9,7 @@
 //! configuration, and matching is linear in the length of the value. This module knows nothing of payloads;
 //! the caller passes the values.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use regex::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
@@ -22,6 +19,7 @@ use crate::{
     config::{JsonObject, Match, Problem, TextMatch},
     core::{call_site::CallSite, point::Point},
     json::pointer::child,
+    routing::pattern_pool::PatternPool,
 };
 
 /// The values of a call that conditions test.
@@ -46,13 +44,8 @@ pub struct MatchSubject<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Conditions(Option<Arc<CompiledConditions>>);
 
-/// Compiled conditions to reuse: tens of thousands of bindings have the same few conditions, and a compiled
-/// pattern takes some KiB. One pool serves a table and all tables rebuilt from it. Calls never use it.
-#[derive(Debug, Default)]
-pub(super) struct ConditionPool(Mutex<HashMap<Match, Weak<CompiledConditions>>>);
-
 #[derive(Debug)]
-struct CompiledConditions {
+pub(super) struct CompiledConditions {
     /// As written, without absent keys.
     written: Value,
     tools: Option<RegexSet>,
@@ -181,31 +174,20 @@ impl Conditions {
     }
 }
 
-impl ConditionPool {
+impl PatternPool {
     /// See [`Conditions::compile`].
     ///
     /// # Errors
     /// As [`Conditions::compile`].
     pub(super) fn compile(&self, written: &Match, pointer: &str) -> Result<Conditions, Vec<Problem>> {
-        if let Some(same) = self.locked().get(written).and_then(Weak::upgrade) {
+        if let Some(same) = self.conditions.get(written) {
             return Ok(Conditions(Some(same)));
         }
         let conditions = Conditions::compile(written, pointer)?;
         if let Some(compiled) = &conditions.0 {
-            let mut known = self.locked();
-            // Unused entries are removed when the map is full, before it would grow.
-            if known.len() == known.capacity() {
-                known.retain(|_, compiled| compiled.strong_count() > 0);
-                let kept = known.len();
-                known.reserve(kept + 1);
-            }
-            known.insert(written.clone(), Arc::downgrade(compiled));
+            self.conditions.insert(written.clone(), compiled);
         }
         Ok(conditions)
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashMap<Match, Weak<CompiledConditions>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -294,7 +276,7 @@ mod tests {
 
     #[test]
     fn equal_conditions_are_shared_and_kept_only_while_used() {
-        let pool = ConditionPool::default();
+        let pool = PatternPool::default();
         let compiled = |tool: usize| {
             let written = Match { tools: Some(vec![format!("tool-{tool}")]), ..Match::default() };
             pool.compile(&written, "").expect("valid conditions")
@@ -305,7 +287,7 @@ mod tests {
         for tool in 2..100 {
             drop(compiled(tool));
         }
-        assert!(pool.locked().len() < 10, "{} unused conditions are kept", pool.locked().len());
+        assert!(pool.conditions.len() < 10, "{} unused conditions are kept", pool.conditions.len());
         assert!(std::ptr::eq(one.source(), compiled(0).source()));
         assert!(pool.compile(&Match { tools: Some(Vec::new()), ..Match::default() }, "/match").is_err());
     }

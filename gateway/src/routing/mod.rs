@@ -1,7 +1,7 @@
 //! Computes which plugins run for which tenant, at which point and in which order: turns the configuration
 //! and the accepted manifests into an immutable [`RouteTable`] (docs/protocol.md, sections 3 and 7).
 //!
-//! Pure: no clock, no connections, and only one lock, which guards the compiled conditions that tables share
+//! Pure: no clock, no connections, and only one lock, which guards the compiled patterns that tables share
 //! and which no call takes. A table is rebuilt on every change and published whole; a call takes one and
 //! keeps it. Whether a plugin is reachable has no effect here, so that no binding leaves a plan because its
 //! plugin is down.
@@ -11,6 +11,7 @@ mod binding;
 mod bypass_index;
 mod conditions;
 mod groups;
+mod pattern_pool;
 mod plan;
 mod plan_tools;
 mod rebuild;

@@ -6,12 +6,12 @@ use hookgate_proto::HookName;
 
 use crate::{
     config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
-    core::{call_site::CallSite, manifest::Manifest, point::Point},
+    core::{call_site::CallSite, manifest::Manifest, model_names::ModelNames, point::Point},
     routing::{
         Plan,
         binding::{self, CompiledBinding},
         bypass_index::{BypassIndex, BypassedBindings},
-        conditions::ConditionPool,
+        pattern_pool::PatternPool,
         plan::Plans,
         rebuild::NameHashes,
         table_inputs::TableInputs,
@@ -73,6 +73,8 @@ pub struct TenantPlans {
     pub in_flight: usize,
     /// The rate limit as written, such as `100/s`. `None` for no limit.
     pub rate: Option<Rate>,
+    /// The models that the tenant may name to the LLM proxy. `None` for all.
+    pub models: Option<Arc<ModelNames>>,
 }
 
 impl TenantPlans {
@@ -130,7 +132,7 @@ impl RouteTable {
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
         revision: u64,
-        pool: Arc<ConditionPool>,
+        pool: Arc<PatternPool>,
     ) -> Result<RouteTable, Vec<Problem>> {
         let mut problems = Vec::new();
         let bindings = binding::compile(config, &pool, &mut problems);
@@ -209,7 +211,7 @@ impl TableParts {
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
         bindings: Vec<CompiledBinding>,
-        pool: Arc<ConditionPool>,
+        pool: Arc<PatternPool>,
     ) -> Self {
         let names = NameHashes::from_bindings(&config.bindings);
         let (floor, owned): (Vec<_>, Vec<_>) =

@@ -16,7 +16,7 @@ use crate::{
     routing::{
         applicability::PluginOffers,
         binding::{CompiledBinding, NameIndex},
-        conditions::ConditionPool,
+        pattern_pool::PatternPool,
         plan::{BindingDetails, ChainElement, StepTemplate},
         plan_tools::BindingTools,
     },
@@ -33,7 +33,7 @@ pub(super) struct TableInputs {
     pub(super) floor: Vec<PreparedBinding>,
     pub(super) defaults: TenantDefaults,
     unknown: UnknownTenant,
-    pub(super) pool: Arc<ConditionPool>,
+    pub(super) pool: Arc<PatternPool>,
 }
 
 /// The settings of a tenant that sets none.
@@ -108,7 +108,7 @@ impl TableInputs {
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
         floor: Vec<CompiledBinding>,
-        pool: Arc<ConditionPool>,
+        pool: Arc<PatternPool>,
     ) -> Self {
         let manifests: Vec<_> = padded(config, manifests).map(|manifest| manifest.cloned()).collect();
         let plugins = config.plugins.iter().zip(&manifests);

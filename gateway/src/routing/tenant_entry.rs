@@ -127,6 +127,9 @@ impl<'g> PlanBuilder<'g> {
             detail: entry.and_then(|tenant| tenant.answer.detail).unwrap_or(defaults.detail),
             in_flight: limits.and_then(|limits| limits.in_flight).unwrap_or(defaults.in_flight),
             rate: limits.and_then(|limits| limits.rate).or(defaults.rate),
+            models: entry
+                .and_then(|tenant| tenant.llm.models.as_ref())
+                .map(|list| self.ground.pool.models(list)),
         });
         Some(listed)
     }

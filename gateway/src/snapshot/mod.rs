@@ -19,6 +19,7 @@ use crate::{
         error::{Code, Error},
     },
     invoke::Invoker,
+    llm::Llm,
     routing::{RouteTable, TenantPlans, TenantRoute},
     snapshot::{
         draining::{DrainGuard, DrainingList},
@@ -130,6 +131,8 @@ pub struct ConfigSnapshot {
     pub limits: EdgeLimits,
     /// The statuses of block codes.
     pub statuses: Arc<BlockStatuses>,
+    /// The LLM proxy. `None` if it is not served.
+    pub llm: Option<Arc<Llm>>,
     /// Whether the registry could not be read since the start, so that tenants and chains are unknown.
     pub is_absent: bool,
     /// Rejected entries: their plugins keep the previous one.

@@ -39,6 +39,7 @@ pub fn document() -> String {
         ("calls", names::CALL_BOUNDS),
         ("plugins", names::PLUGIN_BOUNDS),
         ("overhead", names::OVERHEAD_BOUNDS),
+        ("models", names::LLM_BOUNDS),
     ] {
         let bounds: Vec<_> = bounds.iter().map(ToString::to_string).collect();
         line(&mut text, format_args!("- {name}: {}", bounds.join(", ")));
@@ -71,6 +72,8 @@ fn bounds(metric: &Metric) -> &'static str {
         "overhead"
     } else if metric.bounds == names::PLUGIN_BOUNDS {
         "plugins"
+    } else if metric.bounds == names::LLM_BOUNDS {
+        "models"
     } else {
         "calls"
     }

@@ -25,6 +25,10 @@ pub(crate) struct Instruments {
     pub(crate) budget_exhausted: Counter<u64>,
     pub(crate) host_refusals: Counter<u64>,
     pub(crate) host_dropped: Counter<u64>,
+    pub(crate) llm_exchange: Histogram<f64>,
+    pub(crate) llm_upstream: Histogram<f64>,
+    pub(crate) llm_units: Counter<u64>,
+    pub(crate) llm_withheld: Counter<u64>,
 }
 
 impl Instruments {
@@ -53,6 +57,10 @@ impl Instruments {
             budget_exhausted: counter(&names::BUDGET_EXHAUSTED),
             host_refusals: counter(&names::HOST_REFUSALS),
             host_dropped: counter(&names::HOST_DROPPED),
+            llm_exchange: histogram(&names::LLM_EXCHANGE),
+            llm_upstream: histogram(&names::LLM_UPSTREAM),
+            llm_units: counter(&names::LLM_UNITS),
+            llm_withheld: counter(&names::LLM_WITHHELD),
         }
     }
 }

@@ -37,6 +37,8 @@ pub const REASON: &str = "hookgate.reason";
 pub const STATE: &str = "hookgate.state";
 /// Always on spans; on metrics only for the tenants in `telemetry.tenant_labels`.
 pub const TENANT: &str = "hookgate.tenant.id";
+/// The provider of a model, by its name in the configuration.
+pub const UPSTREAM: &str = "hookgate.llm.upstream";
 
 // Ours, on spans alone.
 pub const OPERATOR: &str = "hookgate.operator.id";
@@ -64,6 +66,9 @@ pub const OVERHEAD_BOUNDS: &[f64] =
 /// Buckets for plugins and for the wait for them, in seconds: local plugins answer in well under 5 ms.
 pub const PLUGIN_BOUNDS: &[f64] =
     &[0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Buckets for requests to models, in seconds: up to the minutes of a long answer.
+pub const LLM_BOUNDS: &[f64] =
+    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstrumentKind {
@@ -316,6 +321,28 @@ pub const HOST_DROPPED: Metric = counter("hookgate.host.dropped", "{record}", &[
      takes per second.",
     "any: a plugin writes too much",
 );
+pub const LLM_EXCHANGE: Metric =
+    histogram("hookgate.llm.exchange.duration", LLM_BOUNDS, &[UPSTREAM, OUTCOME, ERROR_TYPE]).by_tenant().says(
+        "Requests to models, including refused ones, from the headers to the answer. `hookgate.outcome` is `answer`, `block`, \
+         `error` or `cancelled`; `error.type` is the error code.",
+        "the share of `error`",
+    );
+pub const LLM_UPSTREAM: Metric =
+    histogram("hookgate.llm.upstream.duration", LLM_BOUNDS, &[UPSTREAM]).by_tenant().says(
+        "The time from a request to a model's provider to the headers of its answer.",
+        "a sudden rise: the provider is slow",
+    );
+pub const LLM_UNITS: Metric = counter("hookgate.llm.units", "{unit}", &[UPSTREAM, OUTCOME]).by_tenant().says(
+    "Earlier messages and tool results in requests to models, by what was done: `remembered` (the verdict was known) or `replayed` \
+     (plugins were asked again).",
+    "a lasting share of `replayed`: conversations move between replicas, or outlive the memory of verdicts",
+);
+pub const LLM_WITHHELD: Metric = counter("hookgate.llm.withheld", "{member}", &[UPSTREAM]).by_tenant().says(
+    "Members of models' answers that were left out, because they are unknown and may carry text. The log line has their names.",
+    "any: the provider has something new",
+);
+pub const LLM_IN_FLIGHT: Metric = gauge("hookgate.llm.in_flight", "{exchange}", &[])
+    .says("Requests to models in flight.", "near `llm.limits.exchanges`");
 pub const IN_FLIGHT: Metric =
     gauge("hookgate.in_flight", "{call}", &[]).says("Calls in flight.", "near `limits.in_flight`");
 pub const READY: Metric = gauge("hookgate.ready", "{process}", &[]).says(
@@ -413,6 +440,11 @@ pub const METRICS: &[&Metric] = &[
     &AUTH_FAILURES,
     &HOST_REFUSALS,
     &HOST_DROPPED,
+    &LLM_EXCHANGE,
+    &LLM_UPSTREAM,
+    &LLM_UNITS,
+    &LLM_WITHHELD,
+    &LLM_IN_FLIGHT,
     &IN_FLIGHT,
     &READY,
     &PLUGIN_CALL,

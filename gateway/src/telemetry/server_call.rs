@@ -20,13 +20,15 @@ use crate::core::error::grpc_name;
 use std::sync::Arc;
 
 /// HTTP paths of the data port.
-const KNOWN_ROUTES: [&str; 7] = [
+const KNOWN_ROUTES: [&str; 9] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
     "/v1/before-response",
     "/v1/tools",
     "/v1/whoami",
+    "/openai/v1/chat/completions",
+    "/openai/v1/models",
     "/openapi.json",
 ];
 
@@ -64,7 +66,12 @@ impl CallKind {
         let is_hook =
             path.strip_prefix("/v1/hooks/").is_some_and(|hook| !hook.is_empty() && !hook.contains('/'));
         let known = KNOWN_ROUTES.into_iter().find(|route| *route == path);
-        let route = if is_hook { Some("/v1/hooks/{hook}") } else { known };
+        let is_model = path.strip_prefix("/openai/v1/models/").is_some_and(|model| !model.is_empty());
+        let route = match known {
+            None if is_hook => Some("/v1/hooks/{hook}"),
+            None if is_model => Some("/openai/v1/models/{model}"),
+            known => known,
+        };
         CallKind::Http { scheme, method: method(request.method()), route }
     }
 

@@ -15,6 +15,7 @@ mod failure_matrix;
 mod fake;
 mod host;
 mod layout;
+mod llm;
 mod plugins;
 mod proxy;
 mod registry;

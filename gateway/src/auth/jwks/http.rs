@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Fetch, FetchError};
-use crate::egress::EgressResolver;
+use crate::{core::error_chain::error_chain, egress::EgressResolver};
 
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// Timeout of one fetch, including dial and body.
@@ -41,12 +41,12 @@ impl Http {
             .timeout(limit)
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| format!("the HTTP client can't be set up: {}", chain(&error)))?;
+            .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
         Ok(Http { client, url })
     }
 
     async fn get(&self) -> Result<Vec<u8>, FetchError> {
-        let transport = |error: reqwest::Error| FetchError::Transport(chain(&error.without_url()));
+        let transport = |error: reqwest::Error| FetchError::Transport(error_chain(&error.without_url()));
         let accepted = "application/jwk-set+json, application/json";
         let request = self.client.get(self.url.clone()).header(header::ACCEPT, accepted);
         let mut answer = request.send().await.map_err(transport)?;
@@ -74,15 +74,4 @@ fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// The error with its causes; reqwest displays only the outermost.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -152,7 +152,7 @@ impl ConfigChecker<'_> {
 
 /// The host of `url` if it is an address that is never dialled. Parsed as the HTTP client does, which accepts
 /// a number as an address.
-fn denied_host(url: &str) -> Option<String> {
+pub(super) fn denied_host(url: &str) -> Option<String> {
     let host = reqwest::Url::parse(url).ok()?.host_str()?.to_owned();
     egress::denies_literal(&host).then_some(host)
 }

@@ -120,7 +120,7 @@ impl ConfigChecker<'_> {
         }
     }
 
-    fn size(&mut self, pointer: &str, size: Size, most: u64) {
+    pub(super) fn size(&mut self, pointer: &str, size: Size, most: u64) {
         if !(1..=most).contains(&size.0) {
             let key = pointer.rsplit('/').next().unwrap_or_default();
             self.report(

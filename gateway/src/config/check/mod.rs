@@ -7,6 +7,7 @@ mod egress;
 mod host;
 mod issuers;
 mod limits;
+mod llm;
 mod plugins;
 mod store;
 mod telemetry;
@@ -44,6 +45,7 @@ pub(super) fn check(draft: &PartialConfig) -> Vec<Problem> {
     check.store();
     check.egress();
     check.issuers();
+    check.llm();
     check.tenants();
     check.plugins();
     check.server_tls();

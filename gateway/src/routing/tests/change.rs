@@ -164,7 +164,8 @@ fn tenant_entries() -> impl Strategy<Value = Value> {
             let labels = label.map_or(json!({}), |label| json!({ "plan": label }));
             json!({ "enabled": enabled, "labels": labels, "disable": disable, "config": config,
                     "answer": { "detail": answer }, "limits": { "in_flight": in_flight },
-                    "require_steps": &Point::ALL[..in_flight] })
+                    "require_steps": &Point::ALL[..in_flight],
+                    "llm": { "models": (in_flight > 1).then_some(["gpt-*", "fast"]) } })
         })
 }
 

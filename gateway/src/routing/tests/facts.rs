@@ -163,6 +163,23 @@ fn tenants_have_their_own_limits_and_detail_or_the_gateways() {
 }
 
 #[test]
+fn tenants_have_the_models_of_their_list_or_all() {
+    let table = table(json!({
+        "tenants": { "unknown": "accept", "list": [
+            { "id": "acme", "llm": { "models": ["gpt-*"] } },
+            { "id": "globex", "llm": { "models": [] } },
+            { "id": "initech", "llm": { "models": ["gpt-*"] } },
+            { "id": "umbrella" },
+        ] },
+    }));
+    let may_name = |tenant| known(&table, tenant).models.as_ref().map(|models| models.contains("gpt-5"));
+    assert_eq!((may_name("acme"), may_name("globex")), (Some(true), Some(false)));
+    assert_eq!((may_name("umbrella"), may_name("stranger")), (None, None));
+    let list = |tenant| known(&table, tenant).models.clone().expect("it has a list");
+    assert!(Arc::ptr_eq(&list("acme"), &list("initech")), "equal lists are one");
+}
+
+#[test]
 fn tenants_with_equal_chains_share_their_plans() {
     let tenant = |n: usize| {
         let config = if n.is_multiple_of(3) { json!({ "a": { "tier": n % 2 } }) } else { json!({}) };

@@ -21,10 +21,14 @@ use crate::{
 
 /// Labels that come from the scrape, a histogram or OpenTelemetry.
 const GIVEN: [&str; 4] = ["job", "namespace", "instance", "le"];
-/// Queries for these have no results if no binding is bypassed, the data port has no TLS, and nothing is
-/// rewritten.
-const QUIET: [&str; 3] =
-    ["hookgate_bypassed_total", "hookgate_certificate_expiry_seconds{", "hookgate_outcome=\"modified\""];
+/// Queries for these have no results if no binding is bypassed, the data port has no TLS, nothing is
+/// rewritten, and no model is asked.
+const QUIET: [&str; 4] = [
+    "hookgate_bypassed_total",
+    "hookgate_certificate_expiry_seconds{",
+    "hookgate_outcome=\"modified\"",
+    "hookgate_llm_",
+];
 
 struct Query {
     /// The dashboard and the panel.

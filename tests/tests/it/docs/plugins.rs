@@ -106,6 +106,17 @@ async fn the_page_for_agents_in_python_leads_to_an_allowed_and_a_blocked_call() 
 }
 
 #[tokio::test]
+async fn the_page_on_the_llm_proxy_leads_an_unchanged_agent_to_redactions_and_blocks() {
+    let story = python_story("llm-proxy.md", "my-agent").await;
+    let printed = story.told().await;
+    for part in
+        ["Write to [EMAIL].", "[removed: CONTENT_BLOCKED]", "shell.exec was refused", "model_not_found"]
+    {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}
+
+#[tokio::test]
 async fn the_page_on_javascript_leads_from_a_plugin_of_dexto_to_a_blocked_tool_and_a_quota() {
     tokio::task::spawn_blocking(typescript::runner).await.unwrap();
     let story = typescript_story("javascript-plugins.md").await;

@@ -18,11 +18,18 @@ use crate::edge::support::{
 };
 
 /// Codes that can't be provoked over the wire, and why.
-const NOT_HERE: [(Code, &str); 4] = [
+const NOT_HERE: [(Code, &str); 11] = [
     (Code::Conflict, "nothing is written on the data port"),
     (Code::ConfigInvalid, "nothing is written on the data port"),
     (Code::RecordUnavailable, "there are no records"),
     (Code::Cancelled, "nobody is left to receive it"),
+    (Code::ModelUnknown, "only requests to models have it: llm::requests"),
+    (Code::Unsupported, "only requests to models have it: llm::requests"),
+    (Code::UpstreamUnavailable, "only requests to models have it: llm::answers"),
+    (Code::UpstreamTimeout, "only requests to models have it: llm::answers"),
+    (Code::UpstreamCredential, "only requests to models have it: llm::answers"),
+    (Code::UpstreamBadAnswer, "only requests to models have it: llm::answers"),
+    (Code::AnswerTooLarge, "only requests to models have it: llm::answers"),
 ];
 
 /// The codes that were provoked, each over both protocols.

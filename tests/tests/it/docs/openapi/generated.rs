@@ -15,14 +15,21 @@ use tonic::Code as Grpc;
 use super::ordered_json::OrderedJson;
 
 /// Codes that no answer to a call has: nothing is written on the data port, there are no records, nobody is left to
-/// receive CANCELLED, and the last two are for other paths and methods.
-const NEVER_IN_A_CALL: [Code; 6] = [
+/// receive CANCELLED, and the others are for other paths and methods.
+const NEVER_IN_A_CALL: [Code; 13] = [
     Code::Conflict,
     Code::ConfigInvalid,
     Code::RecordUnavailable,
     Code::Cancelled,
     Code::NotFound,
     Code::MethodNotAllowed,
+    Code::ModelUnknown,
+    Code::Unsupported,
+    Code::UpstreamUnavailable,
+    Code::UpstreamTimeout,
+    Code::UpstreamCredential,
+    Code::UpstreamBadAnswer,
+    Code::AnswerTooLarge,
 ];
 
 /// What an operator's operation can answer because it reads a body.
@@ -36,6 +43,12 @@ const TOOL_ANSWER: &str = include_str!("tool_answer.json");
 
 /// An error answer that must not be cached.
 const ERROR_RESPONSE: &str = include_str!("error_response.json");
+
+/// An error answer of the LLM proxy.
+const MODEL_ERROR_RESPONSE: &str = include_str!("model_error_response.json");
+
+/// Where the paths of the LLM proxy begin.
+const MODEL_PATHS: &str = "/openai/";
 
 /// The operation of agents that is no point's and has errors of plugins.
 const HOOK_PATH: &str = "/v1/hooks/{hook}";
@@ -88,7 +101,7 @@ fn set_servers(document: &mut OrderedJson) {
         match path.as_str() {
             "/openapi.json" => item.set("servers", of(&["data", "ops"])),
             path if path.starts_with("/admin/") => item.set("servers", of(&["admin"])),
-            path if path.starts_with("/v1/") => {}
+            path if path.starts_with("/v1/") || path.starts_with(MODEL_PATHS) => {}
             _ => item.set("servers", of(&["ops"])),
         }
     }
@@ -259,6 +272,25 @@ fn error_response(status: u16, codes: &[Code], examples: &OrderedJson) -> Ordere
     response
 }
 
+/// An error answer in OpenAI's form. Requests to models, which have a body, can be blocked by plugins.
+fn model_error_response(status: u16, codes: &[Code], can_be_blocked: bool) -> OrderedJson {
+    let mut response = OrderedJson::parse(MODEL_ERROR_RESPONSE);
+    let is_block_status = can_be_blocked && matches!(status, 400 | 429);
+    let or_a_block = if is_block_status { "; a block of a plugin" } else { "" };
+    response.set("description", format!("{}{or_a_block}.", listed(codes)));
+    let headers = response.at_mut(&["headers"]);
+    if is_block_status {
+        headers.set("Hookgate-Decision", reference("headers", "HookgateDecisionBlock"));
+    }
+    match status {
+        401 => headers.set("WWW-Authenticate", reference("headers", "BearerChallenge")),
+        403 => headers.set("WWW-Authenticate", reference("headers", "Challenge")),
+        429 | 503 => headers.set("Retry-After", reference("headers", "RetryAfter")),
+        _ => {}
+    }
+    response
+}
+
 /// The operations with a token that are no point's, by path and method.
 fn operations(document: &OrderedJson) -> Vec<(String, &'static str, &OrderedJson)> {
     let points = Point::ALL.map(point_path);
@@ -280,7 +312,8 @@ fn set_error_responses(document: &mut OrderedJson) {
         if scheme(operation) == Some("operator") {
             of_operators.extend(codes.iter().map(|code| code.as_str()));
         }
-        of_each.push((path, method, by_status(&codes)));
+        let has_body = operation.get("requestBody").is_some();
+        of_each.push((path, method, has_body, by_status(&codes)));
     }
     let shared = by_status(&codes(of_operators));
     let examples = document.at(&["components", "examples"]).clone();
@@ -288,15 +321,17 @@ fn set_error_responses(document: &mut OrderedJson) {
         let response = error_response(*status, codes, &examples);
         document.at_mut(&["components", "responses"]).set(&response_name(*status), response);
     }
-    for (path, method, statuses) in of_each {
+    for (path, method, has_body, statuses) in of_each {
         let responses = document.at_mut(&["paths", &path, method, "responses"]).object_mut();
-        responses.retain(|(status, _)| status.starts_with('2'));
+        // Ranges are those of the providers' own errors.
+        responses.retain(|(status, _)| status.starts_with('2') || status.ends_with("XX"));
         responses.extend(statuses.iter().map(|(status, codes)| {
             let name = response_name(*status);
             let has_other_example = |shared: &Vec<Code>| {
                 shared.iter().any(|code| !codes.contains(code) && examples.get(code.as_str()).is_some())
             };
             let response = match shared.get(status) {
+                _ if path.starts_with(MODEL_PATHS) => model_error_response(*status, codes, has_body),
                 _ if path == HOOK_PATH => {
                     let mut response = error_response(*status, codes, &examples);
                     // As answers to calls at points, they don't say how long they may be kept.

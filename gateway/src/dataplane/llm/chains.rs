@@ -1,0 +1,150 @@
+//! Asks a tenant's plugins about one part of an exchange. Each question is a call of its own: with its own id, time budget, permits
+//! and record.
+
+use std::sync::Arc;
+
+use hookgate_proto::gateway::v1::RequestContext;
+use prost::Message as _;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
+use uuid::Uuid;
+
+use crate::{
+    core::{
+        call_site::CallSite,
+        context::{CallContext, ExchangePart, Identity},
+        error::{Code, Error},
+        step::{Mode, StepOutcome},
+    },
+    dataplane::call::Gateway,
+    edge::request_meta::CallHeaders,
+    invoke::{Block, ChainDecision, ExtensionPoint, StepReport},
+    routing::TenantPlans,
+    snapshot::ConfigSnapshot,
+};
+
+/// How many questions of an exchange are asked at the same time.
+pub(super) const MAX_QUESTIONS: usize = 8;
+
+/// Who asks, and on whose behalf: the same for all questions of an exchange.
+pub(super) struct Caller<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) snapshot: &'a ConfigSnapshot,
+    pub(super) tenant: &'a TenantPlans,
+    pub(super) identity: Arc<Identity>,
+    pub(super) said: CallHeaders,
+    /// What plugins are told about the agent.
+    pub(super) request: RequestContext,
+    /// The exchange's id.
+    pub(super) exchange: Uuid,
+}
+
+/// What a tenant's plugins decided about a payload.
+pub(super) struct Verdict<P: ExtensionPoint> {
+    /// The payload as they left it.
+    pub(super) payload: Arc<P::Payload>,
+    /// Whether they changed it.
+    pub(super) is_modified: bool,
+    /// Whether all of them were asked that should have been.
+    pub(super) is_complete: bool,
+    /// Present if one of them blocked.
+    pub(super) block: Option<Block>,
+}
+
+impl Caller<'_> {
+    /// Whether plugins are asked at the point `P`: it has a step, or a call there isn't just let through.
+    pub(super) fn asks<P: ExtensionPoint>(&self) -> bool {
+        let site = CallSite::Point(P::POINT);
+        !self.tenant.plan_at(&site).steps.is_empty()
+            || self.tenant.lacks_steps(&site)
+            || !self.tenant.bypassed(&site).is_empty()
+    }
+
+    /// Whether a step at the point `P` can block or change.
+    pub(super) fn is_guarded<P: ExtensionPoint>(&self) -> bool {
+        let site = CallSite::Point(P::POINT);
+        let steps = &self.tenant.plan_at(&site).steps;
+        self.tenant.lacks_steps(&site) || steps.iter().any(|step| step.mode == Mode::Enforce)
+    }
+
+    /// Waits for the turn of a question: the exchange has been admitted, and its answer may have been paid for.
+    async fn turn<P: ExtensionPoint>(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
+        let Caller { gateway, snapshot, tenant, identity, said, .. } = self;
+        let end = snapshot.invoker.budget(Instant::now(), said.deadline).end();
+        let turn = gateway.admission.question(&identity.tenant, tenant.rate, said.depth);
+        timeout_at(end, turn).await.map_err(|_| {
+            let detail =
+                format!("The tenant asks too many questions at once: none was asked at {}", P::POINT);
+            Error::new(Code::BudgetExhausted, detail)
+        })
+    }
+
+    /// Asks the plugins about `payload`.
+    ///
+    /// # Errors
+    /// There is no decision, or no permit for the question.
+    pub(super) async fn ask<P: ExtensionPoint>(
+        &self,
+        payload: P::Payload,
+        is_replay: bool,
+    ) -> Result<Verdict<P>, Error> {
+        if !self.asks::<P>() {
+            return Ok(Verdict {
+                payload: Arc::new(payload),
+                is_modified: false,
+                is_complete: true,
+                block: None,
+            });
+        }
+        let Caller { gateway, snapshot, tenant, identity, .. } = self;
+        let limit = snapshot.limits.request;
+        if payload.encoded_len() > limit {
+            let detail = format!(
+                "What plugins are shown at {} is larger than {limit} bytes (`limits.request`)",
+                P::POINT
+            );
+            return Err(Error::new(Code::PayloadTooLarge, detail));
+        }
+        let _turn = self.turn::<P>().await?;
+        let (request_id, received) = (Uuid::now_v7(), Instant::now());
+        let mut invocation = gateway.telemetry.invocation(P::point(), request_id, received);
+        let result = {
+            let facts = &mut invocation.facts;
+            facts.identity = Some(Arc::clone(identity));
+            facts.correlation_id.clone_from(&self.said.correlation_id);
+            let site = CallSite::Point(P::POINT);
+            facts.describe::<P>(&payload, &site, tenant, snapshot.invoker.routes().table.revision());
+            let ctx = facts.ctx.insert(CallContext {
+                site,
+                identity: Arc::clone(identity),
+                request_id,
+                correlation_id: self.said.correlation_id.clone(),
+                request: self.request.clone(),
+                received,
+                deadline: self.said.deadline,
+                depth: self.said.depth,
+                trace: false,
+                takes_results: false,
+                exchange: Some(ExchangePart { id: self.exchange, is_replay }),
+            });
+            let broken_off = &mut facts.broken_off;
+            snapshot.invoker.run::<P>(tenant, ctx, payload, None, broken_off).await
+        };
+        invocation.ended(&result, |block| snapshot.statuses.status(&block.plugin, &block.code).as_u16());
+        let ended = result?;
+        let is_skipped =
+            |step: &StepReport| matches!(step.outcome, StepOutcome::FailedOpen | StepOutcome::SkippedBudget);
+        let is_complete = !ended.steps.iter().any(is_skipped);
+        let block = match ended.result {
+            Ok(ChainDecision::Continue) => None,
+            Ok(ChainDecision::Block(block)) => Some(block),
+            Ok(ChainDecision::Answer(_)) => {
+                return Err(Error::new(Code::Internal, "a plugin answered where no result is taken"));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Verdict { payload: ended.payload, is_modified: ended.modified, is_complete, block })
+    }
+}

@@ -1,0 +1,223 @@
+//! One request of a client to a model: what is read, asked and sent, in which order (docs/llm-proxy.md).
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::{
+    config::Detail,
+    core::error::{Code, Error},
+    dataplane::{
+        call::Gateway,
+        http::check_content,
+        llm::{chains::Caller, session},
+    },
+    edge::{
+        admission::{CallPermits, MemoryPermit},
+        body,
+        request_meta::RequestMeta,
+    },
+    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Block},
+    llm::{
+        Llm,
+        chat::{ChatRequest, RequestDraft},
+        routes::ModelRoute,
+        surface::{self, Guarded},
+        upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
+    },
+    records::exchange::ExchangeFacts,
+    snapshot::ConfigSnapshot,
+};
+
+/// The provider's path of chat completions, below its base URL.
+const CHAT_COMPLETIONS: &str = "chat/completions";
+
+/// How long a request's body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How an exchange ended.
+pub(crate) enum ExchangeEnd {
+    /// What the provider answered, as far as plugins left it.
+    Answer(ProviderAnswer),
+    /// A plugin blocked the request. The provider was not asked.
+    Block(Block),
+}
+
+/// A provider's answer for the client.
+pub(crate) struct ProviderAnswer {
+    pub(crate) status: StatusCode,
+    /// Those that are passed on.
+    pub(crate) headers: HeaderMap,
+    /// The provider's id of the request.
+    pub(crate) request_id: Option<http::HeaderValue>,
+    pub(crate) body: Bytes,
+    /// Whether plugins blocked any of it.
+    pub(crate) is_blocked: bool,
+}
+
+/// A request of which nothing has been read yet, and what outlives it.
+pub(super) struct ArrivedExchange<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) snapshot: &'a ConfigSnapshot,
+    pub(super) llm: &'a Llm,
+    pub(super) meta: &'a RequestMeta,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) facts: &'a mut ExchangeFacts,
+    pub(super) permits: &'a mut CallPermits,
+    pub(super) detail: &'a mut Detail,
+}
+
+/// A request of a known caller to a known model.
+pub(super) struct Exchange<'a> {
+    pub(super) caller: Caller<'a>,
+    pub(super) llm: &'a Llm,
+    pub(super) guarded: Guarded,
+    pub(super) route: ModelRoute<'a>,
+}
+
+impl ArrivedExchange<'_> {
+    /// Runs the exchange.
+    ///
+    /// # Errors
+    /// The request is invalid, a plugin made no decision, or the provider has no answer.
+    pub(super) async fn run(self, body: Body) -> Result<ExchangeEnd, Error> {
+        let ArrivedExchange { gateway, snapshot, llm, meta, headers, facts, permits, detail } = self;
+        let said = meta.read(headers)?;
+        facts.correlation_id.clone_from(&said.correlation_id);
+        let verified = snapshot.auth.authenticate(headers).await;
+        let identity =
+            verified.and_then(|verified| verified.invoker().map(Arc::clone)).map_err(|refusal| {
+                facts.refused = Some(refusal.reason);
+                Error::from(refusal)
+            })?;
+        facts.identity = Some(Arc::clone(&identity));
+        permits.of_all = Some(gateway.admission.enter_exchange(llm.limits.exchanges)?);
+        let tenant = snapshot.tenant(&identity)?;
+        *detail = tenant.detail;
+        let most = llm.limits.tenant_exchanges;
+        let permit = gateway.admission.enter_tenant_exchange(&identity.tenant, most, tenant.rate)?;
+        let permit = permits.of_tenant.insert(permit);
+        let room = gateway.admission.tenant_room(permit, snapshot.limits.bytes_in_flight);
+        let room = permits.memory.insert(room);
+        check_content(headers)?;
+        let received = body::receive(body, llm.limits.request, 0, room);
+        let late = |_| Error::new(Code::BudgetExhausted, "The body was not received in time");
+        let request = ChatRequest::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;
+        facts.model = Some(request.model().into());
+        let route = llm
+            .routes
+            .route(request.model(), tenant.models.as_deref())
+            .ok_or_else(|| unknown_model(request.model()))?;
+        facts.upstream = Some(Arc::clone(route.upstream.name()));
+        let context = session::context(headers, &request, &identity, route.upstream.name());
+        let caller =
+            Caller { gateway, snapshot, tenant, identity, said, request: context, exchange: meta.request_id };
+        let guarded = Guarded {
+            request: caller.is_guarded::<BeforeLlmRequest>(),
+            calls: caller.is_guarded::<BeforeToolCall>(),
+            results: caller.is_guarded::<AfterToolResult>(),
+            answer: caller.is_guarded::<BeforeResponse>(),
+        };
+        let exchange = Exchange { caller, llm, guarded, route };
+        let end = meta.received + llm.limits.timeouts.total;
+        exchange.run(&request, headers, room, facts, end).await
+    }
+}
+
+impl Exchange<'_> {
+    async fn run(
+        &self,
+        request: &ChatRequest,
+        headers: &HeaderMap,
+        room: &mut MemoryPermit,
+        facts: &mut ExchangeFacts,
+        end: Instant,
+    ) -> Result<ExchangeEnd, Error> {
+        if request.is_streamed() {
+            return Err(Error::new(Code::Unsupported, "Answers are not streamed: leave out `stream`"));
+        }
+        surface::check_request(request, self.guarded, &self.llm.allow)?;
+        let mut draft = RequestDraft::new(request);
+        let judged = timeout_at(end, self.judge_conversation(request, &mut draft, facts)).await;
+        let late = "The conversation took longer to judge than `llm.limits.total`";
+        if let Some(block) = judged.map_err(|_| Error::new(Code::BudgetExhausted, late))?? {
+            return Ok(ExchangeEnd::Block(block));
+        }
+        draft.set_model(self.route.model);
+        let sent = draft.render();
+        let changed = if draft.is_changed() { Some(self.check_changed(&sent)?) } else { None };
+        let asked = changed.as_ref().unwrap_or(request);
+        room.grow(sent.len())?;
+        let answer = self.ask_model(sent, headers, facts, end).await?;
+        self.judge_answer(asked, answer, room, facts).await.map(ExchangeEnd::Answer)
+    }
+
+    /// What plugins made of a request is held to the same rules as what a client sends.
+    fn check_changed(&self, sent: &Bytes) -> Result<ChatRequest, Error> {
+        let changed = ChatRequest::parse(sent.clone()).and_then(|changed| {
+            surface::check_request(&changed, self.guarded, &self.llm.allow).map(|()| changed)
+        });
+        changed.map_err(|error| {
+            let reason =
+                error.violations.first().map_or(error.detail.as_str(), |first| first.message.as_str());
+            Error::new(
+                Code::PluginBadReply,
+                format!("What a plugin made of the request is not valid: {reason}"),
+            )
+        })
+    }
+
+    async fn ask_model(
+        &self,
+        body: Bytes,
+        headers: &HeaderMap,
+        facts: &mut ExchangeFacts,
+        end: Instant,
+    ) -> Result<UpstreamAnswer, Error> {
+        let started = Instant::now();
+        let total = end.saturating_duration_since(started);
+        let timeouts = UpstreamTimeouts { total, ..self.llm.limits.timeouts };
+        let sent = self.route.upstream.send(CHAT_COMPLETIONS, headers, body, timeouts);
+        let answer = sent.await.map_err(|error| provider_error(self.route.upstream.name(), error));
+        facts.upstream_took = Some(started.elapsed());
+        let answer = answer?;
+        facts.upstream_status = Some(answer.status.as_u16());
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Error::new(
+                Code::UpstreamCredential,
+                format!(
+                    "The provider `{}` does not accept the gateway's credential",
+                    self.route.upstream.name()
+                ),
+            )),
+            _ => Ok(answer),
+        }
+    }
+}
+
+/// The same for a model that is unknown and one that the tenant may not use.
+pub(super) fn unknown_model(model: &str) -> Error {
+    let model = crate::json::pointer::cut(model);
+    Error::new(Code::ModelUnknown, format!("There is no model `{model}`"))
+}
+
+/// The error for the client. `name` is the upstream's.
+pub(super) fn provider_error(name: &str, error: UpstreamError) -> Error {
+    let code = match &error {
+        UpstreamError::Unavailable(_) => Code::UpstreamUnavailable,
+        UpstreamError::Timeout(_) => Code::UpstreamTimeout,
+        UpstreamError::BadAnswer(_) => Code::UpstreamBadAnswer,
+        UpstreamError::TooLarge => Code::AnswerTooLarge,
+    };
+    Error::new(code, format!("The provider `{name}`: {error}"))
+}
+
+/// Whether an answer is JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let media_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    media_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}

@@ -1,0 +1,184 @@
+//! Judges a model's answer on its way to the client: each tool call, then the answer of each choice.
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hookgate_proto::types::v1::CancelScope;
+use http::{HeaderValue, StatusCode, header};
+
+use crate::{
+    core::error::{Code, Error},
+    dataplane::llm::{
+        chains::MAX_QUESTIONS,
+        exchange::{Exchange, ProviderAnswer, is_json, provider_error},
+    },
+    edge::admission::MemoryPermit,
+    invoke::{BeforeResponse, BeforeToolCall},
+    llm::{
+        chat::{AnswerError, CallEdit, ChatAnswer, ChatRequest, ChoiceEdit, error_without_details},
+        upstream::UpstreamAnswer,
+    },
+    net::body_buffer::BodyBuffer,
+    records::exchange::ExchangeFacts,
+};
+
+/// What was decided about one choice.
+enum ChoiceVerdict {
+    Edit(ChoiceEdit),
+    /// The message that takes the place of all choices.
+    EndsRun(String),
+}
+
+/// What was decided about one tool call.
+enum CallVerdict {
+    Edit(CallEdit),
+    /// The message that takes the place of all choices.
+    EndsRun(String),
+}
+
+impl Exchange<'_> {
+    /// Receives and judges the provider's answer.
+    ///
+    /// # Errors
+    /// A plugin made no decision, or the answer is too large, or none of a model's.
+    pub(super) async fn judge_answer(
+        &self,
+        request: &ChatRequest,
+        mut answer: UpstreamAnswer,
+        room: &mut MemoryPermit,
+        facts: &mut ExchangeFacts,
+    ) -> Result<ProviderAnswer, Error> {
+        let name = self.route.upstream.name();
+        let body = self.receive(&mut answer, room).await?;
+        let (status, request_id) = (answer.status, answer.request_id());
+        let passed =
+            ProviderAnswer { status, headers: answer.passed_headers(), request_id, body, is_blocked: false };
+        let is_guarded = self.guarded.answer || self.guarded.calls;
+        if status.as_u16() >= 400 {
+            return Ok(if is_guarded { without_details(passed) } else { passed });
+        }
+        if !self.caller.asks::<BeforeToolCall>() && !self.caller.asks::<BeforeResponse>() {
+            return Ok(passed);
+        }
+        if status != StatusCode::OK || !is_json(&answer.headers) {
+            let detail = format!("The provider `{name}` answered with status {status} and no JSON");
+            return Err(Error::new(Code::UpstreamBadAnswer, detail));
+        }
+        let answer = ChatAnswer::parse(passed.body.clone(), request.choices()).map_err(|error| {
+            let code = match &error {
+                AnswerError::Invalid(_) => Code::UpstreamBadAnswer,
+                AnswerError::TooLarge(_) => Code::AnswerTooLarge,
+            };
+            Error::new(code, format!("The answer of the provider `{name}` can't be used: {error}"))
+        })?;
+        let edits = self.judge_choices(&answer).await?;
+        let is_blocked = edits.iter().any(ChoiceEdit::is_block);
+        let rendered = answer.render(&edits, request.expects_json(), is_guarded);
+        facts.withheld = rendered.withheld;
+        let mut passed = ProviderAnswer { body: rendered.body, is_blocked, ..passed };
+        // As it was read, whatever the provider says beside it.
+        passed.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(passed)
+    }
+
+    async fn receive(&self, answer: &mut UpstreamAnswer, room: &mut MemoryPermit) -> Result<Bytes, Error> {
+        let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
+        let mut body = BodyBuffer::default();
+        loop {
+            let piece = answer.piece(body.so_far().len(), limit).await;
+            let Some(piece) = piece.map_err(|error| provider_error(name, error))? else { break };
+            room.grow(piece.len())?;
+            body.push(piece);
+        }
+        Ok(body.finish())
+    }
+
+    async fn judge_choices(&self, answer: &ChatAnswer) -> Result<Vec<ChoiceEdit>, Error> {
+        let mut edits = Vec::with_capacity(answer.choices());
+        for choice in 0..answer.choices() {
+            match self.judge_choice(answer, choice).await? {
+                ChoiceVerdict::Edit(edit) => edits.push(edit),
+                ChoiceVerdict::EndsRun(message) => {
+                    return Ok(vec![ChoiceEdit::replaced(message); answer.choices()]);
+                }
+            }
+        }
+        Ok(edits)
+    }
+
+    async fn judge_choice(&self, answer: &ChatAnswer, choice: usize) -> Result<ChoiceVerdict, Error> {
+        let mut edit = ChoiceEdit::default();
+        if self.caller.asks::<BeforeToolCall>() {
+            // None of them is polled before its turn.
+            let judged: Vec<_> =
+                (0..answer.calls(choice)).map(|call| self.judge_call(answer, choice, call)).collect();
+            let judged = stream::iter(judged).buffered(MAX_QUESTIONS);
+            for verdict in judged.try_collect::<Vec<_>>().await? {
+                match verdict {
+                    CallVerdict::Edit(call) => edit.calls.push(call),
+                    CallVerdict::EndsRun(message) => return Ok(ChoiceVerdict::EndsRun(message)),
+                }
+            }
+        }
+        if !self.caller.asks::<BeforeResponse>() {
+            return Ok(ChoiceVerdict::Edit(edit));
+        }
+        let before = answer.payload(choice);
+        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), false).await?;
+        if let Some(block) = verdict.block {
+            return Ok(match block.scope {
+                CancelScope::Run => ChoiceVerdict::EndsRun(block.message),
+                CancelScope::Step | CancelScope::Unspecified => {
+                    ChoiceVerdict::Edit(ChoiceEdit::replaced(block.message))
+                }
+            });
+        }
+        if verdict.payload.content != before.content {
+            edit.text = Some(verdict.payload.content.clone());
+        }
+        if verdict.payload.reasoning != before.reasoning {
+            edit.reasoning = Some(verdict.payload.reasoning.clone().unwrap_or_default());
+        }
+        Ok(ChoiceVerdict::Edit(edit))
+    }
+
+    async fn judge_call(
+        &self,
+        answer: &ChatAnswer,
+        choice: usize,
+        call: usize,
+    ) -> Result<CallVerdict, Error> {
+        let before = match answer.call_payload(choice, call) {
+            Ok(payload) => payload,
+            // Two parsers must not see two calls.
+            Err(invalid) if self.guarded.calls => {
+                let note = refused(invalid.tool_name(), "its arguments are not valid JSON");
+                return Ok(CallVerdict::Edit(CallEdit::Note(note)));
+            }
+            Err(_) => return Ok(CallVerdict::Edit(CallEdit::Keep)),
+        };
+        let name = before.tool_name.clone();
+        let verdict = self.caller.ask::<BeforeToolCall>(before, false).await?;
+        Ok(match verdict.block {
+            Some(block) if block.scope == CancelScope::Run => CallVerdict::EndsRun(block.message),
+            Some(block) => CallVerdict::Edit(CallEdit::Note(refused(&name, &block.message))),
+            None if verdict.is_modified => {
+                let (name, args) = (verdict.payload.tool_name.clone(), verdict.payload.args.clone());
+                CallVerdict::Edit(CallEdit::Patch { name, args })
+            }
+            None => CallVerdict::Edit(CallEdit::Keep),
+        })
+    }
+}
+
+/// A provider's error with its four members alone: some providers put there what the model said.
+fn without_details(answer: ProviderAnswer) -> ProviderAnswer {
+    let body = error_without_details(&answer.body, answer.status.as_u16());
+    let mut answer = ProviderAnswer { body, ..answer };
+    answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// What the model and the user read in place of a tool call: plain, in the past tense, without instructions.
+fn refused(tool: &str, why: &str) -> String {
+    format!("Tool call {tool} was refused: {why}")
+}

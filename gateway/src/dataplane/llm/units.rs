@@ -1,0 +1,276 @@
+//! Judges a conversation on its way to the model. Agents send the whole of it again with every turn, as they wrote it. So what was
+//! decided about its earlier parts is remembered and applied again: what was removed once stays removed.
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use hookgate_proto::types::v1::CancelScope;
+
+use crate::{
+    core::{
+        error::{Code, Error},
+        point::Point,
+    },
+    dataplane::llm::{
+        chains::{MAX_QUESTIONS, Verdict},
+        exchange::Exchange,
+        reply::RETRIED_BLOCKS,
+    },
+    invoke::{AfterToolResult, BeforeLlmRequest, Block},
+    llm::{
+        chat::{ChatRequest, PatchError, RequestDraft, Unit, UnitKind},
+        memory::{Remembered, VerdictKey},
+    },
+    records::exchange::ExchangeFacts,
+};
+
+/// How many parts are prepared at a time. Each takes memory before it is judged.
+const CHUNK: usize = 8 * MAX_QUESTIONS;
+
+/// What plugins decided about one part.
+enum UnitVerdict {
+    Kept,
+    /// The message that takes its place.
+    Replaced(Bytes),
+    Blocked(Block),
+}
+
+/// A verdict, and whether it may be remembered.
+struct JudgedUnit {
+    verdict: UnitVerdict,
+    /// Every plugin that should have been asked was.
+    is_complete: bool,
+}
+
+impl Exchange<'_> {
+    /// Judges the parts of the conversation, and writes into `draft` what plugins made of them. Returns the block that ends the
+    /// exchange.
+    pub(super) async fn judge_conversation(
+        &self,
+        request: &ChatRequest,
+        draft: &mut RequestDraft<'_>,
+        facts: &mut ExchangeFacts,
+    ) -> Result<Option<Block>, Error> {
+        let (asks_request, asks_results) =
+            (self.caller.asks::<BeforeLlmRequest>(), self.caller.asks::<AfterToolResult>());
+        if !asks_request && !asks_results {
+            return Ok(None);
+        }
+        if self.guarded.results {
+            request.results_have_calls()?;
+        }
+        let asks = |unit: &&Unit| match unit.kind() {
+            UnitKind::User | UnitKind::System => asks_request,
+            // Without its call a result has no tool to be judged by.
+            UnitKind::Result => asks_results && !unit.is_without_call(),
+        };
+        let older: Vec<_> = request.older_units().filter(asks).collect();
+        self.judge_older(request, draft, &older, facts).await?;
+        let main = request.main_unit();
+        let is_main = |unit: &&Unit| main.is_some_and(|main| main.message() == unit.message());
+        let current: Vec<_> = request.current_units().filter(asks).filter(|unit| !is_main(unit)).collect();
+        for units in current.chunks(CHUNK) {
+            for (unit, judged) in units.iter().zip(self.judge(request, draft, units, false).await?) {
+                if let Some(block) = apply_current(draft, unit, judged.verdict) {
+                    return Ok(Some(block));
+                }
+            }
+        }
+        self.judge_request(request, draft).await
+    }
+
+    /// Applies what was decided about earlier parts. Plugins are asked again about those whose verdict isn't known.
+    async fn judge_older(
+        &self,
+        request: &ChatRequest,
+        draft: &mut RequestDraft<'_>,
+        units: &[&Unit],
+        facts: &mut ExchangeFacts,
+    ) -> Result<(), Error> {
+        let mut unknown = Vec::new();
+        for unit in units {
+            match self.llm.memory.get(self.memory_key(request, unit)) {
+                Some(remembered) => apply_older(draft, unit, remembered),
+                None => unknown.push(*unit),
+            }
+        }
+        facts.remembered += units.len() - unknown.len();
+        facts.replayed += unknown.len();
+        for units in unknown.chunks(CHUNK) {
+            for (unit, judged) in units.iter().zip(self.judge(request, draft, units, true).await?) {
+                apply_older(draft, unit, remembered(judged.verdict));
+            }
+        }
+        Ok(())
+    }
+
+    /// The main question: about the request as a whole, with the parts that were judged before as plugins left them.
+    async fn judge_request(
+        &self,
+        request: &ChatRequest,
+        draft: &mut RequestDraft<'_>,
+    ) -> Result<Option<Block>, Error> {
+        if !self.caller.asks::<BeforeLlmRequest>() {
+            return Ok(None);
+        }
+        let before = draft.main_payload();
+        let answer = self.caller.ask::<BeforeLlmRequest>(before.clone(), false).await?;
+        if answer.block.is_some() {
+            // Not remembered: the reason may be another than the text, such as a quota. On a later turn the text is judged by itself.
+            return Ok(answer.block);
+        }
+        if let Some(main) = request.main_unit() {
+            let patched = || draft.patched_unit(main, &before, &answer.payload);
+            let verdict = unit_verdict(request, main, None, answer.is_modified, patched)?;
+            self.remember(request, main, &JudgedUnit { verdict, is_complete: answer.is_complete });
+        }
+        if answer.is_modified {
+            draft.apply_main(&before, &answer.payload).map_err(bad_patch)?;
+        }
+        Ok(None)
+    }
+
+    /// Judges `units`, several at a time, and returns the verdicts in their order.
+    async fn judge(
+        &self,
+        request: &ChatRequest,
+        draft: &RequestDraft<'_>,
+        units: &[&Unit],
+        is_replay: bool,
+    ) -> Result<Vec<JudgedUnit>, Error> {
+        // None of them is polled before its turn.
+        let judged: Vec<_> =
+            units.iter().map(|unit| self.judge_unit(request, draft, unit, is_replay)).collect();
+        stream::iter(judged).buffered(MAX_QUESTIONS).try_collect().await
+    }
+
+    async fn judge_unit(
+        &self,
+        request: &ChatRequest,
+        draft: &RequestDraft<'_>,
+        unit: &Unit,
+        is_replay: bool,
+    ) -> Result<JudgedUnit, Error> {
+        let judged = match unit.kind() {
+            UnitKind::User | UnitKind::System => {
+                let before = draft.unit_payload(unit);
+                let Verdict { payload, is_modified, is_complete, block } =
+                    self.caller.ask::<BeforeLlmRequest>(before.clone(), is_replay).await?;
+                let patched = || draft.patched_unit(unit, &before, &payload);
+                let verdict = unit_verdict(request, unit, block, is_modified, patched)?;
+                JudgedUnit { verdict, is_complete }
+            }
+            UnitKind::Result => {
+                let before = draft.result_payload(unit)?;
+                let Verdict { payload, is_modified, is_complete, block } =
+                    self.caller.ask::<AfterToolResult>(before, is_replay).await?;
+                let patched = || Ok(draft.patched_result(unit, &payload.result));
+                let verdict = unit_verdict(request, unit, block, is_modified, patched)?;
+                JudgedUnit { verdict, is_complete }
+            }
+        };
+        self.remember(request, unit, &judged);
+        Ok(judged)
+    }
+
+    /// Remembers a verdict, unless a plugin was skipped, or the block is about a quota and not about the part.
+    fn remember(&self, request: &ChatRequest, unit: &Unit, judged: &JudgedUnit) {
+        let is_quota =
+            |block: &Block| block.retry_after_ms.is_some() || RETRIED_BLOCKS.contains(&block.code.as_str());
+        let asks_again = matches!(&judged.verdict, UnitVerdict::Blocked(block) if is_quota(block));
+        if judged.is_complete && !asks_again {
+            let verdict = match &judged.verdict {
+                UnitVerdict::Kept => Remembered::Kept,
+                UnitVerdict::Replaced(message) => Remembered::Replaced(message.clone()),
+                UnitVerdict::Blocked(block) => remembered_block(block),
+            };
+            self.llm.memory.put(self.memory_key(request, unit), verdict);
+        }
+    }
+
+    /// Everything that plugins are shown, but the ids of the request: a verdict is used only where they would be asked the same.
+    fn memory_key(&self, request: &ChatRequest, unit: &Unit) -> VerdictKey {
+        let (point, kind) = match unit.kind() {
+            UnitKind::User => (Point::BeforeLlmRequest, "user"),
+            UnitKind::System => (Point::BeforeLlmRequest, "system"),
+            UnitKind::Result => (Point::AfterToolResult, "result"),
+        };
+        let (identity, said) = (&self.caller.identity, &self.caller.request);
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let labels = said.labels.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
+        let parts = [
+            kind.to_owned(),
+            self.caller.tenant.plan(point).digest.to_string(),
+            identity.operator.to_string(),
+            text(&said.session_id),
+            text(&said.agent_id),
+            text(&said.user_id),
+            text(&said.model),
+            text(&said.provider),
+        ];
+        let message = request.message(unit);
+        let (tool, args) = request.call_of(unit);
+        let all = parts.into_iter().chain(labels).collect::<Vec<_>>();
+        let parts = all.iter().map(String::as_bytes).chain([tool.as_bytes(), args, &message]);
+        self.llm.memory.key(&identity.tenant, parts)
+    }
+}
+
+/// A change that changes no byte is none.
+fn unit_verdict(
+    request: &ChatRequest,
+    unit: &Unit,
+    block: Option<Block>,
+    is_modified: bool,
+    patched: impl FnOnce() -> Result<Bytes, PatchError>,
+) -> Result<UnitVerdict, Error> {
+    if let Some(block) = block {
+        return Ok(UnitVerdict::Blocked(block));
+    }
+    let message = if is_modified { Some(patched().map_err(bad_patch)?) } else { None };
+    let changed = message.filter(|message| *message != request.message(unit));
+    Ok(changed.map_or(UnitVerdict::Kept, UnitVerdict::Replaced))
+}
+
+fn remembered(verdict: UnitVerdict) -> Remembered {
+    match verdict {
+        UnitVerdict::Kept => Remembered::Kept,
+        UnitVerdict::Replaced(message) => Remembered::Replaced(message),
+        UnitVerdict::Blocked(block) => remembered_block(&block),
+    }
+}
+
+fn remembered_block(block: &Block) -> Remembered {
+    Remembered::Blocked { code: block.code.clone(), message: block.message.clone() }
+}
+
+/// A block of an older part doesn't end the conversation: the part is left out.
+fn apply_older(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: Remembered) {
+    match verdict {
+        Remembered::Kept => {}
+        Remembered::Replaced(message) => draft.replace_message(unit, &message),
+        Remembered::Blocked { code, message } => {
+            let note = match unit.kind() {
+                UnitKind::User | UnitKind::System => format!("[removed: {code}]"),
+                UnitKind::Result => message,
+            };
+            draft.remove_content(unit, &note);
+        }
+    }
+}
+
+/// A block of what a user says now ends the exchange. That of a tool's result takes the result's place, unless it ends the run.
+fn apply_current(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: UnitVerdict) -> Option<Block> {
+    match verdict {
+        UnitVerdict::Kept => {}
+        UnitVerdict::Replaced(message) => draft.replace_message(unit, &message),
+        UnitVerdict::Blocked(block) if unit.kind() == UnitKind::Result && block.scope != CancelScope::Run => {
+            draft.remove_content(unit, &block.message);
+        }
+        UnitVerdict::Blocked(block) => return Some(block),
+    }
+    None
+}
+
+fn bad_patch(error: PatchError) -> Error {
+    Error::new(Code::PluginBadReply, format!("A plugin's change can't be made: {error}"))
+}

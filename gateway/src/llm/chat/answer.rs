@@ -1,0 +1,236 @@
+//! [`ChatAnswer`]: a view of an answer's bytes. [`super::render`] changes it.
+
+use std::{borrow::Cow, ops::Range};
+
+use bytes::Bytes;
+use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload, TokenUsage};
+
+use super::call::{Arguments, ToolCall};
+use crate::{
+    json::{self, JsonErrorKind, MAX_DEPTH, ValueKind},
+    llm::{
+        edits::span_in,
+        value::{kind, member, object_member, string, string_member},
+    },
+    payload::{MAX_TOOL_NAME, sentence},
+};
+
+/// Most tool calls in one answer.
+const MAX_TOOL_CALLS: usize = 128;
+
+/// Where providers other than OpenAI put reasoning. Most repeat it in the last one, if they have it.
+pub(super) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
+/// The members of reasoning and of content parts that hold text, directly or in parts.
+pub(super) const TEXT_MEMBERS: [&str; 8] =
+    ["thinking", "reasoning", "reasoningText", "reasoning_text", "text", "refusal", "summary", "content"];
+
+/// An answer of the right shape.
+#[derive(Debug)]
+pub(crate) struct ChatAnswer {
+    body: Bytes,
+    choices: Vec<Choice>,
+    model: Option<String>,
+    usage: Option<TokenUsage>,
+}
+
+/// Why plugins can't judge an answer, in half a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AnswerError {
+    /// It isn't an answer to the request in this format.
+    #[error("{0}")]
+    Invalid(String),
+    /// It has more tool calls than plugins are asked about.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// One of several answers to the same request.
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// What the model says: the text, a refusal, and the transcript of audio.
+    pub(super) text: String,
+    /// What the model thought, as far as it is text.
+    pub(super) reasoning: Option<String>,
+    /// Why the model stopped.
+    pub(super) finish_reason: Option<String>,
+    /// What the model wants to call.
+    pub(super) calls: Vec<ToolCall>,
+    /// Where the choice is in the body.
+    pub(super) span: Range<usize>,
+}
+
+/// A tool call whose arguments aren't exactly one JSON value: two parsers could see two calls in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InvalidArguments {
+    tool_name: String,
+}
+
+impl InvalidArguments {
+    /// The tool that the model wants to call.
+    pub(crate) fn tool_name(&self) -> &str {
+        &self.tool_name
+    }
+}
+
+impl ChatAnswer {
+    /// Reads a provider's answer to a request for `asked` choices.
+    ///
+    /// # Errors
+    /// It is not such an answer, or too large.
+    pub(crate) fn parse(body: Bytes, asked: u32) -> Result<ChatAnswer, AnswerError> {
+        let (choices, model, usage) = read_answer(&body, asked).map_err(AnswerError::Invalid)?;
+        let calls: usize = choices.iter().map(|choice| choice.calls.len()).sum();
+        if calls > MAX_TOOL_CALLS {
+            let sentence = format!("the answer has {calls} tool calls, more than {MAX_TOOL_CALLS}");
+            return Err(AnswerError::TooLarge(sentence));
+        }
+        Ok(ChatAnswer { body, choices, model, usage })
+    }
+
+    /// The body as it came.
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// How many choices there are.
+    pub(crate) fn choices(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// How many tools a choice calls.
+    pub(crate) fn calls(&self, choice: usize) -> usize {
+        self.choices.get(choice).map_or(0, |choice| choice.calls.len())
+    }
+
+    /// What plugins see of a choice.
+    ///
+    /// # Panics
+    /// There is no such choice.
+    pub(crate) fn payload(&self, choice: usize) -> BeforeResponsePayload {
+        let choice = &self.choices[choice];
+        BeforeResponsePayload {
+            content: choice.text.clone(),
+            reasoning: choice.reasoning.clone(),
+            model: self.model.clone(),
+            token_usage: self.usage,
+            stop_reason: choice.finish_reason.clone(),
+            ..BeforeResponsePayload::default()
+        }
+    }
+
+    /// What plugins see of a tool call.
+    ///
+    /// # Errors
+    /// The arguments aren't exactly one JSON value.
+    ///
+    /// # Panics
+    /// There is no such choice or call.
+    pub(crate) fn call_payload(
+        &self,
+        choice: usize,
+        call: usize,
+    ) -> Result<BeforeToolCallPayload, InvalidArguments> {
+        let ToolCall { name, call_id, arguments, .. } = &self.choices[choice].calls[call];
+        match arguments {
+            Arguments::Json(args) => Ok(BeforeToolCallPayload {
+                tool_name: name.clone(),
+                args: args.clone(),
+                call_id: call_id.clone(),
+                extra: Bytes::new(),
+            }),
+            Arguments::Invalid(_) => Err(InvalidArguments { tool_name: name.clone() }),
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Choice] {
+        &self.choices
+    }
+}
+
+/// The choices, the model and the usage of an answer.
+type Parts = (Vec<Choice>, Option<String>, Option<TokenUsage>);
+
+fn read_answer(body: &Bytes, asked: u32) -> Result<Parts, String> {
+    json::scan(body, MAX_DEPTH).map_err(|flaw| match flaw.kind {
+        JsonErrorKind::DuplicateKey => format!("an object has the key `{}` twice", flaw.pointer),
+        _ => sentence(&flaw, body, "the answer"),
+    })?;
+    let text = str::from_utf8(body).unwrap_or_default();
+    let list = member(text, "choices").filter(|choices| kind(choices) == ValueKind::Array);
+    let list = list.ok_or("the answer has no array `choices`")?;
+    let found = json::elements(list).count();
+    if !u32::try_from(found).is_ok_and(|found| found <= asked) {
+        return Err(format!("the answer has {found} choices, and {asked} were asked for"));
+    }
+    let choices = json::elements(list).enumerate().map(|(index, choice)| {
+        read_choice(body, text, choice).map_err(|flaw| format!("`choices/{index}`: {flaw}"))
+    });
+    let model = string_member(text, "model").map(Cow::into_owned);
+    let usage = object_member(text, "usage").and_then(read_usage);
+    Ok((choices.collect::<Result<_, _>>()?, model, usage))
+}
+
+fn read_choice(body: &Bytes, text: &str, choice: &str) -> Result<Choice, String> {
+    let message = object_member(choice, "message").ok_or("it has no object `message`")?;
+    let content = member(message, "content").unwrap_or_default();
+    if !matches!(kind(content), ValueKind::String | ValueKind::Array | ValueKind::Null) {
+        return Err(format!("`content` is {}", kind(content)));
+    }
+    // A refusal in another form would reach the user unseen.
+    if let Some(refusal) = member(message, "refusal").filter(|refusal| kind(refusal) != ValueKind::String) {
+        return Err(format!("`refusal` is {}", kind(refusal)));
+    }
+    let mut said = texts_in(content);
+    said.push_str(&string_member(message, "refusal").unwrap_or_default());
+    let audio = object_member(message, "audio");
+    said.push_str(&audio.and_then(|audio| string_member(audio, "transcript")).unwrap_or_default());
+    let reasoning: String = REASONING.iter().filter_map(|name| member(message, name)).map(texts_in).collect();
+    Ok(Choice {
+        text: said,
+        reasoning: Some(reasoning).filter(|text| !text.is_empty()),
+        finish_reason: string_member(choice, "finish_reason").map(Cow::into_owned),
+        calls: read_calls(body, message)?,
+        span: span_in(text, choice),
+    })
+}
+
+/// The calls in `tool_calls`, in their order, and that in the old `function_call`.
+fn read_calls(body: &Bytes, message: &str) -> Result<Vec<ToolCall>, String> {
+    let list = member(message, "tool_calls").unwrap_or("[]");
+    if kind(list) != ValueKind::Array {
+        return Err(format!("`tool_calls` is {}", kind(list)));
+    }
+    let mut calls = Vec::new();
+    for (index, call) in json::elements(list).enumerate() {
+        let call = ToolCall::read(body, call);
+        calls.push(
+            call.ok_or_else(|| format!("`tool_calls/{index}` is not a call of a function or custom tool"))?,
+        );
+    }
+    if let Some(call) = member(message, "function_call") {
+        let call = ToolCall::function(body, call).ok_or("`function_call` has no string `name`")?;
+        calls.push(call);
+    }
+    match calls.iter().find(|call| !(1..=MAX_TOOL_NAME).contains(&call.name.len())) {
+        Some(call) => Err(format!("a tool's name is {} bytes long", call.name.len())),
+        None => Ok(calls),
+    }
+}
+
+fn read_usage(usage: &str) -> Option<TokenUsage> {
+    let tokens = |name| member(usage, name).and_then(|number| number.parse().ok());
+    Some(TokenUsage { input: tokens("prompt_tokens")?, output: tokens("completion_tokens")? })
+}
+
+/// All text of content or reasoning, in the forms of the known providers. Depth is bounded by the scan.
+fn texts_in(value: &str) -> String {
+    match kind(value) {
+        ValueKind::String => string(value).unwrap_or_default().into_owned(),
+        ValueKind::Array => json::elements(value).map(texts_in).collect(),
+        ValueKind::Object => {
+            TEXT_MEMBERS.iter().filter_map(|name| member(value, name)).map(texts_in).collect()
+        }
+        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => String::new(),
+    }
+}

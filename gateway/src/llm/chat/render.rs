@@ -1,0 +1,353 @@
+//! An answer's bytes with what plugins changed in it, and without what they blocked.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::{
+    answer::{ChatAnswer, Choice, REASONING},
+    call::{CallForm, ToolCall},
+    withhold::{
+        is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call, is_seen_part,
+        seen_annotations, seen_reasoning, withhold, withhold_in_part, withhold_unknown,
+    },
+};
+use crate::{
+    json::ValueKind,
+    llm::{
+        edits::{ArrayEdit, Edits, ObjectEdit},
+        value::{kind, quote, string, string_member},
+    },
+};
+
+/// What happens to one choice. The default changes nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChoiceEdit {
+    /// Another text.
+    pub(crate) text: Option<String>,
+    /// Other reasoning; empty removes it.
+    pub(crate) reasoning: Option<String>,
+    /// What happens to each tool call; those beyond the list stay.
+    pub(crate) calls: Vec<CallEdit>,
+    /// A message in place of the whole answer. Nothing else of the edit then counts.
+    pub(crate) replaced: Option<String>,
+}
+
+/// What happens to a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallEdit {
+    /// It stays byte for byte.
+    Keep,
+    /// It has another name or other arguments, as JSON.
+    Patch {
+        /// The tool's name.
+        name: String,
+        /// The arguments.
+        args: Bytes,
+    },
+    /// It is taken out, and this text stands in its place.
+    Note(String),
+}
+
+impl ChoiceEdit {
+    /// A message in place of the whole answer.
+    pub(crate) fn replaced(message: String) -> Self {
+        ChoiceEdit { replaced: Some(message), ..ChoiceEdit::default() }
+    }
+
+    /// Whether it takes something out: the answer or a tool call.
+    pub(crate) fn is_block(&self) -> bool {
+        self.replaced.is_some() || self.calls.iter().any(|call| matches!(call, CallEdit::Note(_)))
+    }
+}
+
+/// An answer to be sent.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    /// The body. Without changes it shares the memory of the old one.
+    pub(crate) body: Bytes,
+    /// The names of the members that were withheld, each once.
+    pub(crate) withheld: Vec<String>,
+}
+
+impl ChatAnswer {
+    /// The answer with an edit for each choice; choices beyond the list stay. With `expects_json` the client parses the
+    /// text, so that no message stands there. With `is_guarded`, members that may carry text that no plugin saw are
+    /// withheld.
+    pub(crate) fn render(&self, choices: &[ChoiceEdit], expects_json: bool, is_guarded: bool) -> Rendered {
+        let text = str::from_utf8(self.body()).unwrap_or_default();
+        let mut edits = Edits::default();
+        let mut withheld = Vec::new();
+        let unchanged = ChoiceEdit::default();
+        let choices = choices.iter().chain(std::iter::repeat(&unchanged));
+        for (choice, edit) in self.all().iter().zip(choices) {
+            let whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
+            let message = ObjectEdit::new(text, whole.get("message").unwrap_or_default());
+            let (edits, withheld) = (&mut edits, &mut withheld);
+            let mut renderer =
+                Renderer { text, choice, whole, message, edits, withheld, expects_json, is_guarded };
+            if is_guarded {
+                renderer.withhold_inside();
+            }
+            match &edit.replaced {
+                Some(replacement) => renderer.replace(replacement),
+                None => renderer.change(edit),
+            }
+            if is_guarded || edit.replaced.is_some() {
+                renderer.withhold_members(edit.replaced.is_some());
+            }
+            let Renderer { whole, message, edits, .. } = renderer;
+            message.finish(edits);
+            whole.finish(edits);
+        }
+        if is_guarded {
+            let mut whole = ObjectEdit::new(text, text);
+            withhold_unknown(&mut whole, is_known_in_answer, &mut withheld);
+            whole.finish(&mut edits);
+        }
+        withheld.sort_unstable();
+        withheld.dedup();
+        Rendered { body: edits.apply(self.body()), withheld }
+    }
+}
+
+/// A text, unless it is empty, and the notes below it.
+fn lines(text: &str, notes: &[&str]) -> String {
+    let text = Some(text).filter(|text| !text.is_empty());
+    text.into_iter().chain(notes.iter().copied()).collect::<Vec<_>>().join("\n")
+}
+
+/// The changes of one choice.
+struct Renderer<'a, 'e> {
+    text: &'a str,
+    choice: &'a Choice,
+    /// The choice.
+    whole: ObjectEdit<'a>,
+    /// Its message.
+    message: ObjectEdit<'a>,
+    /// Changes inside `tool_calls`, `function_call` and content parts.
+    edits: &'e mut Edits,
+    withheld: &'e mut Vec<String>,
+    expects_json: bool,
+    is_guarded: bool,
+}
+
+impl Renderer<'_, '_> {
+    /// Puts a message in place of the whole answer.
+    fn replace(&mut self, replacement: &str) {
+        if self.expects_json {
+            self.message.set("content", "null");
+            self.message.set("refusal", quote(replacement));
+        } else {
+            self.message.set("content", quote(replacement));
+            self.message.set_existing("refusal", "null");
+        }
+        for name in REASONING.into_iter().chain(["tool_calls", "function_call"]) {
+            self.message.remove(name);
+        }
+        self.drop_copies_of_text();
+        self.whole.set("finish_reason", quote("stop"));
+    }
+
+    fn change(&mut self, edit: &ChoiceEdit) {
+        let notes = self.change_calls(&edit.calls);
+        let answer = edit.text.as_deref().filter(|answer| *answer != self.choice.text);
+        self.change_content(answer, &notes);
+        if answer.is_some() || !notes.is_empty() {
+            self.drop_copies_of_text();
+        }
+        let old = self.choice.reasoning.as_deref().unwrap_or_default();
+        let reasoning = edit.reasoning.as_deref().filter(|reasoning| *reasoning != old);
+        if let Some(reasoning) = reasoning {
+            self.change_reasoning(reasoning);
+        }
+        // Some servers give the tokens of reasoning and of tool calls here as well.
+        if edit.calls.iter().any(|call| *call != CallEdit::Keep) || reasoning.is_some() {
+            self.whole.set_existing("logprobs", "null");
+        }
+    }
+
+    /// Changes the text, if plugins did, and appends what stands in place of tool calls. Where a client parses the
+    /// text, that is the refusal's.
+    fn change_content(&mut self, answer: Option<&str>, notes: &[&str]) {
+        let content = self.message.get("content").unwrap_or("null");
+        if answer.is_none() && kind(content) == ValueKind::Array {
+            self.change_parts(content, notes);
+        }
+        if answer.is_none() && notes.is_empty() {
+            return;
+        }
+        if self.expects_json && !notes.is_empty() {
+            let refusal = self.message.get("refusal").and_then(string).unwrap_or_default();
+            let refusal = if answer.is_some() { "" } else { &refusal };
+            self.message.set("refusal", quote(&lines(refusal, notes)));
+            if let Some(answer) = answer {
+                self.message.set("content", quote(answer));
+            }
+            return;
+        }
+        if answer.is_none() && kind(content) == ValueKind::Array {
+            return;
+        }
+        let old = string(content).unwrap_or_default();
+        self.message.set("content", quote(&lines(answer.unwrap_or(&old), notes)));
+        if answer.is_some() {
+            self.message.set_existing("refusal", "null");
+        }
+    }
+
+    /// Appends the notes to content in parts, unless the refusal has them, and withholds parts that no plugin saw.
+    fn change_parts(&mut self, content: &str, notes: &[&str]) {
+        let root: &str = self.text;
+        let mut parts = ArrayEdit::new(root, content);
+        if self.is_guarded {
+            for (index, part) in parts.elements().to_vec().into_iter().enumerate() {
+                if !is_seen_part(part) {
+                    parts.remove(index);
+                    self.withheld.push(string_member(part, "type").map_or("content".into(), Cow::into_owned));
+                } else if kind(part) == ValueKind::Object {
+                    withhold_in_part(root, part, self.edits, self.withheld);
+                }
+            }
+        }
+        if !notes.is_empty() && !self.expects_json {
+            parts.push_back(format!(r#"{{"type":"text","text":{}}}"#, quote(&notes.join("\n"))));
+        }
+        if parts.is_emptied() && !parts.elements().is_empty() {
+            self.message.set("content", "null");
+        } else {
+            parts.finish(self.edits);
+        }
+    }
+
+    /// The first member that has reasoning as text takes all of it.
+    fn change_reasoning(&mut self, reasoning: &str) {
+        let is_string = |name: &&str| self.message.get(name).is_some_and(|value| string(value).is_some());
+        let place = REASONING.into_iter().find(is_string).unwrap_or(REASONING[0]);
+        for name in REASONING {
+            if name == place && !reasoning.is_empty() {
+                self.message.set(name, quote(reasoning));
+            } else {
+                self.message.remove(name);
+            }
+        }
+    }
+
+    /// Changes the tool calls, and returns the notes about those that are taken out.
+    fn change_calls<'n>(&mut self, calls: &'n [CallEdit]) -> Vec<&'n str> {
+        let list = self.message.get("tool_calls").filter(|list| kind(list) == ValueKind::Array);
+        let mut list = ArrayEdit::new(self.text, list.unwrap_or_default());
+        let mut notes = Vec::new();
+        for (index, call) in self.choice.calls.iter().enumerate() {
+            let whole = match call.form {
+                CallForm::Legacy => self.message.get("function_call"),
+                CallForm::Function | CallForm::Custom => list.elements().get(index).copied(),
+            };
+            let whole = whole.unwrap_or_default();
+            match calls.get(index).unwrap_or(&CallEdit::Keep) {
+                CallEdit::Keep => self.change_call(call, whole, None),
+                CallEdit::Patch { name, args } => self.change_call(call, whole, Some((name, args))),
+                CallEdit::Note(note) => {
+                    notes.push(note.as_str());
+                    match call.form {
+                        CallForm::Legacy => self.message.remove("function_call"),
+                        CallForm::Function | CallForm::Custom => list.remove(index),
+                    }
+                }
+            }
+        }
+        if notes.is_empty() {
+            return notes;
+        }
+        if list.is_emptied() {
+            self.message.remove("tool_calls");
+        } else {
+            list.finish(self.edits);
+        }
+        if notes.len() == self.choice.calls.len() {
+            self.whole.set("finish_reason", quote("stop"));
+        }
+        notes
+    }
+
+    /// Changes the text `whole` of a call: writes another name and other arguments into it, if plugins gave them, and
+    /// withholds what no plugin saw.
+    fn change_call(&mut self, call: &ToolCall, whole: &str, patch: Option<(&str, &Bytes)>) {
+        let (inner, arguments) = match call.form {
+            CallForm::Function => ("function", "arguments"),
+            CallForm::Custom => ("custom", "input"),
+            CallForm::Legacy => ("", "arguments"),
+        };
+        let mut function = whole;
+        if call.form != CallForm::Legacy {
+            let mut whole = ObjectEdit::new(self.text, whole);
+            function = whole.get(inner).unwrap_or_default();
+            if self.is_guarded {
+                withhold(
+                    &mut whole,
+                    |name, value| name == inner || is_passed_with_call(name, value),
+                    self.withheld,
+                );
+                whole.finish(self.edits);
+            }
+        }
+        let mut function = ObjectEdit::new(self.text, function);
+        if let Some((name, args)) = patch {
+            change_function(&mut function, call, arguments, (name, args));
+        }
+        if self.is_guarded {
+            withhold(&mut function, |name, _| name == "name" || name == arguments, self.withheld);
+        }
+        function.finish(self.edits);
+    }
+
+    /// Drops what repeats the old text or points into it.
+    fn drop_copies_of_text(&mut self) {
+        self.whole.set_existing("logprobs", "null");
+        self.message.remove("annotations");
+        self.message.remove("audio");
+    }
+
+    /// Withholds what no plugin saw inside the reasoning and the annotations. What changes these members comes later, and
+    /// counts.
+    fn withhold_inside(&mut self) {
+        for name in REASONING {
+            let shown = self.message.get(name).and_then(|value| seen_reasoning(name, value, self.withheld));
+            shown.into_iter().for_each(|shown| self.message.set(name, shown));
+        }
+        let annotations = self.message.get("annotations");
+        let shown = annotations.and_then(|value| seen_annotations(value, self.withheld));
+        shown.into_iter().for_each(|shown| self.message.set("annotations", shown));
+    }
+
+    /// Withholds unknown members of the message and the choice; in place of a blocked answer (`is_blocked`) also objects
+    /// of settings.
+    fn withhold_members(&mut self, is_blocked: bool) {
+        if is_blocked {
+            withhold(&mut self.message, is_known_in_message, self.withheld);
+            withhold(&mut self.whole, is_known_in_choice, self.withheld);
+        } else {
+            withhold_unknown(&mut self.message, is_known_in_message, self.withheld);
+            withhold_unknown(&mut self.whole, is_known_in_choice, self.withheld);
+        }
+    }
+}
+
+/// Gives a called function another name and other arguments, which are the member `arguments`.
+fn change_function(
+    function: &mut ObjectEdit<'_>,
+    call: &ToolCall,
+    arguments: &str,
+    (name, args): (&str, &Bytes),
+) {
+    let args = str::from_utf8(args).unwrap_or_default().trim_ascii();
+    if name != call.name {
+        function.set("name", quote(name));
+    }
+    if args.as_bytes() != call.arguments.json().trim_ascii() {
+        let is_object = function.get(arguments).is_some_and(|old| kind(old) == ValueKind::Object);
+        let is_text = call.form == CallForm::Custom && kind(args) == ValueKind::String;
+        let args = if is_object || is_text { args.to_owned() } else { quote(args) };
+        function.set(arguments, args);
+    }
+}

@@ -1,0 +1,211 @@
+//! Which upstream a model's requests go to, and the models that a tenant may name.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    config::{LlmProxy, ModelUpstream, Problem},
+    core::model_names::ModelNames,
+    llm::upstream::LlmUpstream,
+};
+
+/// The rules for models, and the upstreams that they name. Immutable; one per configuration.
+#[derive(Debug)]
+pub struct ModelRoutes {
+    upstreams: Vec<Arc<LlmUpstream>>,
+    /// The first that matches counts.
+    rules: Vec<RouteRule>,
+}
+
+#[derive(Debug)]
+struct RouteRule {
+    names: ModelNames,
+    upstream: Arc<LlmUpstream>,
+    /// `None`: as the request names it.
+    upstream_model: Option<String>,
+}
+
+/// Where requests for a model go.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelRoute<'r> {
+    /// The provider.
+    pub upstream: &'r Arc<LlmUpstream>,
+    /// The model's name there.
+    pub model: &'r str,
+}
+
+impl ModelRoutes {
+    /// The routes of `config`. An upstream that is unchanged in one of `before` keeps its client there, and so its
+    /// connections.
+    ///
+    /// # Errors
+    /// An upstream whose client can't be set up, or a rule that the checks of the configuration would have refused.
+    pub fn build(config: &LlmProxy, before: &[&ModelRoutes]) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let upstream = |(index, entry): (usize, &Arc<ModelUpstream>)| {
+            let mut kept = before.iter().flat_map(|routes| &routes.upstreams);
+            let upstream = match kept.find(|upstream| upstream.is_from(entry)) {
+                Some(same) => Ok(Arc::clone(same)),
+                None => LlmUpstream::new(Arc::clone(entry)).map(Arc::new),
+            };
+            let problem = |message| Problem::new(format!("/llm/upstreams/{index}"), message);
+            upstream.map_err(|message| problems.push(problem(message))).ok()
+        };
+        let upstreams: Vec<_> = config.upstreams.iter().enumerate().filter_map(upstream).collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut rules = Vec::with_capacity(config.models.len());
+        for (index, rule) in config.models.iter().enumerate() {
+            let place = format!("/llm/models/{index}");
+            let names = ModelNames::new("match", std::slice::from_ref(&rule.pattern));
+            let upstream = upstreams.iter().find(|upstream| **upstream.name() == *rule.upstream);
+            match (names, upstream) {
+                (Ok(names), Some(upstream)) => rules.push(RouteRule {
+                    names,
+                    upstream: Arc::clone(upstream),
+                    upstream_model: rule.upstream_model.clone(),
+                }),
+                (Err(fault), _) => problems.push(Problem::new(format!("{place}/match"), fault.to_string())),
+                (_, None) => {
+                    let message = format!("there is no upstream `{}`", rule.upstream);
+                    problems.push(Problem::new(format!("{place}/upstream"), message));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(ModelRoutes { upstreams, rules }) } else { Err(problems) }
+    }
+
+    /// The route of `model` for a tenant with these models; `None` is a tenant with all. No route for a model that is
+    /// unknown and for one that the tenant may not name, so that nobody learns which of the two it is.
+    pub fn route<'r>(&'r self, model: &'r str, tenant: Option<&ModelNames>) -> Option<ModelRoute<'r>> {
+        let rule = self.rule(model).filter(|_| is_allowed(model, tenant))?;
+        Some(ModelRoute { upstream: &rule.upstream, model: rule.upstream_model.as_deref().unwrap_or(model) })
+    }
+
+    /// The models that can be listed for a tenant with these models, sorted: those of rules without a wildcard, and
+    /// those that the tenant's own list has without a wildcard. Globs name no model. Each with its provider's name.
+    pub fn models<'r>(&'r self, tenant: Option<&'r ModelNames>) -> BTreeMap<&'r str, &'r str> {
+        let of_rules = self.rules.iter().flat_map(|rule| rule.names.literals());
+        let of_tenant = tenant.into_iter().flat_map(ModelNames::literals);
+        let allowed = of_rules.filter(|model| is_allowed(model, tenant)).chain(of_tenant);
+        allowed.filter_map(|model| Some((model, &**self.rule(model)?.upstream.name()))).collect()
+    }
+
+    fn rule(&self, model: &str) -> Option<&RouteRule> {
+        self.rules.iter().find(|rule| rule.names.contains(model))
+    }
+}
+
+fn is_allowed(model: &str, tenant: Option<&ModelNames>) -> bool {
+    tenant.is_none_or(|names| names.contains(model))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(upstreams: Value, models: Value) -> LlmProxy {
+        serde_json::from_value(json!({ "upstreams": upstreams, "models": models })).unwrap()
+    }
+
+    fn ours() -> LlmProxy {
+        config(
+            json!([
+                { "name": "openai", "base_url": "https://api.openai.com/v1", "credential": "sk-1" },
+                { "name": "vllm", "base_url": "http://vllm:8000/v1" },
+            ]),
+            json!([
+                { "match": "gpt-5-mini", "upstream": "vllm", "as": "mini" },
+                { "match": "gpt-*", "upstream": "openai" },
+                { "match": "fast", "upstream": "vllm", "as": "Qwen/Qwen3-32B" },
+                { "match": "fast", "upstream": "openai" },
+            ]),
+        )
+    }
+
+    fn built(config: &LlmProxy, before: &[&ModelRoutes]) -> ModelRoutes {
+        ModelRoutes::build(config, before).unwrap()
+    }
+
+    fn names(entries: &[&str]) -> ModelNames {
+        let entries: Vec<_> = entries.iter().map(|&entry| entry.to_owned()).collect();
+        ModelNames::new("models", &entries).unwrap()
+    }
+
+    fn route(routes: &ModelRoutes, model: &str, tenant: Option<&ModelNames>) -> Option<(String, String)> {
+        let route = routes.route(model, tenant)?;
+        Some((route.upstream.name().to_string(), route.model.to_owned()))
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_routes_a_model() {
+        let routes = built(&ours(), &[]);
+        let to = |upstream: &str, model: &str| Some((upstream.to_owned(), model.to_owned()));
+        assert_eq!(route(&routes, "gpt-5-mini", None), to("vllm", "mini"));
+        assert_eq!(route(&routes, "gpt-5", None), to("openai", "gpt-5"));
+        assert_eq!(route(&routes, "fast", None), to("vllm", "Qwen/Qwen3-32B"));
+        assert_eq!(route(&routes, "claude", None), None);
+        assert_eq!(route(&routes, "", None), None);
+        assert_eq!(route(&routes, "my-gpt-5", None), None);
+    }
+
+    #[test]
+    fn a_tenant_s_list_narrows_the_routes() {
+        let routes = built(&ours(), &[]);
+        let tenant = names(&["gpt-5*", "claude"]);
+        for (model, is_routed) in [("gpt-5", true), ("gpt-5-mini", true), ("gpt-4", false), ("fast", false)] {
+            assert_eq!(route(&routes, model, Some(&tenant)).is_some(), is_routed, "{model}");
+        }
+        assert_eq!(route(&routes, "claude", Some(&tenant)), None, "no rule has it");
+        assert_eq!(route(&routes, "gpt-5", Some(&names(&[]))), None, "an empty list has none");
+    }
+
+    #[test]
+    fn models_without_a_wildcard_are_listed() {
+        let routes = built(&ours(), &[]);
+        let listed = |tenant: Option<&ModelNames>| {
+            routes.models(tenant).iter().map(|(model, by)| format!("{model} {by}")).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(None), ["fast vllm", "gpt-5-mini vllm"]);
+        assert_eq!(
+            listed(Some(&names(&["gpt-*", "gpt-4o", "claude"]))),
+            ["gpt-4o openai", "gpt-5-mini vllm"]
+        );
+        assert!(listed(Some(&names(&[]))).is_empty());
+    }
+
+    #[test]
+    fn an_unchanged_upstream_keeps_its_client() {
+        let before = built(&ours(), &[]);
+        let mut next = ours();
+        next.upstreams[1] =
+            Arc::new(ModelUpstream { base_url: "http://other:8000".into(), ..(*next.upstreams[1]).clone() });
+        next.models.remove(0);
+        next.limits.exchanges = 1;
+        let after = built(&next, &[&before]);
+        let upstream = |routes: &ModelRoutes, model| Arc::clone(routes.route(model, None).unwrap().upstream);
+        assert!(Arc::ptr_eq(&upstream(&before, "gpt-4"), &upstream(&after, "gpt-4")));
+        assert!(!Arc::ptr_eq(&upstream(&before, "fast"), &upstream(&after, "fast")));
+        next.upstreams[0] = Arc::new(ModelUpstream {
+            credential: Some("sk-2".to_owned().into()),
+            ..(*next.upstreams[0]).clone()
+        });
+        let rotated = built(&next, &[&after]);
+        assert!(!Arc::ptr_eq(&upstream(&after, "gpt-4"), &upstream(&rotated, "gpt-4")), "the key is another");
+    }
+
+    #[test]
+    fn what_can_t_be_routed_is_a_problem_with_its_place() {
+        let upstream = json!([{ "name": "a", "base_url": "http://169.254.169.254" }]);
+        let problems = |upstreams, models| ModelRoutes::build(&config(upstreams, models), &[]);
+        let places = |built: Result<ModelRoutes, Vec<Problem>>| {
+            built.unwrap_err().into_iter().map(|problem| problem.pointer).collect::<Vec<_>>()
+        };
+        assert_eq!(places(problems(upstream, json!([]))), ["/llm/upstreams/0"]);
+        let upstream = json!([{ "name": "a", "base_url": "http://a" }]);
+        let models = json!([{ "match": "[", "upstream": "a" }, { "match": "a", "upstream": "b" }]);
+        assert_eq!(places(problems(upstream, models)), ["/llm/models/0/match", "/llm/models/1/upstream"]);
+    }
+}

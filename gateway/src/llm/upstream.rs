@@ -1,0 +1,258 @@
+//! The HTTP client of one provider of models.
+//!
+//! What crosses it is listed: a few headers of the agent's request, a few of the provider's answer, and the operator's
+//! credential, which no agent sees. It follows no redirect, uses no proxy from the environment, keeps no cookies and
+//! decompresses nothing, since plugins judge the bytes as they are.
+//!
+//! A request is sent once. The client itself repeats it on another connection only where the provider can't have begun
+//! to work on it: an idle connection that was closed before the request was written (hyper-util's pool), or an HTTP/2
+//! stream that the provider refused unseen (reqwest's default policy). Agents' SDKs retry everything else.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use reqwest::{Client, Url, redirect::Policy};
+use secrecy::ExposeSecret as _;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    config::ModelUpstream,
+    core::error_chain::error_chain,
+    egress::{self, EgressResolver},
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Headers of agents' requests that providers get.
+const FORWARDED: [&str; 5] = ["accept", "openai-beta", "user-agent", "traceparent", "tracestate"];
+/// Headers of providers' answers that agents get.
+const PASSED: [&str; 5] =
+    ["content-type", "retry-after", "retry-after-ms", "x-should-retry", "openai-processing-ms"];
+const PASSED_PREFIX: &str = "x-ratelimit-";
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// One provider of models. Its connections live as long as it does.
+pub struct LlmUpstream {
+    config: Arc<ModelUpstream>,
+    name: Arc<str>,
+    /// The URL of the API, without a slash at its end.
+    base: String,
+    authorization: Option<HeaderValue>,
+    client: Client,
+}
+
+impl fmt::Debug for LlmUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmUpstream").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// How long a provider may take, from the start of sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// Until the answer begins.
+    pub first_byte: Duration,
+    /// Until the answer has ended.
+    pub total: Duration,
+}
+
+/// Why there is no answer of a provider. No text of it holds a credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamError {
+    /// It can't be reached, or the connection was lost.
+    #[error("the provider is unavailable: {0}")]
+    Unavailable(String),
+    /// It took too long.
+    #[error("{0}")]
+    Timeout(UpstreamTimeout),
+    /// What it sent is no answer that can be used.
+    #[error("the provider's answer can't be used: {0}")]
+    BadAnswer(String),
+    /// Its answer has more bytes than `llm.limits.answer`.
+    #[error("the provider's answer is larger than `llm.limits.answer`")]
+    TooLarge,
+}
+
+/// What took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamTimeout {
+    /// The begin of the answer.
+    #[error("the provider has not begun its answer in time")]
+    FirstByte,
+    /// The whole answer.
+    #[error("the provider has not ended its answer in time")]
+    Total,
+}
+
+impl LlmUpstream {
+    /// The client of a provider.
+    ///
+    /// # Errors
+    /// One sentence without the credential, if the checks of the configuration would have refused the entry, or the
+    /// machine's certificate authorities can't be read.
+    pub fn new(config: Arc<ModelUpstream>) -> Result<Self, String> {
+        let url =
+            Url::parse(&config.base_url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
+        if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
+            return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
+        }
+        let authorization = config.credential.as_ref().map(|credential| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", credential.expose_secret()))
+                .map_err(|_| "`credential` holds characters that a header can't carry".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        let client = Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            .referer(false)
+            .dns_resolver(EgressResolver)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
+        let base = config.base_url.trim_end_matches('/').to_owned();
+        let name = config.name.as_str().into();
+        Ok(LlmUpstream { authorization: authorization.transpose()?, name, base, client, config })
+    }
+
+    /// The provider's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Whether this is the client of such an entry.
+    pub fn is_from(&self, config: &ModelUpstream) -> bool {
+        *self.config == *config
+    }
+
+    /// Posts `body` to `path` below the URL of the API, such as `chat/completions`, with what [`forwarded`] leaves of
+    /// `headers`.
+    ///
+    /// # Errors
+    /// The answer has not begun, or is no answer of an API: see [`UpstreamError`]. A status of 400 or above is an answer.
+    pub async fn send(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+        timeouts: UpstreamTimeouts,
+    ) -> Result<UpstreamAnswer, UpstreamError> {
+        let UpstreamTimeouts { first_byte, total } = timeouts;
+        let began = Instant::now();
+        let mut headers = forwarded(headers);
+        // Without parameters: the body is read as UTF-8, as plugins were shown it.
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
+        let request = self.client.post(format!("{}/{path}", self.base)).headers(headers).body(body);
+        let response = timeout_at(began + first_byte.min(total), request.send()).await;
+        let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
+        let response = response.map_err(|_| UpstreamError::Timeout(late))??;
+        check(&response)?;
+        Ok(UpstreamAnswer {
+            status: response.status(),
+            headers: response.headers().clone(),
+            until: began + total,
+            response,
+        })
+    }
+}
+
+/// A provider's answer, whose body has not been read.
+#[derive(Debug)]
+pub struct UpstreamAnswer {
+    /// Its status: 200 to 299, or 400 to 599.
+    pub status: StatusCode,
+    /// All its headers.
+    pub headers: HeaderMap,
+    until: Instant,
+    response: reqwest::Response,
+}
+
+impl UpstreamAnswer {
+    /// The headers that agents get.
+    pub fn passed_headers(&self) -> HeaderMap {
+        only(&self.headers, |name| PASSED.contains(&name) || name.starts_with(PASSED_PREFIX))
+    }
+
+    /// The provider's id of the request, for `hookgate-upstream-request-id`.
+    pub fn request_id(&self) -> Option<HeaderValue> {
+        self.headers.get(REQUEST_ID).cloned()
+    }
+
+    /// The next piece of the body. A body of more than `limit` bytes in all, of which `received` came before, is refused.
+    ///
+    /// # Errors
+    /// The body is longer, or has not ended in time, or the connection was lost before its end.
+    pub async fn piece(&mut self, received: usize, limit: usize) -> Result<Option<Bytes>, UpstreamError> {
+        if self.response.content_length().is_some_and(|length| length > limit as u64) {
+            return Err(UpstreamError::TooLarge);
+        }
+        let late = |_| UpstreamError::Timeout(UpstreamTimeout::Total);
+        let piece = timeout_at(self.until, self.response.chunk()).await.map_err(late)??;
+        match piece {
+            Some(piece) if piece.len() > limit.saturating_sub(received) => Err(UpstreamError::TooLarge),
+            piece => Ok(piece),
+        }
+    }
+}
+
+impl From<reqwest::Error> for UpstreamError {
+    fn from(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        let text = error_chain(&error);
+        if is_malformed(&error) { UpstreamError::BadAnswer(text) } else { UpstreamError::Unavailable(text) }
+    }
+}
+
+/// Whether the other side doesn't speak HTTP.
+fn is_malformed(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Refuses an answer that is none of an API.
+fn check(response: &reqwest::Response) -> Result<(), UpstreamError> {
+    let status = response.status();
+    if status.is_informational() || status.is_redirection() {
+        let why = format!(
+            "it has the status {}, and redirects are not followed: check `base_url`",
+            status.as_u16()
+        );
+        return Err(UpstreamError::BadAnswer(why));
+    }
+    let is_identity = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !response.headers().get_all(header::CONTENT_ENCODING).iter().all(is_identity) {
+        return Err(UpstreamError::BadAnswer(
+            "it is compressed, although it was asked for uncompressed".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// The headers of an agent's request that providers get.
+pub fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    only(headers, |name| FORWARDED.contains(&name))
+}
+
+fn only(headers: &HeaderMap, is_listed: impl Fn(&str) -> bool) -> HeaderMap {
+    let listed = headers.iter().filter(|(name, _)| is_listed(name.as_str()));
+    // Collecting would keep the last of several values.
+    let mut kept = HeaderMap::new();
+    for (name, value) in listed {
+        kept.append(name, value.clone());
+    }
+    kept
+}
+
+#[cfg(test)]
+#[path = "upstream_tests.rs"]
+mod tests;

@@ -1,0 +1,68 @@
+//! Short reads of scanned JSON text.
+
+use std::borrow::Cow;
+
+use crate::json::{self, ValueKind};
+
+/// Longest string that is taken for a setting, and not for text, in bytes.
+pub(crate) const MAX_SETTING_BYTES: usize = 64;
+
+/// Longest object or list that is taken for settings, in bytes.
+const MAX_SETTINGS_BYTES: usize = 1 << 10;
+
+/// The type of a value.
+pub(crate) fn kind(text: &str) -> ValueKind {
+    ValueKind::from_text(text.as_bytes()).unwrap_or(ValueKind::Null)
+}
+
+/// The value of an object's member; `None` also if `object` is another value, or the member is `null`.
+pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    json::members(object)
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value)
+        .filter(|value| *value != "null")
+}
+
+/// The contents of a string; `None` for another value.
+pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
+    (kind(text) == ValueKind::String).then(|| json::unescape(text))
+}
+
+/// The contents of a member that is a string.
+pub(crate) fn string_member<'a>(object: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    member(object, name).and_then(string)
+}
+
+/// The text of a member that is an object.
+pub(crate) fn object_member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    member(object, name).filter(|value| kind(value) == ValueKind::Object)
+}
+
+/// Whether a value is more than a setting: an object, an array or a long string.
+pub(crate) fn may_carry_text(text: &str) -> bool {
+    match kind(text) {
+        ValueKind::Object | ValueKind::Array => true,
+        ValueKind::String => json::unescape(text).len() > MAX_SETTING_BYTES,
+        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => false,
+    }
+}
+
+/// Whether a value is a setting, or a short object or list of nothing else.
+pub(crate) fn is_settings(text: &str) -> bool {
+    !may_carry_text(text) || (text.len() <= MAX_SETTINGS_BYTES && has_only_settings(text))
+}
+
+/// Whether a value is a setting, or an object or list of nothing else. Depth is bounded by the scan.
+pub(crate) fn has_only_settings(text: &str) -> bool {
+    match kind(text) {
+        ValueKind::Object => json::members(text)
+            .all(|(name, value)| name.len() <= MAX_SETTING_BYTES && has_only_settings(value)),
+        ValueKind::Array => json::elements(text).all(has_only_settings),
+        _ => !may_carry_text(text),
+    }
+}
+
+/// A text as a JSON string.
+pub(crate) fn quote(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is always JSON")
+}
