@@ -16,6 +16,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- range $upstream := ($config.llm | default dict).upstreams -}}
+{{- if and $upstream.credential (not (contains "${" (toString $upstream.credential))) -}}
+{{- fail (printf "config.llm.upstreams: the credential of %v is in plain text, and would be stored in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $upstream.name) -}}
+{{- end -}}
+{{- end -}}
 {{- range $plugin := .Values.plugins -}}
 {{- $name := required "plugins: an entry has no name" $plugin.name -}}
 {{- $places := list -}}
