@@ -21,6 +21,7 @@ use hookgate_tests::{
     fake::{Act, FakePlugin, Gate, HOOKS},
     gateway::{Gateway, Setup},
     metrics::Scrape,
+    provider::{FakeProvider, ProviderAct, completion},
     repository,
     token::{AUDIENCE, ISSUER, SECRET, Token, token},
 };
@@ -94,6 +95,7 @@ async fn published_keys() -> String {
 pub(crate) struct Eventful {
     pub(crate) gateway: Gateway,
     _plugins: Vec<FakePlugin>,
+    _provider: FakeProvider,
     _folder: tempfile::TempDir,
 }
 
@@ -137,15 +139,41 @@ pub(crate) async fn eventful() -> Eventful {
         )
         .set("/observers/items", 1)
         .set("/telemetry/tenant_labels", json!(["acme", "globex"]));
+    let provider = provider().await;
+    let upstream = json!({ "name": "openai", "base_url": provider.base_url() });
+    let models = json!([{ "match": "gpt-*", "upstream": "openai" }]);
+    let gateway = gateway.set("/llm", json!({ "upstreams": [upstream], "models": models }));
     let folder = tempfile::tempdir().expect("there is room");
     let database = format!("sqlite:{}", folder.path().join("hookgate.db").display());
     let gateway = gateway.store(&database, folder.path()).set("/server/host_addr", "127.0.0.1:0");
     let gateway = with_issuer(gateway, &issuer).start().await;
     make_calls(&gateway).await;
+    ask_models(&gateway).await;
     write_without_permission(&advisor).await;
     write_too_much(&advisor).await;
     gate.open();
-    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer, gatherer], _folder: folder }
+    let plugins = vec![advisor, broken, slow, guard, observer, gatherer];
+    Eventful { gateway, _plugins: plugins, _provider: provider, _folder: folder }
+}
+
+/// Answers with a member that nobody knows.
+async fn provider() -> FakeProvider {
+    let message = json!({ "role": "assistant", "content": "hi", "new": "x".repeat(100) });
+    let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+    FakeProvider::always(ProviderAct::json(&completion(&json!([choice])))).await
+}
+
+/// A conversation that goes on, and a model that isn't there.
+async fn ask_models(gateway: &Gateway) {
+    let said = |role: &str| json!({ "role": role, "content": "hi" });
+    let messages = json!([said("user"), said("assistant"), said("user")]);
+    for (model, status) in [("gpt-5", 200), ("nobody", 404)] {
+        let acme = gateway.http(&token("acme"));
+        let request = acme.request(http::Method::POST, "/openai/v1/chat/completions");
+        let body = json!({ "model": model, "messages": messages }).to_string();
+        let request = request.header("content-type", "application/json").body(body);
+        assert_eq!(HttpAgent::send(request).await.expect("an answer").status, status, "{}", gateway.log());
+    }
 }
 
 /// Contributes what its hook doesn't take for one tenant, and hangs for others.
