@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod ca;
+pub mod clients;
 pub mod collector;
 pub mod conforming_plugin;
 pub mod fake;

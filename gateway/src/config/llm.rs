@@ -1,7 +1,7 @@
 //! The LLM proxy: the providers of models, and which model goes to which of them. Plain data; `llm` makes
 //! clients and routes from it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -28,35 +28,73 @@ pub struct LlmProxy {
     /// Sizes, times and numbers of exchanges with providers.
     #[serde(default)]
     pub limits: LlmLimits,
+    /// Tenants' own credentials, by the tenant's id: what the file's tenants have in [`TenantLlm::credentials`]. Kept
+    /// here, so that the registry, which has the tenants, never holds a secret.
+    #[serde(skip)]
+    pub tenant_credentials: BTreeMap<String, TenantCredentials>,
 }
 
-/// A provider of models that serves the OpenAI API.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+/// A provider of models: a server with OpenAI's API, or a model in the gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelUpstream {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; unique.
     pub name: String,
-    /// URL of the API, such as `https://api.openai.com/v1`; `/chat/completions` and its like are added to it.
-    pub base_url: String,
+    /// URL of the API, such as `https://api.openai.com/v1`; `/chat/completions` and its like are added to it. Exactly
+    /// one of `base_url` and `builtin` is given.
+    pub base_url: Option<String>,
+    /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tools that the
+    /// user names.
+    pub builtin: Option<BuiltinModel>,
     /// The provider's key, sent as `authorization: Bearer`. Write it as a reference. Absent: none is sent.
-    #[schemars(with = "Option<String>", extend("writeOnly" = true))]
-    pub credential: Option<SecretString>,
-    /// Allows sending the credential over plaintext HTTP beyond loopback.
+    pub credential: Option<ProviderKey>,
+    /// Allows sending credentials over plaintext HTTP beyond loopback.
     #[serde(default)]
     pub allow_plaintext: bool,
 }
 
-impl PartialEq for ModelUpstream {
-    fn eq(&self, other: &Self) -> bool {
-        // Destructured, so that a new field can't be forgotten.
-        let ModelUpstream { name, base_url, credential, allow_plaintext } = self;
-        let exposed = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
-        *name == other.name
-            && *base_url == other.base_url
-            && exposed(credential) == exposed(&other.credential)
-            && *allow_plaintext == other.allow_plaintext
+/// A model in the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BuiltinModel {
+    /// It repeats what it is told, and calls the tools that the user names.
+    DemoModel,
+}
+
+/// A provider's key, without `Bearer`.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ProviderKey(#[schemars(with = "String", extend("writeOnly" = true))] SecretString);
+
+impl ProviderKey {
+    /// The key. Never log it.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
     }
 }
+
+impl From<&str> for ProviderKey {
+    fn from(key: &str) -> Self {
+        ProviderKey(key.into())
+    }
+}
+
+impl fmt::Debug for ProviderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProviderKey(***)")
+    }
+}
+
+impl PartialEq for ProviderKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
+impl Eq for ProviderKey {}
+
+/// A tenant's own credentials, by the upstream's name.
+pub type TenantCredentials = BTreeMap<String, ProviderKey>;
 
 /// Where requests for a model go.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -88,6 +126,8 @@ pub struct LlmLimits {
     pub tenant_exchanges: usize,
     /// How long a provider may take to begin its answer, 1ms to 1h.
     pub first_byte: Span,
+    /// How long a provider may be silent within its answer, 1ms to 1h.
+    pub idle: Span,
     /// How long a provider may take for the whole answer, 1ms to 1h; at least `first_byte`.
     pub total: Span,
 }
@@ -100,6 +140,7 @@ impl Default for LlmLimits {
             exchanges: 4096,
             tenant_exchanges: 512,
             first_byte: span(10 * 60_000),
+            idle: span(5 * 60_000),
             total: span(60 * 60_000),
         }
     }
@@ -111,4 +152,7 @@ impl Default for LlmLimits {
 pub struct TenantLlm {
     /// Globs on the models that the tenant may name, at most 64. Absent: all that `llm.models` has; empty: none.
     pub models: Option<Vec<String>>,
+    /// Keys of providers for this tenant's requests, by the upstream's name, instead of the upstream's `credential`; at
+    /// most 64. Write them as references. Only tenants of the file have them.
+    pub credentials: TenantCredentials,
 }

@@ -108,8 +108,11 @@ pub fn from_text(
     if !problems.is_empty() {
         return Err(source.render(&problems, |_| None));
     }
-    match serde_json::from_value(value) {
-        Ok(config) => Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false }),
+    match serde_json::from_value::<Config>(value) {
+        Ok(mut config) => {
+            config.take_tenant_credentials();
+            Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false })
+        }
         // The error would quote the value. This can't happen, because the schema is stricter than the types.
         Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),
     }

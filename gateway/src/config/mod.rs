@@ -58,7 +58,9 @@ pub use effective::{EffectiveValue, ValueWithOrigin};
 pub use environment::environment_variables;
 pub use foreign_document::ForeignDocument;
 pub use hookgate_proto::Capability;
-pub use llm::{LlmLimits, LlmProxy, ModelRule, ModelUpstream, TenantLlm};
+pub use llm::{
+    BuiltinModel, LlmLimits, LlmProxy, ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm,
+};
 pub use load::MAX_FILE;
 pub use load::{LoadedConfig, from_text, load};
 pub use model::*;

@@ -39,10 +39,13 @@ pub(crate) const BINDINGS: &str = "/bindings";
 
 impl LoadedConfig {
     /// The entries of the list at `pointer` as JSON, in their order. References in plugins' `config` are kept
-    /// as written, all others are resolved.
+    /// as written, all others are resolved. Tenants' credentials are left out.
     pub fn written_values(&self, pointer: &str) -> Vec<Value> {
         let list = self.source.root().and_then(|root| NodeFinder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
+            Some(Value::Array(entries)) if pointer == TENANTS => {
+                entries.into_iter().map(without_credentials).collect()
+            }
             Some(Value::Array(entries)) => entries,
             _ => Vec::new(),
         }
@@ -61,6 +64,11 @@ impl LoadedConfig {
         let ObjectSet { plugins, tenants, bindings } = objects;
         let mut config = Config { plugins, bindings, ..self.config.without_objects() };
         config.tenants.list = tenants;
+        // Without them, the file's tenants don't count, nor does what they have.
+        let counts = self.config.store.as_ref().is_none_or(|store| store.apply_file);
+        if let Some(llm) = config.llm.as_mut().filter(|_| !counts) {
+            llm.tenant_credentials.clear();
+        }
         LoadedConfig { config, source: Arc::clone(&self.source), is_of_registry: true }
     }
 
@@ -85,6 +93,14 @@ impl LoadedConfig {
         let (at, rest) = named(BINDINGS)?;
         Some((ObjectKind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest))
     }
+}
+
+/// A tenant of the file without its credentials, which no registry and no reader of the admin API gets.
+fn without_credentials(mut tenant: Value) -> Value {
+    if let Some(llm) = tenant.get_mut("llm").and_then(Value::as_object_mut) {
+        llm.remove("credentials");
+    }
+    tenant
 }
 
 /// Parses an object from its JSON, which was checked when it was written.
@@ -124,6 +140,16 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
 }
 
 impl Config {
+    /// Moves the credentials of the file's tenants to the LLM proxy.
+    pub(super) fn take_tenant_credentials(&mut self) {
+        // Without it there is no upstream that they could be for.
+        let Some(llm) = &mut self.llm else { return };
+        for tenant in self.tenants.list.iter_mut().filter(|tenant| !tenant.llm.credentials.is_empty()) {
+            let tenant = Arc::make_mut(tenant);
+            llm.tenant_credentials.insert(tenant.id.clone(), std::mem::take(&mut tenant.llm.credentials));
+        }
+    }
+
     /// Everything but plugins, tenants and bindings.
     fn without_objects(&self) -> Self {
         let tenants = super::Tenants { list: Vec::new(), ..self.tenants.clone() };

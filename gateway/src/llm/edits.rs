@@ -1,7 +1,7 @@
 //! Edits of a text: spans and their replacements, applied in one pass. [`ObjectEdit`] and [`ArrayEdit`] change parts
 //! of JSON text, which may lie anywhere in it. Everything outside the spans stays byte for byte.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 
@@ -79,6 +79,8 @@ enum Change {
 #[derive(Debug)]
 pub(crate) struct ObjectEdit<'a> {
     keys: Vec<Cow<'a, str>>,
+    /// The place of each key. A body may have very many.
+    places: HashMap<Cow<'a, str>, usize>,
     items: Items<'a>,
 }
 
@@ -88,8 +90,9 @@ impl<'a> ObjectEdit<'a> {
         // What is changed begins behind the bracket, so white space in front of it doesn't belong to the object.
         let object = object.trim_ascii();
         debug_assert!(object.starts_with('{'), "only objects have members to change");
-        let (keys, values) = json::members(object).unzip();
-        ObjectEdit { keys, items: Items::new(root, object, values) }
+        let (keys, values): (Vec<_>, _) = json::members(object).unzip();
+        let places = keys.iter().cloned().enumerate().map(|(place, key)| (key, place)).collect();
+        ObjectEdit { keys, places, items: Items::new(root, object, values) }
     }
 
     /// The old value of a member.
@@ -97,9 +100,18 @@ impl<'a> ObjectEdit<'a> {
         self.position(name).map(|index| self.items.values[index])
     }
 
-    /// The names of the old members.
-    pub(crate) fn keys(&self) -> &[Cow<'a, str>] {
-        &self.keys
+    /// Removes the old members that `is_kept` doesn't take by name and value, and returns their names. Those with a new
+    /// value stay.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str, &str) -> bool) -> Vec<String> {
+        let mut removed = Vec::new();
+        for (index, key) in self.keys.iter().enumerate() {
+            let is_replaced = matches!(self.items.changes[index], Change::Replace(_));
+            if !is_replaced && !is_kept(key, self.items.values[index]) {
+                self.items.changes[index] = Change::Remove;
+                removed.push(key.clone().into_owned());
+            }
+        }
+        removed
     }
 
     /// Gives a member this value, in its old place if it has one. At most once for each member.
@@ -130,7 +142,7 @@ impl<'a> ObjectEdit<'a> {
     }
 
     fn position(&self, name: &str) -> Option<usize> {
-        self.keys.iter().position(|key| key == name)
+        self.places.get(name).copied()
     }
 }
 

@@ -4,11 +4,13 @@
 //! no plugin changes stays byte for byte. This module must not know where bytes come from, nor how plugins are called.
 
 pub(crate) mod chat;
+mod demo_model;
 pub(crate) mod edits;
 pub mod memory;
 pub mod routes;
 mod service;
 mod spelling;
+pub(crate) mod sse;
 pub(crate) mod surface;
 pub mod upstream;
 mod value;

@@ -1,11 +1,17 @@
 //! Which upstream a model's requests go to, and the models that a tenant may name.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 
 use crate::{
     config::{LlmProxy, ModelUpstream, Problem},
     core::model_names::ModelNames,
-    llm::upstream::LlmUpstream,
+    llm::upstream::{LlmUpstream, UpstreamAnswer, UpstreamError, UpstreamTimeouts, authorization},
 };
 
 /// The rules for models, and the upstreams that they name. Immutable; one per configuration.
@@ -14,6 +20,8 @@ pub struct ModelRoutes {
     upstreams: Vec<Arc<LlmUpstream>>,
     /// The first that matches counts.
     rules: Vec<RouteRule>,
+    /// Tenants' own credentials as headers: by the tenant's id, then by the upstream's name.
+    credentials: HashMap<String, HashMap<String, HeaderValue>>,
 }
 
 #[derive(Debug)]
@@ -31,6 +39,24 @@ pub struct ModelRoute<'r> {
     pub upstream: &'r Arc<LlmUpstream>,
     /// The model's name there.
     pub model: &'r str,
+    /// The tenant's own credential there.
+    credential: Option<&'r HeaderValue>,
+}
+
+impl ModelRoute<'_> {
+    /// Sends a request, as [`LlmUpstream::send`], with the tenant's own credential, or else the upstream's.
+    ///
+    /// # Errors
+    /// As [`LlmUpstream::send`].
+    pub async fn send(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+        timeouts: UpstreamTimeouts,
+    ) -> Result<UpstreamAnswer, UpstreamError> {
+        self.upstream.send(path, headers, body, self.credential, timeouts).await
+    }
 }
 
 impl ModelRoutes {
@@ -38,7 +64,7 @@ impl ModelRoutes {
     /// connections.
     ///
     /// # Errors
-    /// An upstream whose client can't be set up, or a rule that the checks of the configuration would have refused.
+    /// An upstream whose client can't be set up, or a rule or a credential that the checks of the configuration would have refused.
     pub fn build(config: &LlmProxy, before: &[&ModelRoutes]) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let upstream = |(index, entry): (usize, &Arc<ModelUpstream>)| {
@@ -72,14 +98,28 @@ impl ModelRoutes {
                 }
             }
         }
-        if problems.is_empty() { Ok(ModelRoutes { upstreams, rules }) } else { Err(problems) }
+        let credentials = credentials(config).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        if problems.is_empty() { Ok(ModelRoutes { upstreams, rules, credentials }) } else { Err(problems) }
     }
 
-    /// The route of `model` for a tenant with these models; `None` is a tenant with all. No route for a model that is
+    /// The route of `model` for `tenant`, which may use these models; `None` is all. No route for a model that is
     /// unknown and for one that the tenant may not name, so that nobody learns which of the two it is.
-    pub fn route<'r>(&'r self, model: &'r str, tenant: Option<&ModelNames>) -> Option<ModelRoute<'r>> {
-        let rule = self.rule(model).filter(|_| is_allowed(model, tenant))?;
-        Some(ModelRoute { upstream: &rule.upstream, model: rule.upstream_model.as_deref().unwrap_or(model) })
+    pub fn route<'r>(
+        &'r self,
+        model: &'r str,
+        tenant: &str,
+        models: Option<&ModelNames>,
+    ) -> Option<ModelRoute<'r>> {
+        let RouteRule { upstream, upstream_model, .. } =
+            self.rule(model).filter(|_| is_allowed(model, models))?;
+        let credential = self.credentials.get(tenant).and_then(|own| own.get(&**upstream.name()));
+        Some(ModelRoute { upstream, model: upstream_model.as_deref().unwrap_or(model), credential })
+    }
+
+    /// The name of the upstream of `model` for a tenant with these models, as [`ModelRoutes::route`].
+    pub fn upstream_name(&self, model: &str, models: Option<&ModelNames>) -> Option<&Arc<str>> {
+        let rule = self.rule(model).filter(|_| is_allowed(model, models))?;
+        Some(rule.upstream.name())
     }
 
     /// The models that can be listed for a tenant with these models, sorted: those of rules without a wildcard, and
@@ -94,6 +134,17 @@ impl ModelRoutes {
     fn rule(&self, model: &str) -> Option<&RouteRule> {
         self.rules.iter().find(|rule| rule.names.contains(model))
     }
+}
+
+fn credentials(config: &LlmProxy) -> Result<HashMap<String, HashMap<String, HeaderValue>>, Problem> {
+    let mut credentials = HashMap::with_capacity(config.tenant_credentials.len());
+    for (tenant, keys) in &config.tenant_credentials {
+        let own = keys.iter().map(|(upstream, key)| Ok((upstream.clone(), authorization(key)?)));
+        let own = own.collect::<Result<_, String>>();
+        let problem = |message| Problem::new("/tenants/list", format!("tenant `{tenant}`: {message}"));
+        credentials.insert(tenant.clone(), own.map_err(problem)?);
+    }
+    Ok(credentials)
 }
 
 fn is_allowed(model: &str, tenant: Option<&ModelNames>) -> bool {
@@ -135,7 +186,8 @@ mod tests {
     }
 
     fn route(routes: &ModelRoutes, model: &str, tenant: Option<&ModelNames>) -> Option<(String, String)> {
-        let route = routes.route(model, tenant)?;
+        let route = routes.route(model, "acme", tenant)?;
+        assert_eq!(routes.upstream_name(model, tenant), Some(route.upstream.name()));
         Some((route.upstream.name().to_string(), route.model.to_owned()))
     }
 
@@ -180,18 +232,19 @@ mod tests {
     fn an_unchanged_upstream_keeps_its_client() {
         let before = built(&ours(), &[]);
         let mut next = ours();
-        next.upstreams[1] =
-            Arc::new(ModelUpstream { base_url: "http://other:8000".into(), ..(*next.upstreams[1]).clone() });
+        next.upstreams[1] = Arc::new(ModelUpstream {
+            base_url: Some("http://other:8000".into()),
+            ..(*next.upstreams[1]).clone()
+        });
         next.models.remove(0);
         next.limits.exchanges = 1;
         let after = built(&next, &[&before]);
-        let upstream = |routes: &ModelRoutes, model| Arc::clone(routes.route(model, None).unwrap().upstream);
+        let upstream =
+            |routes: &ModelRoutes, model| Arc::clone(routes.route(model, "acme", None).unwrap().upstream);
         assert!(Arc::ptr_eq(&upstream(&before, "gpt-4"), &upstream(&after, "gpt-4")));
         assert!(!Arc::ptr_eq(&upstream(&before, "fast"), &upstream(&after, "fast")));
-        next.upstreams[0] = Arc::new(ModelUpstream {
-            credential: Some("sk-2".to_owned().into()),
-            ..(*next.upstreams[0]).clone()
-        });
+        next.upstreams[0] =
+            Arc::new(ModelUpstream { credential: Some("sk-2".into()), ..(*next.upstreams[0]).clone() });
         let rotated = built(&next, &[&after]);
         assert!(!Arc::ptr_eq(&upstream(&after, "gpt-4"), &upstream(&rotated, "gpt-4")), "the key is another");
     }

@@ -54,7 +54,11 @@ impl Llm {
                 answer: limits.answer.in_memory(),
                 exchanges: limits.exchanges,
                 tenant_exchanges: limits.tenant_exchanges,
-                timeouts: UpstreamTimeouts { first_byte: limits.first_byte.0, total: limits.total.0 },
+                timeouts: UpstreamTimeouts {
+                    first_byte: limits.first_byte.0,
+                    idle: limits.idle.0,
+                    total: limits.total.0,
+                },
             },
             allow: config.allow.clone(),
             memory: Arc::clone(memory),

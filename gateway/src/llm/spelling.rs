@@ -85,6 +85,7 @@ const REQUEST: &[&str] = &[
     "chat_template_kwargs",
     "documents",
     "extra_body",
+    "cached_content",
 ];
 
 /// The members of messages of all roles.

@@ -1,6 +1,8 @@
 //! What of a request is refused because it would pass plugins by. One row for each member, part, tool and message
 //! member that is known; what is not known is refused if it may carry text.
 
+use std::borrow::Cow;
+
 use super::{
     chat::{ChatRequest, Role, Unit, UnseenMedium, check_medium},
     spelling,
@@ -12,7 +14,7 @@ use crate::{
     core::error::{Code, Error, Violation},
     json::{
         self, ValueKind,
-        pointer::{child, cut},
+        pointer::{JsonLocation, child, cut},
     },
 };
 
@@ -96,7 +98,7 @@ const MEMBERS: &[(&str, Treatment)] = &[
     ("prompt_cache_options", Seen),
     ("safety_identifier", Seen),
     ("stop", Seen),
-    ("stream_options", Refused(When::Request, "answers are not streamed")),
+    ("stream_options", Seen),
     ("user", Seen),
     ("reasoning", Seen),
     ("thinking", Seen),
@@ -112,7 +114,20 @@ const MEMBERS: &[(&str, Treatment)] = &[
     ("prompt", Refused(When::Request, "the provider adds a text that no plugin sees")),
     ("fallbacks", Refused(When::Always, ELSEWHERE)),
     ("models", Refused(When::Always, ELSEWHERE)),
+    ("cached_content", Refused(When::Always, STATE)),
+    ("cachedContent", Refused(When::Always, STATE)),
+    (EXTRA_BODY, Refused(When::Always, "some servers put its members in place of the request's")),
 ];
+
+/// An object that some servers merge into the request.
+const EXTRA_BODY: &str = "extra_body";
+
+/// What the name of a model has in it, or at its end, that searches the web before it answers.
+const SEARCHING: [&str; 2] = ["-search-preview", "-search-api"];
+const SEARCHING_END: &str = ":online";
+
+/// Where the data of a medium is.
+const MEDIUM_SOURCES: [&str; 4] = ["url", "data", "file_data", "file_url"];
 
 /// Which unknown members are refused.
 #[derive(Debug, Clone, Copy)]
@@ -145,10 +160,21 @@ pub(crate) fn check_request(
     let checked = spelling::check(request)
         .and_then(|()| surface.members(request))
         .and_then(|()| surface.messages(request));
-    checked.map_err(|violation| {
-        let detail = violation.message.clone();
-        Error { violations: vec![violation], ..Error::new(Code::Unsupported, detail) }
-    })
+    checked.map_err(unsupported)
+}
+
+/// Refuses a model that searches the web by itself. `model` is its name at the provider, which may be another than that
+/// in the request.
+///
+/// # Errors
+/// `UNSUPPORTED`.
+pub(crate) fn check_model(model: &str, guarded: Guarded, allowed: &[String]) -> Result<(), Error> {
+    Surface { guarded, allowed }.model(model).map_err(unsupported)
+}
+
+fn unsupported(violation: Violation) -> Error {
+    let detail = violation.message.clone();
+    Error { violations: vec![violation], ..Error::new(Code::Unsupported, detail) }
 }
 
 struct Surface<'a> {
@@ -157,9 +183,25 @@ struct Surface<'a> {
 }
 
 impl Surface<'_> {
+    fn model(&self, model: &str) -> Result<(), Violation> {
+        let lower = model.to_ascii_lowercase();
+        let searches = SEARCHING.iter().any(|part| lower.contains(part)) || lower.ends_with(SEARCHING_END);
+        if !searches || !When::Tools.applies(self.guarded) || self.allows("web_search") {
+            return Ok(());
+        }
+        let message = format!(
+            "the model `{}` is refused: it searches the web before `before_tool_call` can be asked; \
+             `llm.allow: [web_search]` allows it",
+            cut(model)
+        );
+        Err(Violation::new("/model", message))
+    }
+
     fn members(&self, request: &ChatRequest) -> Result<(), Violation> {
+        let root = JsonLocation::Root("");
         for (name, value) in request.members() {
             let pointer = child("", &cut(name));
+            let place = JsonLocation::Key(&root, name);
             match MEMBERS.iter().find(|(known, _)| *known == name) {
                 Some((_, Seen)) => {}
                 Some((_, Refused(when, why))) if !is_off(*when, value) => {
@@ -167,13 +209,40 @@ impl Surface<'_> {
                 }
                 Some((_, Refused(..))) => {}
                 // Plugins have settings in `extra.request`.
-                None if is_settings(value) => {}
+                None if is_settings(name, value) => {}
                 None => self.refuse(When::Request, name, &pointer, UNSEEN)?,
+            }
+            if !MEMBERS.iter().any(|(known, _)| *known == name && *known != EXTRA_BODY) {
+                self.always_refused(name, value, &place)?;
             }
         }
         self.modalities(request)?;
+        self.stream_options(request)?;
         self.choices(request)?;
         self.tools(request)
+    }
+
+    /// Refuses what is refused for every tenant also where it hides in an unknown member. Depth is bounded by the scan.
+    fn always_refused(&self, name: &str, value: &str, place: &JsonLocation<'_>) -> Result<(), Violation> {
+        let mut rows = MEMBERS.iter().filter_map(|(known, treatment)| match treatment {
+            Refused(When::Always, why) => Some((*known, *why)),
+            _ => None,
+        });
+        let row = rows.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        if let Some((known, why)) =
+            row.filter(|(known, _)| !self.allows(known) && !is_off(When::Always, value))
+        {
+            self.refuse(When::Always, known, &place.pointer(), why)?;
+        }
+        match kind(value) {
+            ValueKind::Object => json::members(value).try_for_each(|(name, value)| {
+                self.always_refused(&name, value, &JsonLocation::Key(place, &name))
+            }),
+            ValueKind::Array => json::elements(value).enumerate().try_for_each(|(index, value)| {
+                self.always_refused("", value, &JsonLocation::Index(place, index))
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn modalities(&self, request: &ChatRequest) -> Result<(), Violation> {
@@ -181,6 +250,18 @@ impl Surface<'_> {
         match modalities.any(|modality| string(modality).is_some_and(|modality| modality == "audio")) {
             true => self.refuse(When::Answer, "audio", "/modalities", SPOKEN),
             false => Ok(()),
+        }
+    }
+
+    /// Plugins don't see the options of streams, so these are only switches.
+    fn stream_options(&self, request: &ChatRequest) -> Result<(), Violation> {
+        let options = request.member("stream_options").unwrap_or_default();
+        let is_switch = |(name, value): (Cow<'_, str>, &str)| {
+            name.len() <= MAX_SETTING_BYTES && matches!(kind(value), ValueKind::Boolean | ValueKind::Null)
+        };
+        match json::members(options).all(is_switch) {
+            true => Ok(()),
+            false => self.refuse(When::Request, "stream_options", "/stream_options", UNSEEN),
         }
     }
 
@@ -260,7 +341,12 @@ impl Surface<'_> {
                 }
                 (other, _) => self.refuse(When::Request, other, &pointer, UNSEEN)?,
             }
-            if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !has_id {
+            // A medium at the provider has nothing else that a server could read in its place.
+            let has_source = MEDIUM_SOURCES.iter().any(|source_name| {
+                member(part, source_name).or_else(|| member(source, source_name)).is_some()
+            });
+            let is_stored = has_id && !has_source && member(part, &name).and_then(string).is_none();
+            if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !is_stored {
                 self.medium(part, &name, &pointer)?;
             }
             let is_known = |member: &str, _: &str| member == "type" || member == "file_id" || member == name;
@@ -298,7 +384,7 @@ impl Surface<'_> {
         for (name, value) in json::members(object) {
             // A mark for the provider's cache is an object of settings.
             let is_mark = name == "cache_control" && value.len() <= MAX_SETTING_BYTES;
-            let is_text = may_carry_text(value) || (unknown.any_string && string(value).is_some());
+            let is_text = may_carry_text(&name, value) || (unknown.any_string && string(value).is_some());
             if is_text && !is_mark && !is_known(&name, value) {
                 self.refuse(unknown.when, &name, &child(pointer, &cut(&name)), UNSEEN)?;
             }
@@ -306,8 +392,12 @@ impl Surface<'_> {
         Ok(())
     }
 
+    fn allows(&self, name: &str) -> bool {
+        self.allowed.iter().any(|allowed| allowed == name)
+    }
+
     fn refuse(&self, when: When, name: &str, pointer: &str, why: &str) -> Result<(), Violation> {
-        if !when.applies(self.guarded) || self.allowed.iter().any(|allowed| allowed == name) {
+        if !when.applies(self.guarded) || self.allows(name) {
             return Ok(());
         }
         let name = cut(name);

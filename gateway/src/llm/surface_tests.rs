@@ -68,7 +68,7 @@ fn what_passes_plugins_by_is_refused_where_one_would_have_asked() {
             asks,
             "/messages/0/content/0",
         ),
-        (with("stream_options", json!({ "include_usage": true })), asks, "/stream_options"),
+        (with("stream_options", json!({ "include_usage": "text" })), asks, "/stream_options"),
     ];
     for (request, guarded, pointer) in cases {
         assert_eq!(refused(&request, guarded).as_deref(), Some(pointer));
@@ -78,6 +78,32 @@ fn what_passes_plugins_by_is_refused_where_one_would_have_asked() {
             "a tenant without plugins gets a plain proxy: {pointer}"
         );
     }
+}
+
+#[test]
+fn long_names_and_long_numbers_are_refused_where_plugins_see_no_text_of_them() {
+    let asks = Guarded { request: true, ..Guarded::default() };
+    let (name, number) = ("n".repeat(65), "1".repeat(65));
+    let cases = [
+        (with(&name, json!(1)), format!("/{name}")),
+        (with(&name, json!({})), format!("/{name}")),
+        (message(json!({ "role": "user", "content": "", name.as_str(): 1 })), format!("/messages/0/{name}")),
+        (
+            user(json!({ "type": "text", "text": "", name.as_str(): null })),
+            format!("/messages/0/content/0/{name}"),
+        ),
+    ];
+    for (request, pointer) in cases {
+        assert_eq!(refused(&request, asks).as_deref(), Some(pointer.as_str()));
+        assert_eq!(refused(&request, Guarded::default()), None);
+    }
+    let body = format!(
+        r#"{{"model":"m","seed":0.{number},"messages":[{{"role":"user","content":"hi","n":0.{number}}}]}}"#
+    );
+    let request = ChatRequest::parse(body.clone().into()).expect("a valid request");
+    assert_eq!(refused(&request, asks).as_deref(), Some("/seed"));
+    let request = ChatRequest::parse(body.replacen(&number, "1", 1).into()).expect("a valid request");
+    assert_eq!(refused(&request, asks).as_deref(), Some("/messages/0/n"));
 }
 
 #[test]
@@ -135,6 +161,15 @@ fn media_that_plugins_would_not_see_are_refused() {
     check_request(&audio, asks, &["audio".to_owned()]).expect_err("it has no data");
     let stored = user(json!({ "type": "file", "file": { "file_id": "f" } }));
     check_request(&stored, asks, &["file_id".to_owned()]).expect("it is allowed");
+    for part in [
+        json!({ "type": "file", "file": { "file_id": "f", "file_data": "no base64" } }),
+        json!({ "type": "file", "file": { "file_id": "f", "file_url": "file:///a" } }),
+        json!({ "type": "image_url", "file_id": "f", "image_url": { "url": "file:///a" } }),
+        json!({ "type": "image_url", "file_id": "f", "image_url": "file:///a" }),
+        json!({ "type": "file", "file_id": "f", "file": { "file_data": "no base64" } }),
+    ] {
+        check_request(&user(part), asks, &["file_id".to_owned()]).expect_err("it has a source beside its id");
+    }
 }
 
 #[test]
@@ -189,6 +224,50 @@ fn state_of_a_provider_is_refused_for_every_tenant() {
 }
 
 #[test]
+fn state_and_other_models_are_refused_at_any_depth_of_unknown_members() {
+    let cases = [
+        (with("cached_content", json!("c")), "/cached_content", "cached_content"),
+        (with("cachedContent", json!("c")), "/cachedContent", "cachedContent"),
+        (with("CachedContent", json!("c")), "/CachedContent", "cachedContent"),
+        (with("extra_body", json!({ "model": "other" })), "/extra_body", "extra_body"),
+        (
+            with("google", json!({ "a": [{ "cached_content": "c" }] })),
+            "/google/a/0/cached_content",
+            "cached_content",
+        ),
+        (with("new", json!({ "fallbacks": ["m"] })), "/new/fallbacks", "fallbacks"),
+        (
+            with("new", json!({ "Previous_Response_Id": "r" })),
+            "/new/Previous_Response_Id",
+            "previous_response_id",
+        ),
+    ];
+    for (request, pointer, allowed) in cases {
+        assert_eq!(refused(&request, Guarded::default()).as_deref(), Some(pointer));
+        check_request(&request, Guarded::default(), &[allowed.to_owned()]).expect("it is allowed");
+    }
+    let hidden = with("extra_body", json!({ "google": { "thread": "t" } }));
+    let error =
+        check_request(&hidden, Guarded::default(), &["extra_body".to_owned()]).expect_err("not all is");
+    assert_eq!(error.violations[0].pointer, "/extra_body/google/thread");
+    let seen = with("metadata", json!({ "thread": "t", "conversation": "c" }));
+    assert_eq!(refused(&seen, ALL), None, "providers read it as a member of the request only");
+}
+
+#[test]
+fn models_that_search_by_themselves_are_refused_where_tools_are_judged() {
+    let tools = Guarded { results: true, ..Guarded::default() };
+    let others = Guarded { request: true, answer: true, ..Guarded::default() };
+    for model in ["gpt-4o-search-preview-2025", "gpt-5-search-api", "vendor/m:online", "M:ONLINE"] {
+        let error = check_model(model, tools, &[]).expect_err(model);
+        assert_eq!((error.code, error.violations[0].pointer.as_str()), (Code::Unsupported, "/model"));
+        check_model(model, others, &[]).expect("no tools are judged");
+        check_model(model, tools, &["web_search".to_owned()]).expect("it is allowed");
+    }
+    check_model("search-online", tools, &[]).expect("another model");
+}
+
+#[test]
 fn what_plugins_see_and_settings_pass() {
     let passes = [
         with("n", json!(8)),
@@ -203,6 +282,7 @@ fn what_plugins_see_and_settings_pass() {
         with("new_settings", json!(vec![1; 511])),
         with("new_settings", json!({})),
         with("stream_options", json!({})),
+        with("stream_options", json!({ "include_usage": true })),
         with("audio", json!({})),
         with("conversation", json!({})),
         with("tools", json!([{ "type": "function", "function": {} }, { "type": "custom", "custom": {} }])),

@@ -1,7 +1,7 @@
-//! The HTTP client of one provider of models.
+//! One provider of models: the HTTP client of a server, or the demo model.
 //!
-//! What crosses it is listed: a few headers of the agent's request, a few of the provider's answer, and the operator's
-//! credential, which no agent sees. It follows no redirect, uses no proxy from the environment, keeps no cookies and
+//! What crosses the client is listed: a few headers of the agent's request, a few of the provider's answer, and one
+//! credential, the operator's or the tenant's, which no agent sees. It follows no redirect, uses no proxy from the environment, keeps no cookies and
 //! decompresses nothing, since plugins judge the bytes as they are.
 //!
 //! A request is sent once. The client itself repeats it on another connection only where the provider can't have begun
@@ -12,14 +12,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{Client, Url, redirect::Policy};
-use secrecy::ExposeSecret as _;
-use tokio::time::{Instant, timeout_at};
+use reqwest::{Client, RequestBuilder, Response, Url, redirect::Policy};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
-    config::ModelUpstream,
+    config::{BuiltinModel, ModelUpstream, ProviderKey},
     core::error_chain::error_chain,
     egress::{self, EgressResolver},
+    llm::demo_model::{self, DemoBody},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,8 +36,18 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub struct LlmUpstream {
     config: Arc<ModelUpstream>,
     name: Arc<str>,
+    provider: Provider,
+}
+
+enum Provider {
+    Http(HttpProvider),
+    Demo,
+}
+
+struct HttpProvider {
     /// The URL of the API, without a slash at its end.
     base: String,
+    /// The operator's credential.
     authorization: Option<HeaderValue>,
     client: Client,
 }
@@ -48,12 +58,14 @@ impl fmt::Debug for LlmUpstream {
     }
 }
 
-/// How long a provider may take, from the start of sending.
+/// How long a provider may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// Until the answer begins.
+    /// From the start of sending until the answer begins.
     pub first_byte: Duration,
-    /// Until the answer has ended.
+    /// Until the next piece of the body comes.
+    pub idle: Duration,
+    /// From the start of sending until the answer has ended.
     pub total: Duration,
 }
 
@@ -80,6 +92,9 @@ pub enum UpstreamTimeout {
     /// The begin of the answer.
     #[error("the provider has not begun its answer in time")]
     FirstByte,
+    /// The next piece of the answer.
+    #[error("the provider has sent nothing for too long")]
+    Idle,
     /// The whole answer.
     #[error("the provider has not ended its answer in time")]
     Total,
@@ -92,29 +107,12 @@ impl LlmUpstream {
     /// One sentence without the credential, if the checks of the configuration would have refused the entry, or the
     /// machine's certificate authorities can't be read.
     pub fn new(config: Arc<ModelUpstream>) -> Result<Self, String> {
-        let url =
-            Url::parse(&config.base_url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
-        if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
-            return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
-        }
-        let authorization = config.credential.as_ref().map(|credential| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", credential.expose_secret()))
-                .map_err(|_| "`credential` holds characters that a header can't carry".to_owned())?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        });
-        let client = Client::builder()
-            .redirect(Policy::none())
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(EgressResolver)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
-        let base = config.base_url.trim_end_matches('/').to_owned();
-        let name = config.name.as_str().into();
-        Ok(LlmUpstream { authorization: authorization.transpose()?, name, base, client, config })
+        let provider = match (&config.builtin, &config.base_url) {
+            (Some(BuiltinModel::DemoModel), _) => Provider::Demo,
+            (None, Some(url)) => Provider::Http(HttpProvider::new(url, config.credential.as_ref())?),
+            (None, None) => return Err("none of `base_url`, `builtin` is given".into()),
+        };
+        Ok(LlmUpstream { name: config.name.as_str().into(), provider, config })
     }
 
     /// The provider's name.
@@ -128,7 +126,7 @@ impl LlmUpstream {
     }
 
     /// Posts `body` to `path` below the URL of the API, such as `chat/completions`, with what [`forwarded`] leaves of
-    /// `headers`.
+    /// `headers`, and with `credential` instead of the upstream's own, if there is one.
     ///
     /// # Errors
     /// The answer has not begun, or is no answer of an API: see [`UpstreamError`]. A status of 400 or above is an answer.
@@ -137,27 +135,81 @@ impl LlmUpstream {
         path: &str,
         headers: &HeaderMap,
         body: Bytes,
+        credential: Option<&HeaderValue>,
         timeouts: UpstreamTimeouts,
     ) -> Result<UpstreamAnswer, UpstreamError> {
-        let UpstreamTimeouts { first_byte, total } = timeouts;
-        let began = Instant::now();
+        let until = Instant::now() + timeouts.total;
+        let (status, headers, body) = match &self.provider {
+            Provider::Http(provider) => {
+                let request = provider.request(path, headers, body, credential);
+                let response = begun(request, timeouts).await?;
+                (response.status(), response.headers().clone(), AnswerBody::Http(response))
+            }
+            Provider::Demo => {
+                let answer = demo_model::answer(&body);
+                (answer.status, answer.headers, AnswerBody::Demo(answer.body))
+            }
+        };
+        Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
+    }
+}
+
+impl HttpProvider {
+    fn new(url: &str, credential: Option<&ProviderKey>) -> Result<Self, String> {
+        let base = url.trim_end_matches('/').to_owned();
+        let url = Url::parse(url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
+        if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
+            return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
+        }
+        let client = Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            .referer(false)
+            .dns_resolver(EgressResolver)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
+        Ok(HttpProvider { authorization: credential.map(authorization).transpose()?, base, client })
+    }
+
+    fn request(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+        credential: Option<&HeaderValue>,
+    ) -> RequestBuilder {
         let mut headers = forwarded(headers);
         // Without parameters: the body is read as UTF-8, as plugins were shown it.
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        headers.extend(self.authorization.clone().map(|value| (header::AUTHORIZATION, value)));
-        let request = self.client.post(format!("{}/{path}", self.base)).headers(headers).body(body);
-        let response = timeout_at(began + first_byte.min(total), request.send()).await;
-        let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
-        let response = response.map_err(|_| UpstreamError::Timeout(late))??;
-        check(&response)?;
-        Ok(UpstreamAnswer {
-            status: response.status(),
-            headers: response.headers().clone(),
-            until: began + total,
-            response,
-        })
+        if let Some(value) = credential.or(self.authorization.as_ref()) {
+            headers.insert(header::AUTHORIZATION, value.clone());
+        }
+        self.client.post(format!("{}/{path}", self.base)).headers(headers).body(body)
     }
+}
+
+/// The response to `request`, without its body.
+async fn begun(request: RequestBuilder, timeouts: UpstreamTimeouts) -> Result<Response, UpstreamError> {
+    let UpstreamTimeouts { first_byte, total, .. } = timeouts;
+    let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
+    let response = timeout(first_byte.min(total), request.send()).await;
+    let response = response.map_err(|_| UpstreamError::Timeout(late))??;
+    check(&response)?;
+    Ok(response)
+}
+
+/// The header that sends `key`.
+///
+/// # Errors
+/// One sentence without the key, if no header can carry it.
+pub fn authorization(key: &ProviderKey) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+        .map_err(|_| "a credential holds characters that a header can't carry".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// A provider's answer, whose body has not been read.
@@ -167,8 +219,32 @@ pub struct UpstreamAnswer {
     pub status: StatusCode,
     /// All its headers.
     pub headers: HeaderMap,
+    idle: Duration,
     until: Instant,
-    response: reqwest::Response,
+    body: AnswerBody,
+}
+
+#[derive(Debug)]
+enum AnswerBody {
+    Http(Response),
+    Demo(DemoBody),
+}
+
+impl AnswerBody {
+    /// The length, if the provider says it.
+    fn length(&self) -> Option<u64> {
+        match self {
+            AnswerBody::Http(response) => response.content_length(),
+            AnswerBody::Demo(_) => None,
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        match self {
+            AnswerBody::Http(response) => Ok(response.chunk().await?),
+            AnswerBody::Demo(body) => Ok(body.piece().await),
+        }
+    }
 }
 
 impl UpstreamAnswer {
@@ -185,13 +261,15 @@ impl UpstreamAnswer {
     /// The next piece of the body. A body of more than `limit` bytes in all, of which `received` came before, is refused.
     ///
     /// # Errors
-    /// The body is longer, or has not ended in time, or the connection was lost before its end.
+    /// The body is longer, or has not ended in time, or the provider is silent, or the connection was lost before its end.
     pub async fn piece(&mut self, received: usize, limit: usize) -> Result<Option<Bytes>, UpstreamError> {
-        if self.response.content_length().is_some_and(|length| length > limit as u64) {
+        if self.body.length().is_some_and(|length| length > limit as u64) {
             return Err(UpstreamError::TooLarge);
         }
-        let late = |_| UpstreamError::Timeout(UpstreamTimeout::Total);
-        let piece = timeout_at(self.until, self.response.chunk()).await.map_err(late)??;
+        let idle_end = Instant::now() + self.idle;
+        let late = if idle_end < self.until { UpstreamTimeout::Idle } else { UpstreamTimeout::Total };
+        let piece = timeout_at(idle_end.min(self.until), self.body.piece()).await;
+        let piece = piece.map_err(|_| UpstreamError::Timeout(late))??;
         match piece {
             Some(piece) if piece.len() > limit.saturating_sub(received) => Err(UpstreamError::TooLarge),
             piece => Ok(piece),
@@ -220,7 +298,7 @@ fn is_malformed(error: &reqwest::Error) -> bool {
 }
 
 /// Refuses an answer that is none of an API.
-fn check(response: &reqwest::Response) -> Result<(), UpstreamError> {
+fn check(response: &Response) -> Result<(), UpstreamError> {
     let status = response.status();
     if status.is_informational() || status.is_redirection() {
         let why = format!(

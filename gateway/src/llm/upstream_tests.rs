@@ -1,6 +1,7 @@
 //! Tests of the client over real sockets. The provider is written by hand, to close connections at chosen moments.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
@@ -13,10 +14,17 @@ use tokio::{
 };
 
 use super::*;
+use crate::{config::LlmProxy, llm::routes::ModelRoutes};
 
 const KEY: &str = "sk-of-the-provider";
-const TIMEOUTS: UpstreamTimeouts =
-    UpstreamTimeouts { first_byte: Duration::from_secs(20), total: Duration::from_secs(30) };
+const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
+    first_byte: Duration::from_secs(20),
+    idle: Duration::from_secs(20),
+    total: Duration::from_secs(30),
+};
+
+/// Before each piece of an answer that comes bit by bit.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the provider does with a request.
 enum Reaction {
@@ -26,9 +34,11 @@ enum Reaction {
     WriteAndClose(String),
     /// Writes these bytes and nothing more.
     WriteAndWait(String),
+    /// Answers with these pieces, with a pause before each.
+    Drip(Vec<&'static str>),
 }
 
-use Reaction::{Write, WriteAndClose, WriteAndWait};
+use Reaction::{Drip, Write, WriteAndClose, WriteAndWait};
 
 /// A provider, which reacts to the request with this number, from 0.
 struct Provider {
@@ -71,12 +81,23 @@ async fn converse(
             requests.len() - 1
         };
         let reaction = react(number);
-        let (Write(text) | WriteAndClose(text) | WriteAndWait(text)) = &reaction;
+        let text = match &reaction {
+            Write(text) | WriteAndClose(text) | WriteAndWait(text) => text.clone(),
+            Drip(_) => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
+        };
         stream.write_all(text.as_bytes()).await.unwrap();
         match reaction {
             Write(_) => {}
             WriteAndClose(_) => return,
             WriteAndWait(_) => std::future::pending().await,
+            Drip(pieces) => {
+                for piece in pieces {
+                    sleep(PAUSE).await;
+                    let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+                    stream.write_all(chunk.as_bytes()).await.unwrap();
+                }
+                stream.write_all(b"0\r\n\r\n").await.unwrap();
+            }
         }
     }
 }
@@ -115,7 +136,7 @@ fn answer(headers: &str, body: &str) -> String {
 
 async fn send(client: &LlmUpstream, timeouts: UpstreamTimeouts) -> Result<UpstreamAnswer, UpstreamError> {
     let body = Bytes::from_static(b"{\"model\":\"gpt-5\"}");
-    client.send("chat/completions", &HeaderMap::new(), body, timeouts).await
+    client.send("chat/completions", &HeaderMap::new(), body, None, timeouts).await
 }
 
 async fn collect(mut answer: UpstreamAnswer, limit: usize) -> Result<Bytes, UpstreamError> {
@@ -153,7 +174,7 @@ async fn a_request_has_the_listed_headers_and_the_credential() {
         headers.append(name, value.parse().unwrap());
     }
     let client = provider.client();
-    let sent = client.send("chat/completions", &headers, Bytes::from_static(b"{ }"), TIMEOUTS);
+    let sent = client.send("chat/completions", &headers, Bytes::from_static(b"{ }"), None, TIMEOUTS);
     assert_eq!(collect(sent.await.unwrap(), 1024).await.unwrap(), "{}");
     let request = provider.requests().remove(0);
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -184,7 +205,7 @@ async fn an_upstream_without_a_credential_gets_none() {
     let client = client(json!({ "base_url": format!("http://{}", provider.address) }));
     let mut headers = HeaderMap::new();
     headers.insert("authorization", "Bearer the-agents-token".parse().unwrap());
-    client.send("chat/completions", &headers, Bytes::new(), TIMEOUTS).await.unwrap();
+    client.send("chat/completions", &headers, Bytes::new(), None, TIMEOUTS).await.unwrap();
     assert!(!provider.requests()[0].contains("authorization"), "{}", provider.requests()[0]);
     assert!(provider.requests()[0].starts_with("POST /chat/completions "));
 }
@@ -243,6 +264,20 @@ async fn a_silent_provider_is_given_up() {
     let timeouts = UpstreamTimeouts { total: Duration::from_millis(500), ..TIMEOUTS };
     let collected = collect(send(&slow.client(), timeouts).await.unwrap(), 1024).await;
     assert_eq!(collected.err(), late(UpstreamTimeout::Total));
+    let timeouts = UpstreamTimeouts { idle: short, ..TIMEOUTS };
+    let mut answer = send(&slow.client(), timeouts).await.unwrap();
+    assert_eq!(answer.piece(0, 1024).await.unwrap().unwrap(), "123");
+    assert_eq!(answer.piece(3, 1024).await.err(), late(UpstreamTimeout::Idle));
+}
+
+#[tokio::test]
+async fn a_provider_that_goes_on_may_take_longer_than_it_may_be_silent() {
+    let provider = Provider::start(|_| Drip(vec!["ab"; 8])).await;
+    let timeouts = UpstreamTimeouts { idle: 4 * PAUSE, ..TIMEOUTS };
+    let began = Instant::now();
+    let collected = collect(send(&provider.client(), timeouts).await.unwrap(), 1024).await.unwrap();
+    assert_eq!(collected, "abababababababab");
+    assert!(began.elapsed() > timeouts.idle);
 }
 
 #[tokio::test]
@@ -341,4 +376,98 @@ async fn a_caller_that_goes_away_ends_the_request() {
         _ = send(&client, TIMEOUTS) => panic!("there is no answer"),
         () = async { while provider.requests().is_empty() { sleep(Duration::from_millis(5)).await } } => {}
     }
+}
+
+/// The `authorization` headers of the provider's requests.
+fn authorizations(provider: &Provider) -> Vec<String> {
+    let lines = |request: String| {
+        let own = request.lines().filter(|line| line.to_ascii_lowercase().starts_with("authorization:"));
+        own.map(str::to_owned).collect::<Vec<_>>().join(" and ")
+    };
+    provider.requests().into_iter().map(lines).collect()
+}
+
+#[tokio::test]
+async fn a_tenant_s_own_credential_is_sent_instead_of_the_upstream_s() {
+    let provider = Provider::start(|_| Write(answer("", "{}"))).await;
+    let mut config: LlmProxy = serde_json::from_value(json!({
+        "upstreams": [
+            { "name": "openai", "base_url": format!("http://{}", provider.address), "credential": KEY },
+            { "name": "open", "base_url": format!("http://{}", provider.address) },
+        ],
+        "models": [{ "match": "gpt-*", "upstream": "openai" }, { "match": "*", "upstream": "open" }],
+    }))
+    .unwrap();
+    let own = |upstream: &str, key: &str| BTreeMap::from([(upstream.to_owned(), key.into())]);
+    config.tenant_credentials = BTreeMap::from([
+        ("acme".to_owned(), own("openai", "sk-of-acme")),
+        ("initech".to_owned(), own("open", "sk-of-initech")),
+    ]);
+    let routes = ModelRoutes::build(&config, &[]).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", "Bearer the-agents-token".parse().unwrap());
+    headers.insert("x-api-key", "the-agents-token".parse().unwrap());
+    for (tenant, model) in
+        [("acme", "gpt-5"), ("globex", "gpt-5"), ("initech", "gpt-5"), ("acme", "x"), ("initech", "x")]
+    {
+        let route = routes.route(model, tenant, None).unwrap();
+        let sent = route.send("chat/completions", &headers, Bytes::from_static(b"{}"), TIMEOUTS).await;
+        collect(sent.unwrap(), 1024).await.unwrap();
+    }
+    assert_eq!(
+        authorizations(&provider),
+        [
+            "authorization: Bearer sk-of-acme",
+            &format!("authorization: Bearer {KEY}"),
+            &format!("authorization: Bearer {KEY}"),
+            "",
+            "authorization: Bearer sk-of-initech",
+        ]
+    );
+    assert!(provider.requests().iter().all(|request| !request.contains("the-agents-token")));
+    let acme = routes.route("gpt-5", "acme", None).unwrap();
+    let globex = routes.route("gpt-5", "globex", None).unwrap();
+    assert!(Arc::ptr_eq(acme.upstream, globex.upstream), "they share the connections");
+    assert!(!format!("{routes:?} {acme:?}").contains("sk-"));
+}
+
+#[tokio::test]
+async fn a_credential_that_no_header_carries_is_a_problem_without_it() {
+    let mut config: LlmProxy = serde_json::from_value(json!({
+        "upstreams": [{ "name": "openai", "base_url": "http://127.0.0.1:1" }],
+        "models": [],
+    }))
+    .unwrap();
+    let own = BTreeMap::from([("openai".to_owned(), "sk-of-acme\n".into())]);
+    config.tenant_credentials = BTreeMap::from([("acme".to_owned(), own)]);
+    let problems = ModelRoutes::build(&config, &[]).unwrap_err();
+    assert!(problems[0].message.contains("acme") && !problems[0].message.contains("sk-of"), "{problems:?}");
+}
+
+#[tokio::test]
+async fn the_demo_model_answers_as_a_provider_does() {
+    let client = client(json!({ "builtin": "demo-model" }));
+    let request = |stream| {
+        json!({ "model": "m", "messages": [{ "role": "user", "content": "a b" }], "stream": stream })
+            .to_string()
+            .into()
+    };
+    let sent =
+        client.send("chat/completions", &HeaderMap::new(), request(false), None, TIMEOUTS).await.unwrap();
+    assert_eq!(sent.status, 200);
+    assert!(sent.request_id().is_some());
+    assert_eq!(sent.passed_headers()["content-type"], "application/json");
+    let whole: Value = serde_json::from_slice(&collect(sent, 1024).await.unwrap()).unwrap();
+    assert_eq!(whole["choices"][0]["message"]["content"], "You said: a b");
+    let headers = HeaderMap::new();
+    let send = |timeouts| client.send("chat/completions", &headers, request(true), None, timeouts);
+    let streamed = collect(send(TIMEOUTS).await.unwrap(), 4096).await.unwrap();
+    assert!(streamed.ends_with(b"data: [DONE]\n\n"));
+    assert_eq!(collect(send(TIMEOUTS).await.unwrap(), 600).await, Err(UpstreamError::TooLarge));
+    let short = UpstreamTimeouts { total: Duration::from_millis(30), ..TIMEOUTS };
+    let late = UpstreamError::Timeout(UpstreamTimeout::Total);
+    assert_eq!(collect(send(short).await.unwrap(), 4096).await, Err(late));
+    let wrong =
+        client.send("chat/completions", &HeaderMap::new(), Bytes::new(), None, TIMEOUTS).await.unwrap();
+    assert_eq!(wrong.status, 400);
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::json::{self, ValueKind};
 
-/// Longest string that is taken for a setting, and not for text, in bytes.
+/// Longest name, string and number that are taken for a setting, and not for text, in bytes.
 pub(crate) const MAX_SETTING_BYTES: usize = 64;
 
 /// Longest object or list that is taken for settings, in bytes.
@@ -38,18 +38,16 @@ pub(crate) fn object_member<'a>(object: &'a str, name: &str) -> Option<&'a str> 
     member(object, name).filter(|value| kind(value) == ValueKind::Object)
 }
 
-/// Whether a value is more than a setting: an object, an array or a long string.
-pub(crate) fn may_carry_text(text: &str) -> bool {
-    match kind(text) {
-        ValueKind::Object | ValueKind::Array => true,
-        ValueKind::String => json::unescape(text).len() > MAX_SETTING_BYTES,
-        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => false,
-    }
+/// Whether a member is more than a setting: its value is an object, an array, or a long string or number, or its name is
+/// long.
+pub(crate) fn may_carry_text(name: &str, value: &str) -> bool {
+    name.len() > MAX_SETTING_BYTES || is_text(value)
 }
 
-/// Whether a value is a setting, or a short object or list of nothing else.
-pub(crate) fn is_settings(text: &str) -> bool {
-    !may_carry_text(text) || (text.len() <= MAX_SETTINGS_BYTES && has_only_settings(text))
+/// Whether a member is a setting, or a short object or list of nothing else.
+pub(crate) fn is_settings(name: &str, value: &str) -> bool {
+    let is_short = name.len() <= MAX_SETTING_BYTES && value.len() <= MAX_SETTINGS_BYTES;
+    !may_carry_text(name, value) || (is_short && has_only_settings(value))
 }
 
 /// Whether a value is a setting, or an object or list of nothing else. Depth is bounded by the scan.
@@ -58,7 +56,17 @@ pub(crate) fn has_only_settings(text: &str) -> bool {
         ValueKind::Object => json::members(text)
             .all(|(name, value)| name.len() <= MAX_SETTING_BYTES && has_only_settings(value)),
         ValueKind::Array => json::elements(text).all(has_only_settings),
-        _ => !may_carry_text(text),
+        _ => !is_text(text),
+    }
+}
+
+/// Whether a value is more than a setting. The digits of a number can spell a text.
+pub(crate) fn is_text(value: &str) -> bool {
+    match kind(value) {
+        ValueKind::Object | ValueKind::Array => true,
+        ValueKind::String => json::unescape(value).len() > MAX_SETTING_BYTES,
+        ValueKind::Number => value.len() > MAX_SETTING_BYTES,
+        ValueKind::Boolean | ValueKind::Null => false,
     }
 }
 

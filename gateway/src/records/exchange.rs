@@ -41,14 +41,27 @@ pub struct ExchangeFacts {
     pub upstream: Option<Arc<str>>,
     /// The status of its answer.
     pub upstream_status: Option<u16>,
+    /// Whether the client got its answer as a stream.
+    pub is_streamed: bool,
+    /// When it was asked.
+    pub upstream_began: Option<Instant>,
     /// The time to its answer's headers.
     pub upstream_took: Option<Duration>,
+    /// The time to its answer's end; of a stream that is passed on, until the client had it.
+    pub answer_took: Option<Duration>,
     /// Earlier parts of the conversation whose verdict was known.
     pub remembered: usize,
     /// Earlier parts of the conversation about which plugins were asked again.
     pub replayed: usize,
     /// Members of the answer that were left out because nobody can judge them.
     pub withheld: Vec<String>,
+}
+
+impl ExchangeFacts {
+    /// Notes that the provider's answer has ended.
+    pub(crate) fn upstream_ended(&mut self) {
+        self.answer_took = self.upstream_began.map(|began| began.elapsed());
+    }
 }
 
 /// How an exchange ended, for its record.
@@ -126,8 +139,8 @@ impl ExchangeRecord {
         let took = self.received.elapsed();
         self.measure(outcome, took);
         self.describe(outcome);
-        let is_slow =
-            took.saturating_sub(self.facts.upstream_took.unwrap_or_default()) > self.inner.known.load().slow;
+        let of_provider = self.facts.answer_took.or(self.facts.upstream_took).unwrap_or_default();
+        let is_slow = took.saturating_sub(of_provider) > self.inner.known.load().slow;
         let is_plain = matches!(outcome, ExchangeOutcome::Answer { status: 200, is_blocked: false });
         if !is_plain || is_slow || !self.facts.withheld.is_empty() {
             let _current = self.context.clone().attach();
@@ -225,6 +238,7 @@ impl ExchangeRecord {
                     detail = sentence.map(|sentence| cut(sentence, MAX_SENTENCE_BYTES)),
                     upstream_status = facts.upstream_status,
                     upstream_ms = facts.upstream_took.map(millis),
+                    streamed = facts.is_streamed.then_some(true),
                     duration_ms = millis(took),
                     slow = is_slow,
                     remembered = facts.remembered,

@@ -53,7 +53,12 @@ pub(super) fn misplaced_references(kind: ObjectKind, spec: &Value) -> Vec<Proble
     let mut problems = Vec::new();
     let mut spec = spec.clone();
     walk(&mut spec, "", &mut |pointer, value| {
-        let may_hold = kind == ObjectKind::Plugin && pointer.starts_with("/config/");
+        let may_hold = match kind {
+            ObjectKind::Plugin => pointer.starts_with("/config/"),
+            // Refused for another reason.
+            ObjectKind::Tenant => pointer.starts_with("/llm/credentials/"),
+            ObjectKind::Binding | ObjectKind::Bypass => false,
+        };
         if !may_hold && value.as_str().is_some_and(|text| text.contains("${")) {
             problems.push(
                 Problem::new(pointer, "references are resolved only in a plugin's `config`")

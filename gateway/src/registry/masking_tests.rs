@@ -60,4 +60,6 @@ fn references_stand_in_plugins_config_alone() {
     };
     assert_eq!(pointers(ObjectKind::Plugin), ["/name"]);
     assert_eq!(pointers(ObjectKind::Binding).len(), 2);
+    let tenant = json!({ "id": "a", "llm": { "credentials": { "openai": "${X}" } } });
+    assert!(misplaced_references(ObjectKind::Tenant, &tenant).is_empty(), "its check refuses them");
 }

@@ -79,6 +79,11 @@ pin_project! {
     }
 }
 
+/// A future that runs, wherever it is driven, in the trace in which it is made.
+pub(crate) fn in_request<F: Future>(future: F) -> InContext<F> {
+    InContext::new(Context::current(), future)
+}
+
 impl<F: Future> InContext<F> {
     pub(super) fn new(context: Context, future: F) -> Self {
         InContext { future: Some(future), context }

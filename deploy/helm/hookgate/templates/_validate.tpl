@@ -21,6 +21,13 @@
 {{- fail (printf "config.llm.upstreams: the credential of %v is in plain text, and would be stored in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $upstream.name) -}}
 {{- end -}}
 {{- end -}}
+{{- range $tenant := ($config.tenants | default dict).list -}}
+{{- range $upstream, $credential := ($tenant.llm | default dict).credentials -}}
+{{- if not (contains "${" (toString $credential)) -}}
+{{- fail (printf "config.tenants.list: the credential of %v for %v is in plain text, and would be stored in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $tenant.id $upstream) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $plugin := .Values.plugins -}}
 {{- $name := required "plugins: an entry has no name" $plugin.name -}}
 {{- $places := list -}}

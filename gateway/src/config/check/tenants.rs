@@ -51,7 +51,7 @@ impl<'d> ConfigChecker<'d> {
         if let Some(fault) = tenant_id_fault(&tenant.id) {
             self.report(child(pointer, "id"), fault, "write the id that tokens carry");
         }
-        self.tenant_models(&child(&child(pointer, "llm"), "models"), &tenant.llm);
+        self.tenant_llm(&child(pointer, "llm"), &tenant.llm);
         if let Some(plugins) = &self.plugins {
             let unknown = tenant.config.keys().filter(|name| !plugins.contains(name.as_str()));
             let found: Vec<_> =

@@ -66,7 +66,7 @@ impl Caller<'_> {
     pub(super) fn is_guarded<P: ExtensionPoint>(&self) -> bool {
         let site = CallSite::Point(P::POINT);
         let steps = &self.tenant.plan_at(&site).steps;
-        self.tenant.lacks_steps(&site) || steps.iter().any(|step| step.mode == Mode::Enforce)
+        self.tenant.lacks_steps(&site) || steps.iter().any(|step| step.mode != Mode::Observe)
     }
 
     /// Waits for the turn of a question: the exchange has been admitted, and its answer may have been paid for.

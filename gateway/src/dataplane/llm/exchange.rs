@@ -13,7 +13,7 @@ use crate::{
     dataplane::{
         call::Gateway,
         http::check_content,
-        llm::{chains::Caller, session},
+        llm::{chains::Caller, client_stream::ClientStream, session},
     },
     edge::{
         admission::{CallPermits, MemoryPermit},
@@ -29,7 +29,7 @@ use crate::{
         upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
     },
     records::exchange::ExchangeFacts,
-    snapshot::ConfigSnapshot,
+    snapshot::published::PublishedSnapshot,
 };
 
 /// The provider's path of chat completions, below its base URL.
@@ -42,6 +42,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) enum ExchangeEnd {
     /// What the provider answered, as far as plugins left it.
     Answer(ProviderAnswer),
+    /// The same, which the client has got as a stream.
+    Streamed {
+        /// Whether plugins blocked any of it.
+        is_blocked: bool,
+    },
     /// A plugin blocked the request. The provider was not asked.
     Block(Block),
 }
@@ -58,16 +63,22 @@ pub(crate) struct ProviderAnswer {
     pub(crate) is_blocked: bool,
 }
 
-/// A request of which nothing has been read yet, and what outlives it.
-pub(super) struct ArrivedExchange<'a> {
-    pub(super) gateway: &'a Gateway,
-    pub(super) snapshot: &'a ConfigSnapshot,
-    pub(super) llm: &'a Llm,
-    pub(super) meta: &'a RequestMeta,
-    pub(super) headers: &'a HeaderMap,
+/// A request of which nothing has been read yet.
+pub(super) struct ArrivedExchange {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) snapshot: Arc<PublishedSnapshot>,
+    pub(super) llm: Arc<Llm>,
+    pub(super) meta: RequestMeta,
+    pub(super) headers: HeaderMap,
+}
+
+/// What outlives the work on an exchange.
+pub(super) struct ExchangeContext<'a> {
     pub(super) facts: &'a mut ExchangeFacts,
     pub(super) permits: &'a mut CallPermits,
     pub(super) detail: &'a mut Detail,
+    /// Where an answer goes that the client wants as a stream.
+    pub(super) stream: &'a mut ClientStream,
 }
 
 /// A request of a known caller to a known model.
@@ -78,14 +89,17 @@ pub(super) struct Exchange<'a> {
     pub(super) route: ModelRoute<'a>,
 }
 
-impl ArrivedExchange<'_> {
+impl ArrivedExchange {
     /// Runs the exchange.
     ///
     /// # Errors
     /// The request is invalid, a plugin made no decision, or the provider has no answer.
-    pub(super) async fn run(self, body: Body) -> Result<ExchangeEnd, Error> {
-        let ArrivedExchange { gateway, snapshot, llm, meta, headers, facts, permits, detail } = self;
-        let said = meta.read(headers)?;
+    pub(super) async fn run(&self, body: Body, context: ExchangeContext<'_>) -> Result<ExchangeEnd, Error> {
+        let ArrivedExchange { gateway, snapshot, llm, meta, headers } = self;
+        let ExchangeContext { facts, permits, detail, stream } = context;
+        let mut said = meta.read(headers)?;
+        // An agent that shortens the time of plugins could have them skipped. Who has no time for a model closes the connection.
+        said.deadline = None;
         facts.correlation_id.clone_from(&said.correlation_id);
         let verified = snapshot.auth.authenticate(headers).await;
         let identity =
@@ -109,7 +123,7 @@ impl ArrivedExchange<'_> {
         facts.model = Some(request.model().into());
         let route = llm
             .routes
-            .route(request.model(), tenant.models.as_deref())
+            .route(request.model(), &identity.tenant, tenant.models.as_deref())
             .ok_or_else(|| unknown_model(request.model()))?;
         facts.upstream = Some(Arc::clone(route.upstream.name()));
         let context = session::context(headers, &request, &identity, route.upstream.name());
@@ -123,7 +137,7 @@ impl ArrivedExchange<'_> {
         };
         let exchange = Exchange { caller, llm, guarded, route };
         let end = meta.received + llm.limits.timeouts.total;
-        exchange.run(&request, headers, room, facts, end).await
+        exchange.run(&request, headers, room, facts, (end, stream)).await
     }
 }
 
@@ -134,11 +148,8 @@ impl Exchange<'_> {
         headers: &HeaderMap,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
-        end: Instant,
+        (end, stream): (Instant, &mut ClientStream),
     ) -> Result<ExchangeEnd, Error> {
-        if request.is_streamed() {
-            return Err(Error::new(Code::Unsupported, "Answers are not streamed: leave out `stream`"));
-        }
         surface::check_request(request, self.guarded, &self.llm.allow)?;
         let mut draft = RequestDraft::new(request);
         let judged = timeout_at(end, self.judge_conversation(request, &mut draft, facts)).await;
@@ -147,11 +158,27 @@ impl Exchange<'_> {
             return Ok(ExchangeEnd::Block(block));
         }
         draft.set_model(self.route.model);
+        // Plugins that count tokens need the usage, also if the client doesn't.
+        let adds_usage =
+            request.is_streamed() && !request.streams_usage() && self.caller.asks::<BeforeResponse>();
+        if adds_usage {
+            draft.ask_for_usage();
+        }
         let sent = draft.render();
         let changed = if draft.is_changed() { Some(self.check_changed(&sent)?) } else { None };
         let asked = changed.as_ref().unwrap_or(request);
         room.grow(sent.len())?;
         let answer = self.ask_model(sent, headers, facts, end).await?;
+        if request.is_streamed() && answer.status == StatusCode::OK {
+            let streamed = self.stream_answer((asked, !adds_usage), answer, room, facts, stream);
+            let late = format!(
+                "The answer of `{}` was not sent within `llm.limits.total`",
+                self.route.upstream.name()
+            );
+            return timeout_at(end, streamed)
+                .await
+                .unwrap_or_else(|_| Err(Error::new(Code::UpstreamTimeout, late)));
+        }
         self.judge_answer(asked, answer, room, facts).await.map(ExchangeEnd::Answer)
     }
 
@@ -178,23 +205,28 @@ impl Exchange<'_> {
         end: Instant,
     ) -> Result<UpstreamAnswer, Error> {
         let started = Instant::now();
+        facts.upstream_began = Some(started);
         let total = end.saturating_duration_since(started);
         let timeouts = UpstreamTimeouts { total, ..self.llm.limits.timeouts };
-        let sent = self.route.upstream.send(CHAT_COMPLETIONS, headers, body, timeouts);
+        let sent = self.route.send(CHAT_COMPLETIONS, headers, body, timeouts);
         let answer = sent.await.map_err(|error| provider_error(self.route.upstream.name(), error));
         facts.upstream_took = Some(started.elapsed());
         let answer = answer?;
         facts.upstream_status = Some(answer.status.as_u16());
         match answer.status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Error::new(
-                Code::UpstreamCredential,
-                format!(
-                    "The provider `{}` does not accept the gateway's credential",
-                    self.route.upstream.name()
-                ),
-            )),
+            StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED => {
+                Err(self.credential_refused(answer.status))
+            }
             _ => Ok(answer),
         }
+    }
+
+    /// The error for a provider that doesn't accept the operator's credential: the client can't do anything about it.
+    pub(super) fn credential_refused(&self, status: StatusCode) -> Error {
+        let name = self.route.upstream.name();
+        let detail =
+            format!("The provider `{name}` does not accept the credential (status {})", status.as_u16());
+        Error::new(Code::UpstreamCredential, detail)
     }
 }
 
@@ -215,9 +247,9 @@ pub(super) fn provider_error(name: &str, error: UpstreamError) -> Error {
     Error::new(code, format!("The provider `{name}`: {error}"))
 }
 
-/// Whether an answer is JSON.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
+/// Whether an answer has this media type.
+pub(super) fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    media_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    media_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(wanted))
 }

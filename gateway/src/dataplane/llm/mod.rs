@@ -2,7 +2,7 @@
 //! that passes (docs/llm-proxy.md).
 //!
 //! [`exchange`] has the order of things, [`chains`] asks plugins, [`units`] judges the parts of a conversation, [`model_answer`] those
-//! of an answer, and [`reply`] writes what the client gets. What the bytes mean is in [`crate::llm`].
+//! of an answer, [`streamed_answer`] streams it, and [`reply`] writes what the client gets. What the bytes mean is in [`crate::llm`].
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use axum::{
     extract::{Request, State},
 };
 use futures::FutureExt;
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
 use crate::{
@@ -19,19 +19,24 @@ use crate::{
     core::error::{Code, Error},
     dataplane::call::Gateway,
     edge::{admission::CallPermits, request_meta::RequestMeta},
+    llm::chat::error_event,
     net::tracked_body,
     records::exchange::ExchangeOutcome,
+    telemetry::trace::in_request,
 };
 
 mod chains;
+mod client_stream;
 mod exchange;
 mod model_answer;
 mod models;
 mod reply;
 mod session;
+mod streamed_answer;
 mod units;
 
-use exchange::{ArrivedExchange, ExchangeEnd};
+use client_stream::ClientStream;
+use exchange::{ArrivedExchange, ExchangeContext, ExchangeEnd};
 
 /// What the paths begin with. A client's base URL ends with it.
 pub(super) const PREFIX: &str = "/openai/v1";
@@ -78,24 +83,8 @@ pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request
     let mut detail = snapshot.limits.detail;
     match (Route::of(head.uri.path()), &head.method) {
         (Route::ChatCompletions, &Method::POST) => {
-            let mut permits = CallPermits::default();
-            let mut record = gateway.telemetry.exchange(meta.request_id, meta.received);
-            let arrived = ArrivedExchange {
-                gateway: &gateway,
-                snapshot: &snapshot,
-                llm: &llm,
-                meta: &meta,
-                headers: &head.headers,
-                facts: &mut record.facts,
-                permits: &mut permits,
-                detail: &mut detail,
-            };
-            // In a box: it is most of a request's future.
-            let result = Box::pin(guarded(&gateway, arrived.run(body))).await;
-            record.ended(&outcome(&result));
-            let mut answer = reply::of_exchange(&meta, result, detail);
-            tracked_body::hold(&mut answer, permits);
-            answer
+            let arrived = ArrivedExchange { gateway, snapshot, llm, meta, headers: head.headers };
+            client_stream::respond(|stream| in_request(chat_completion(arrived, body, stream))).await
         }
         (Route::Models, &Method::GET) => {
             let listed = models::list(&gateway, &snapshot, &llm, &meta, &head.headers, &mut detail).await;
@@ -112,11 +101,45 @@ pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request
     }
 }
 
+/// Runs an exchange to its end. Returns the answer, unless it has begun in `stream`.
+async fn chat_completion(
+    arrived: ArrivedExchange,
+    body: Body,
+    mut stream: ClientStream,
+) -> Option<Response<Body>> {
+    let ArrivedExchange { gateway, snapshot, meta, .. } = &arrived;
+    let mut detail = snapshot.limits.detail;
+    let mut permits = CallPermits::default();
+    let mut record = gateway.telemetry.exchange(meta.request_id, meta.received);
+    let context = ExchangeContext {
+        facts: &mut record.facts,
+        permits: &mut permits,
+        detail: &mut detail,
+        stream: &mut stream,
+    };
+    // In a box: it is most of a request's future.
+    let result = Box::pin(guarded(gateway, arrived.run(body, context))).await;
+    record.ended(&outcome(&result));
+    if stream.has_begun() {
+        if let Err(error) = &result {
+            stream.fail(error_event(&reply::error_body(meta, error, detail))).await;
+        }
+        stream.keep(permits);
+        return None;
+    }
+    let mut answer = reply::of_exchange(meta, result, detail);
+    tracked_body::hold(&mut answer, permits);
+    Some(answer)
+}
+
 /// What the record says of a result.
 fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
     match result {
         Ok(ExchangeEnd::Answer(answer)) => {
             ExchangeOutcome::Answer { status: answer.status.as_u16(), is_blocked: answer.is_blocked }
+        }
+        Ok(ExchangeEnd::Streamed { is_blocked }) => {
+            ExchangeOutcome::Answer { status: StatusCode::OK.as_u16(), is_blocked: *is_blocked }
         }
         Ok(ExchangeEnd::Block(block)) => ExchangeOutcome::Block(block),
         Err(error) => ExchangeOutcome::Error(error),

@@ -1,5 +1,7 @@
 //! Judges a model's answer on its way to the client: each tool call, then the answer of each choice.
 
+use std::fmt;
+
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hookgate_proto::types::v1::CancelScope;
@@ -9,17 +11,26 @@ use crate::{
     core::error::{Code, Error},
     dataplane::llm::{
         chains::MAX_QUESTIONS,
-        exchange::{Exchange, ProviderAnswer, is_json, provider_error},
+        exchange::{Exchange, ProviderAnswer, is_of_type, provider_error},
     },
     edge::admission::MemoryPermit,
     invoke::{BeforeResponse, BeforeToolCall},
     llm::{
-        chat::{AnswerError, CallEdit, ChatAnswer, ChatRequest, ChoiceEdit, error_without_details},
+        chat::{
+            AnswerError, CallEdit, ChatAnswer, ChatRequest, ChoiceEdit, error_without_details, without_ids,
+        },
         upstream::UpstreamAnswer,
     },
     net::body_buffer::BodyBuffer,
     records::exchange::ExchangeFacts,
 };
+
+/// An answer as plugins left it.
+pub(super) struct JudgedBody {
+    pub(super) body: Bytes,
+    /// Whether plugins blocked any of it.
+    pub(super) is_blocked: bool,
+}
 
 /// What was decided about one choice.
 enum ChoiceVerdict {
@@ -49,38 +60,85 @@ impl Exchange<'_> {
     ) -> Result<ProviderAnswer, Error> {
         let name = self.route.upstream.name();
         let body = self.receive(&mut answer, room).await?;
+        facts.upstream_ended();
         let (status, request_id) = (answer.status, answer.request_id());
         let passed =
             ProviderAnswer { status, headers: answer.passed_headers(), request_id, body, is_blocked: false };
-        let is_guarded = self.guarded.answer || self.guarded.calls;
         if status.as_u16() >= 400 {
-            return Ok(if is_guarded { without_details(passed) } else { passed });
+            return self.provider_refusal(passed);
         }
         if !self.caller.asks::<BeforeToolCall>() && !self.caller.asks::<BeforeResponse>() {
             return Ok(passed);
         }
-        if status != StatusCode::OK || !is_json(&answer.headers) {
+        if status != StatusCode::OK || !is_of_type(&answer.headers, "application/json") {
             let detail = format!("The provider `{name}` answered with status {status} and no JSON");
             return Err(Error::new(Code::UpstreamBadAnswer, detail));
         }
-        let answer = ChatAnswer::parse(passed.body.clone(), request.choices()).map_err(|error| {
-            let code = match &error {
-                AnswerError::Invalid(_) => Code::UpstreamBadAnswer,
-                AnswerError::TooLarge(_) => Code::AnswerTooLarge,
-            };
-            Error::new(code, format!("The answer of the provider `{name}` can't be used: {error}"))
-        })?;
-        let edits = self.judge_choices(&answer).await?;
-        let is_blocked = edits.iter().any(ChoiceEdit::is_block);
-        let rendered = answer.render(&edits, request.expects_json(), is_guarded);
-        facts.withheld = rendered.withheld;
-        let mut passed = ProviderAnswer { body: rendered.body, is_blocked, ..passed };
+        let judged = self.judge_body(request, passed.body, facts).await?;
+        let mut passed = ProviderAnswer { body: judged.body, is_blocked: judged.is_blocked, ..passed };
         // As it was read, whatever the provider says beside it.
         passed.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(passed)
     }
 
-    async fn receive(&self, answer: &mut UpstreamAnswer, room: &mut MemoryPermit) -> Result<Bytes, Error> {
+    /// An error of the provider, for the client.
+    fn provider_refusal(&self, passed: ProviderAnswer) -> Result<ProviderAnswer, Error> {
+        if is_about_credential(passed.status, &passed.body) {
+            return Err(self.credential_refused(passed.status));
+        }
+        // Some clients take 403 for a login.
+        let status =
+            if passed.status == StatusCode::FORBIDDEN { StatusCode::BAD_REQUEST } else { passed.status };
+        if !self.guarded.answer && !self.guarded.calls {
+            return Ok(ProviderAnswer { status, body: without_ids(&passed.body), ..passed });
+        }
+        // Some providers put there what the model said.
+        let body = error_without_details(&passed.body, passed.status.as_u16());
+        let mut refusal = ProviderAnswer { status, body, ..passed };
+        refusal.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(refusal)
+    }
+
+    /// Judges a whole answer.
+    ///
+    /// # Errors
+    /// A plugin made no decision, or the answer is too large, or none of a model's.
+    pub(super) async fn judge_body(
+        &self,
+        request: &ChatRequest,
+        body: Bytes,
+        facts: &mut ExchangeFacts,
+    ) -> Result<JudgedBody, Error> {
+        let answer = ChatAnswer::parse(body, request.choices()).map_err(|error| {
+            let code = match &error {
+                AnswerError::Invalid(_) => Code::UpstreamBadAnswer,
+                AnswerError::TooLarge(_) => Code::AnswerTooLarge,
+            };
+            self.unusable(code, &error)
+        })?;
+        let edits = self.judge_choices(&answer).await?;
+        let is_blocked = edits.iter().any(ChoiceEdit::is_block);
+        let is_guarded = self.guarded.answer || self.guarded.calls;
+        let rendered = answer.render(&edits, request.expects_json(), is_guarded);
+        facts.withheld = rendered.withheld;
+        Ok(JudgedBody { body: rendered.body, is_blocked })
+    }
+
+    /// The error for an answer that plugins can't judge.
+    pub(super) fn unusable(&self, code: Code, why: &dyn fmt::Display) -> Error {
+        let name = self.route.upstream.name();
+        Error::new(code, format!("The answer of the provider `{name}` can't be used: {why}"))
+    }
+
+    /// Receives a whole body.
+    ///
+    /// # Errors
+    /// It is too large, or late, or cut.
+    pub(super) async fn receive(
+        &self,
+        answer: &mut UpstreamAnswer,
+        room: &mut MemoryPermit,
+    ) -> Result<Bytes, Error> {
         let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
         let mut body = BodyBuffer::default();
         loop {
@@ -170,12 +228,14 @@ impl Exchange<'_> {
     }
 }
 
-/// A provider's error with its four members alone: some providers put there what the model said.
-fn without_details(answer: ProviderAnswer) -> ProviderAnswer {
-    let body = error_without_details(&answer.body, answer.status.as_u16());
-    let mut answer = ProviderAnswer { body, ..answer };
-    answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer
+/// Whether an error is about the operator's credential: Google says so with 400, and others refuse prompts with 403.
+fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    match status {
+        StatusCode::BAD_REQUEST => text.contains("API_KEY_INVALID"),
+        StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),
+        _ => false,
+    }
 }
 
 /// What the model and the user read in place of a tool call: plain, in the past tense, without instructions.

@@ -61,8 +61,8 @@ pub(super) async fn one(
     detail: &mut Detail,
 ) -> Result<Bytes, Error> {
     let tenant = tenant(gateway, snapshot, meta, headers, detail).await?;
-    let route = llm.routes.route(model, tenant.models.as_deref()).ok_or_else(|| unknown_model(model))?;
-    Ok(json(&ModelView::new(model, route.upstream.name())))
+    let upstream = llm.routes.upstream_name(model, tenant.models.as_deref());
+    Ok(json(&ModelView::new(model, upstream.ok_or_else(|| unknown_model(model))?)))
 }
 
 async fn tenant<'s>(

@@ -8,8 +8,9 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use hookgate_proto::types::v1::CancelScope;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::{
     config::Detail,
@@ -20,11 +21,13 @@ use crate::{
         response::{challenge, sentence, whole_seconds},
     },
     invoke::Block,
+    llm::upstream::UpstreamAnswer,
 };
 
 const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("hookgate-upstream-request-id");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Blocks with one of these codes ask to be asked again.
@@ -70,6 +73,8 @@ pub(super) fn of_exchange(
 ) -> Response<Body> {
     match result {
         Ok(ExchangeEnd::Answer(answer)) => of_provider(meta, answer),
+        // The client has it.
+        Ok(ExchangeEnd::Streamed { .. }) => Response::default(),
         Ok(ExchangeEnd::Block(block)) => of_block(meta, &block, detail),
         Err(error) => of_error(meta, &error, detail),
     }
@@ -90,6 +95,22 @@ pub(super) fn of_question(meta: &RequestMeta, asked: Result<Bytes, Error>, detai
 /// The answer to a request that has none of the model's.
 pub(super) fn of_error(meta: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = with_json(meta, status, error_body(meta, error, detail));
+    let headers = answer.headers_mut();
+    if !is_retried(error.code) {
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    if let Some(after) = error.retry_after {
+        headers.insert(header::RETRY_AFTER, whole_seconds(after));
+    }
+    if let Some(challenge) = challenge(error.code) {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    answer
+}
+
+/// The JSON of an error.
+pub(super) fn error_body(meta: &RequestMeta, error: &Error, detail: Detail) -> Bytes {
     let step = error.step.as_ref().filter(|_| detail == Detail::Full);
     // OpenAI's parameters are names, not pointers.
     let param = error.violations.first().map(|violation| violation.pointer.trim_start_matches('/'));
@@ -107,20 +128,20 @@ pub(super) fn of_error(meta: &RequestMeta, error: &Error, detail: Detail) -> Res
         scope: None,
         request_id: meta.request_id.to_string(),
     };
-    let body =
-        ErrorBody { error: ErrorObject { message, r#type: kind(error.code), param, code, hookgate: origin } };
-    let mut answer = with_json(meta, status, json(&body));
-    let headers = answer.headers_mut();
-    if !is_retried(error.code) {
-        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-    }
-    if let Some(after) = error.retry_after {
-        headers.insert(header::RETRY_AFTER, whole_seconds(after));
-    }
-    if let Some(challenge) = challenge(error.code) {
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    }
-    answer
+    json(&ErrorBody {
+        error: ErrorObject { message, r#type: kind(error.code), param, code, hookgate: origin },
+    })
+}
+
+/// The headers of a streamed answer. What was decided about it isn't known when it begins.
+pub(super) fn stream_headers(exchange: Uuid, answer: &UpstreamAnswer) -> HeaderMap {
+    let mut headers = answer.passed_headers();
+    headers.insert(REQUEST_ID, request_id(exchange));
+    headers.extend(answer.request_id().map(|id| (UPSTREAM_REQUEST_ID, id)));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Otherwise nginx holds the stream back.
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    headers
 }
 
 fn of_provider(meta: &RequestMeta, answer: ProviderAnswer) -> Response<Body> {
@@ -128,7 +149,7 @@ fn of_provider(meta: &RequestMeta, answer: ProviderAnswer) -> Response<Body> {
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
     *headers = answer.headers;
-    headers.insert(REQUEST_ID, request_id(meta));
+    headers.insert(REQUEST_ID, request_id(meta.request_id));
     if let Some(id) = answer.request_id {
         headers.insert(UPSTREAM_REQUEST_ID, id);
     }
@@ -206,12 +227,12 @@ fn with_json(meta: &RequestMeta, status: StatusCode, json: Bytes) -> Response<Bo
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(REQUEST_ID, request_id(meta));
+    headers.insert(REQUEST_ID, request_id(meta.request_id));
     answer
 }
 
-fn request_id(meta: &RequestMeta) -> HeaderValue {
-    HeaderValue::from_str(&meta.request_id.to_string()).expect("a UUID is a header's value")
+fn request_id(id: Uuid) -> HeaderValue {
+    HeaderValue::from_str(&id.to_string()).expect("a UUID is a header's value")
 }
 
 fn json(body: &ErrorBody<'_>) -> Bytes {

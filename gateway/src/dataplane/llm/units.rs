@@ -19,6 +19,7 @@ use crate::{
     llm::{
         chat::{ChatRequest, PatchError, RequestDraft, Unit, UnitKind},
         memory::{Remembered, VerdictKey},
+        surface,
     },
     records::exchange::ExchangeFacts,
 };
@@ -42,14 +43,15 @@ struct JudgedUnit {
 }
 
 impl Exchange<'_> {
-    /// Judges the parts of the conversation, and writes into `draft` what plugins made of them. Returns the block that ends the
-    /// exchange.
+    /// Judges the model and the parts of the conversation, and writes into `draft` what plugins made of them. Returns the block
+    /// that ends the exchange.
     pub(super) async fn judge_conversation(
         &self,
         request: &ChatRequest,
         draft: &mut RequestDraft<'_>,
         facts: &mut ExchangeFacts,
     ) -> Result<Option<Block>, Error> {
+        surface::check_model(self.route.model, self.guarded, &self.llm.allow)?;
         let (asks_request, asks_results) =
             (self.caller.asks::<BeforeLlmRequest>(), self.caller.asks::<AfterToolResult>());
         if !asks_request && !asks_results {
@@ -60,8 +62,8 @@ impl Exchange<'_> {
         }
         let asks = |unit: &&Unit| match unit.kind() {
             UnitKind::User | UnitKind::System => asks_request,
-            // Without its call a result has no tool to be judged by.
-            UnitKind::Result => asks_results && !unit.is_without_call(),
+            // Without its call a result has no tool to be judged by. Each of many results of one call would have its arguments.
+            UnitKind::Result => asks_results && !unit.is_without_call() && !unit.is_second_result(),
         };
         let older: Vec<_> = request.older_units().filter(asks).collect();
         self.judge_older(request, draft, &older, facts).await?;
@@ -74,6 +76,9 @@ impl Exchange<'_> {
                     return Ok(Some(block));
                 }
             }
+        }
+        if self.guarded.request {
+            draft.break_lines();
         }
         self.judge_request(request, draft).await
     }
@@ -208,9 +213,9 @@ impl Exchange<'_> {
             text(&said.provider),
         ];
         let message = request.message(unit);
-        let (tool, args) = request.call_of(unit);
+        let (tool, args_digest) = request.call_of(unit);
         let all = parts.into_iter().chain(labels).collect::<Vec<_>>();
-        let parts = all.iter().map(String::as_bytes).chain([tool.as_bytes(), args, &message]);
+        let parts = all.iter().map(String::as_bytes).chain([tool.as_bytes(), args_digest, &message]);
         self.llm.memory.key(&identity.tenant, parts)
     }
 }

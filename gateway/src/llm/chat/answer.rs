@@ -224,7 +224,7 @@ fn read_usage(usage: &str) -> Option<TokenUsage> {
 }
 
 /// All text of content or reasoning, in the forms of the known providers. Depth is bounded by the scan.
-fn texts_in(value: &str) -> String {
+pub(super) fn texts_in(value: &str) -> String {
     match kind(value) {
         ValueKind::String => string(value).unwrap_or_default().into_owned(),
         ValueKind::Array => json::elements(value).map(texts_in).collect(),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hookgate_proto::types::v1::{AfterToolResultPayload, BeforeLlmRequestPayload};
 
 use super::{
-    message::{PatchError, is_text, media_of, text_of, with_changes, with_content},
+    message::{PatchError, break_lines, is_text, media_of, text_of, with_changes, with_content},
     request::{ChatRequest, result_without_call},
     units::Unit,
 };
@@ -38,6 +38,10 @@ pub(crate) struct RequestDraft<'a> {
     pub(super) members: BTreeMap<String, Option<String>>,
     /// Another model, as a JSON string.
     model: Option<String>,
+    /// Other `stream_options`.
+    stream_options: Option<String>,
+    /// Whether text parts are kept apart.
+    breaks_lines: bool,
 }
 
 impl<'a> RequestDraft<'a> {
@@ -51,6 +55,8 @@ impl<'a> RequestDraft<'a> {
             rest: None,
             members: BTreeMap::new(),
             model: None,
+            stream_options: None,
+            breaks_lines: false,
         }
     }
 
@@ -64,6 +70,18 @@ impl<'a> RequestDraft<'a> {
         self.model = Some(model).filter(|model| *model != self.request.model()).map(quote);
     }
 
+    /// Asks for the usage at the end of a stream.
+    pub(crate) fn ask_for_usage(&mut self) {
+        let options = self.request.member("stream_options").unwrap_or("{}");
+        self.stream_options = Some(edit_object(options, |options| options.set("include_usage", "true")));
+    }
+
+    /// Keeps text parts apart, as plugins see them. What is sent depends on the messages alone, so that a provider's prompt
+    /// cache holds.
+    pub(crate) fn break_lines(&mut self) {
+        self.breaks_lines = true;
+    }
+
     /// Puts another message, as JSON, in place of a unit's.
     pub(crate) fn replace_message(&mut self, unit: &Unit, message: &Bytes) {
         self.edited.insert(unit.message(), String::from_utf8_lossy(message).into_owned());
@@ -75,7 +93,7 @@ impl<'a> RequestDraft<'a> {
         self.edited.insert(unit.message(), removed);
     }
 
-    /// Whether anything but the model was changed.
+    /// Whether anything was changed but the model, the options of streams and line breaks.
     pub(crate) fn is_changed(&self) -> bool {
         let is_listed = self.edited.is_empty() && self.removed.is_empty() && self.front.is_none();
         !(is_listed && self.rest.is_none() && self.members.is_empty())
@@ -160,6 +178,9 @@ impl<'a> RequestDraft<'a> {
         if let Some(model) = &self.model {
             object.set("model", model.as_str());
         }
+        if let Some(options) = &self.stream_options {
+            object.set("stream_options", options.as_str());
+        }
         for (name, value) in &self.members {
             match value {
                 Some(value) => object.set(name, value.as_str()),
@@ -184,8 +205,12 @@ impl<'a> RequestDraft<'a> {
     fn edit_messages(&self, text: &str, messages: &str, edits: &mut Edits) {
         let mut array = ArrayEdit::new(text, messages);
         for (index, message) in &self.edited {
-            array.replace(*index, message.as_str());
+            array.replace(*index, self.with_line_breaks(message));
         }
+        let kept = (0..self.request.message_count()).filter(|index| {
+            self.breaks_lines && !self.edited.contains_key(index) && !self.removed.contains(index)
+        });
+        kept.for_each(|index| break_lines(text, self.request.message_text(index), edits));
         self.removed.iter().for_each(|index| array.remove(*index));
         if let Some(front) = &self.front {
             array.push_front(front.clone());
@@ -196,8 +221,17 @@ impl<'a> RequestDraft<'a> {
     fn all_messages(&self, rest: &[String]) -> String {
         let leading = (0..self.request.leading()).filter(|index| !self.removed.contains(index));
         let leading = self.front.as_deref().into_iter().chain(leading.map(|index| self.message(index)));
-        let all: Vec<&str> = leading.chain(rest.iter().map(String::as_str)).collect();
+        let all = leading.chain(rest.iter().map(String::as_str));
+        let all: Vec<String> = all.map(|message| self.with_line_breaks(message)).collect();
         format!("[{}]", all.join(","))
+    }
+
+    fn with_line_breaks(&self, message: &str) -> String {
+        let mut edits = Edits::default();
+        if self.breaks_lines {
+            break_lines(message, message, &mut edits);
+        }
+        edits.apply_to_str(message)
     }
 
     /// `{"request": {...}, "name": "..."}`: the members that plugins see nowhere else, and the `name` of the message whose

@@ -243,6 +243,81 @@ fn members_are_changed_added_and_removed_through_extra() {
 }
 
 #[test]
+fn text_parts_reach_the_model_on_lines_of_their_own() {
+    let texts = |role: &str, texts: &[&str]| {
+        let mut parts: Vec<Value> =
+            texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+        parts.insert(1, image_part("https://a.test/"));
+        json!({ "role": role, "content": parts })
+    };
+    let split = ["project mer", "cury", "a \u{2028}", "b\n", "c", "\n\"", "", "d"];
+    let broken = ["project mer\n", "cury\n", "a \u{2028}\n", "b\n", "c", "\n\"\n", "\n", "d"];
+    let request = conversation(&json!([
+        texts("system", &split),
+        texts("user", &split),
+        texts("assistant", &split),
+        texts("tool", &split),
+        texts("developer", &split),
+        texts("user", &["a", "b"]),
+    ]));
+    let rendered = |draft: &RequestDraft<'_>| -> Value {
+        let body: Value = serde_json::from_slice(&draft.render()).expect("JSON");
+        body["messages"].clone()
+    };
+    let mut draft = RequestDraft::new(&request);
+    assert_eq!(draft.render().as_ptr(), request.body().as_ptr());
+    draft.break_lines();
+    let expected = json!([
+        texts("system", &broken),
+        texts("user", &broken),
+        texts("assistant", &split),
+        texts("tool", &split),
+        texts("developer", &broken),
+        texts("user", &["a\n", "b"]),
+    ]);
+    assert!(!draft.is_changed());
+    assert_eq!(rendered(&draft), expected);
+    let last = draft.main_payload();
+    let mut patched = last.clone();
+    patched.messages = text(&json!([texts("user", &["c", "d"])]));
+    draft.apply_main(&last, &patched).expect("written back");
+    let left = json!([texts("system", &broken), texts("user", &["c\n", "d"]), texts("user", &["a\n", "b"])]);
+    assert_eq!(rendered(&draft), left, "also where plugins changed the messages");
+    let unit = request.older_units().next().expect("the first user message");
+    let mut draft = RequestDraft::new(&request);
+    draft.break_lines();
+    draft.replace_message(unit, &text(&texts("user", &["e", "f"])));
+    assert_eq!(rendered(&draft)[1], texts("user", &["e\n", "f"]));
+}
+
+#[test]
+fn tens_of_thousands_of_members_and_tools_are_changed_in_one_walk() {
+    let members = |value: u32| -> serde_json::Map<String, Value> {
+        (0..30_000).map(|index| (format!("member-{index}"), json!(value))).collect()
+    };
+    let tool = |index: usize| json!({ "type": "function", "function": { "name": format!("f{index}") } });
+    let tools: Vec<Value> = (0..10_000).map(tool).collect();
+    let mut body = members(1);
+    body.insert("model".into(), json!("m"));
+    body.insert("messages".into(), json!([{ "role": "user", "content": "hi" }]));
+    body.insert("tools".into(), json!(tools));
+    let allowed = json!({ "mode": "auto", "tools": tools });
+    body.insert("tool_choice".into(), json!({ "type": "allowed_tools", "allowed_tools": allowed }));
+    let mut left = members(2);
+    left.insert("tool_choice".into(), body["tool_choice"].clone());
+    let changed = patched(&request(&Value::Object(body)), |payload| {
+        payload.extra = text(&json!({ "request": left }));
+        payload.tools = text(&tools.iter().rev().cloned().collect());
+    });
+    let changed = changed.expect("written back");
+    assert_eq!(
+        (&changed["member-29999"], changed["tools"].as_array().map(Vec::len)),
+        (&json!(2), Some(10_000))
+    );
+    assert!(changed.get("tool_choice").is_some());
+}
+
+#[test]
 fn plugins_see_the_name_of_the_user_and_leave_it() {
     let user = json!({ "role": "user", "content": "hi", "name": "ann" });
     let request = request(

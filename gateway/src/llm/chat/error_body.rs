@@ -15,8 +15,8 @@ const MAX_TEXT_BYTES: usize = 2 << 10;
 /// What is in messages in which servers repeat what the model said.
 const QUOTES_MODEL: [&str; 3] = ["raw=", "failed_generation", "ailed to parse"];
 
-/// What the ids of OpenAI's organizations begin with.
-const ORGANIZATION: &str = "org-";
+/// What the ids of an operator's organizations and projects begin with.
+const ID_PREFIXES: [&[u8]; 3] = [b"org-", b"org_", b"proj_"];
 
 /// An error with the four members of OpenAI's errors, as far as `body` has them. Other members may hold what the model
 /// said, such as a tool call that the provider couldn't read, and so may the message: always where the server failed
@@ -31,12 +31,12 @@ pub(crate) fn error_without_details(body: &Bytes, status: u16) -> Bytes {
     let text_of = |name: &str| {
         let text = string_member(error, name)?;
         let is_shown = !is_servers || text.len() <= MAX_SETTING_BYTES;
-        is_shown.then(|| quote_start(&text))
+        is_shown.then(|| quote_start(&text_without_ids(&text)))
     };
     let message = string_member(error, "message").filter(|message| !is_servers && !quotes_model(message));
     let message =
         message.unwrap_or_else(|| Cow::Owned(format!("The provider answered with status {status}")));
-    let message = quote_start(&without_organizations(&message));
+    let message = quote_start(&text_without_ids(&message));
     let default_type = if is_servers { "server_error" } else { "invalid_request_error" };
     let error_type = text_of("type").unwrap_or_else(|| quote(default_type));
     let param = text_of("param").filter(|_| !is_servers).unwrap_or_else(|| "null".to_owned());
@@ -64,17 +64,42 @@ fn quotes_model(message: &str) -> bool {
     QUOTES_MODEL.iter().any(|mark| message.contains(mark))
 }
 
-/// A text without the ids of the operator's organizations.
-fn without_organizations(text: &str) -> String {
-    let mut pieces = text.split(ORGANIZATION);
-    let mut shown = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let rest = piece.trim_start_matches(|each: char| each.is_ascii_alphanumeric());
-        shown.push_str(ORGANIZATION);
-        shown.push_str(if rest.len() < piece.len() { "…" } else { "" });
-        shown.push_str(rest);
+/// A body in any form, without the ids of the operator's organizations and projects.
+pub(crate) fn without_ids(body: &Bytes) -> Bytes {
+    let mut shown = Vec::new();
+    let (mut shown_to, mut at) = (0, 0);
+    while at < body.len() {
+        match id_at(&body[at..]) {
+            Some((prefix, end)) => {
+                shown.extend_from_slice(&body[shown_to..at + prefix]);
+                shown.extend_from_slice("…".as_bytes());
+                at += end;
+                shown_to = at;
+            }
+            None => at += 1,
+        }
     }
-    shown
+    if shown.is_empty() {
+        return body.clone();
+    }
+    shown.extend_from_slice(&body[shown_to..]);
+    shown.into()
+}
+
+fn text_without_ids(text: &str) -> String {
+    let shown = without_ids(&Bytes::copy_from_slice(text.as_bytes()));
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+/// Where the prefix and the id at the start of `text` end, if there is one. A name such as `org_name` is none: it has
+/// neither a digit nor a capital letter.
+fn id_at(text: &[u8]) -> Option<(usize, usize)> {
+    let prefix = ID_PREFIXES.iter().find(|prefix| text.starts_with(prefix))?;
+    let rest = &text[prefix.len()..];
+    let length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+    let id = &rest[..length];
+    let is_name = prefix.ends_with(b"_") && id.iter().all(u8::is_ascii_lowercase);
+    (length > 0 && !is_name).then_some((prefix.len(), prefix.len() + length))
 }
 
 /// The beginning of a text as a JSON string.
@@ -152,8 +177,22 @@ mod tests {
     fn ids_of_organizations_are_left_out() {
         let message = "Limit in organization org-Ab1 (org-2), of org- and org-org-x";
         let body = format!(r#"{{"error":{{"message":"{message}"}}}}"#);
-        assert!(of(&body, 429).contains("Limit in organization org-… (org-…), of org- and org-org-…"));
+        assert!(of(&body, 429).contains("Limit in organization org-… (org-…), of org- and org-…-x"));
         let body = format!(r#"{{"error":{{"message":"{}org-{}"}}}}"#, "x".repeat(2040), "y".repeat(100));
         assert!(!of(&body, 429).contains("yy"));
+        let body = r#"{"error":{"message":"m","type":"org_01hx","param":"proj_Ab","code":"org-1"}}"#;
+        assert!(of(body, 400).contains(r#""type":"org_…","param":"proj_…","code":"org-…""#));
+    }
+
+    #[test]
+    fn ids_are_left_out_of_a_body_in_any_form() {
+        let masked = |body: &'static [u8]| without_ids(&Bytes::from_static(body));
+        assert_eq!(
+            masked(br#"{"detail":"proj_Ab1 of org_01hx","org_name":"org-x","proj_":1}"#),
+            r#"{"detail":"proj_… of org_…","org_name":"org-…","proj_":1}"#
+        );
+        assert_eq!(masked(b"<p>org-1\xff"), Bytes::from_static(b"<p>org-\xe2\x80\xa6\xff"));
+        let plain = Bytes::from_static(b"no such model");
+        assert_eq!(without_ids(&plain).as_ptr(), plain.as_ptr());
     }
 }

@@ -4,11 +4,14 @@ use std::iter;
 
 use hookgate_proto::types::v1::{BeforeLlmRequestPayload, Media};
 
-use super::media::{is_image, medium_of, new_part, replace_medium};
+use super::{
+    media::{is_image, medium_of, new_part, replace_medium},
+    request::Role,
+};
 use crate::{
     json::{self, ValueKind},
     llm::{
-        edits::{ArrayEdit, Edits, edit_object},
+        edits::{ArrayEdit, Edits, edit_object, span_in},
         value::{kind, member, quote, string, string_member},
     },
 };
@@ -43,6 +46,27 @@ pub(super) fn is_text(part: &str) -> bool {
 pub(super) fn media_of(message: &str) -> (Vec<Media>, Vec<Media>) {
     let content = member(message, "content").unwrap_or_default();
     slots(json::elements(content)).map(|slot| slot.media).partition(is_image)
+}
+
+/// Puts a line break between text parts of `message`, a slice of `root`, where none is. Plugins see each part on
+/// a line of its own, and some servers put them together without anything. What the model or a tool said stays.
+pub(super) fn break_lines(root: &str, message: &str, edits: &mut Edits) {
+    let role = string_member(message, "role").and_then(|role| Role::from_name(&role));
+    if !role.is_some_and(|role| role == Role::User || role.is_system()) {
+        return;
+    }
+    let parts = json::elements(member(message, "content").unwrap_or_default()).filter(|part| is_text(part));
+    let texts: Vec<&str> = parts.filter_map(|part| member(part, "text")).collect();
+    let is_joined = |text: &str, next: &str| {
+        let (text, next) = (string(text).unwrap_or_default(), string(next).unwrap_or_default());
+        !text.ends_with('\n') && !next.starts_with('\n')
+    };
+    for (text, next) in texts.iter().zip(texts.iter().skip(1)) {
+        if is_joined(text, next) {
+            let closing_quote = span_in(root, text).end - 1;
+            edits.replace(closing_quote..closing_quote, r"\n");
+        }
+    }
 }
 
 /// The message with this text and without parts of other texts.

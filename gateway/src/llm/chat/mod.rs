@@ -1,10 +1,13 @@
 //! OpenAI's format Chat Completions: `POST /chat/completions`.
 
 mod answer;
+mod assembly;
 mod call;
+mod chunks;
 mod draft;
 mod error_body;
 mod media;
+mod merged;
 mod message;
 mod patch;
 mod render;
@@ -22,11 +25,15 @@ mod property_tests;
 #[cfg(test)]
 mod request_tests;
 #[cfg(test)]
+mod stream_property_tests;
+#[cfg(test)]
 mod withhold_tests;
 
 pub(crate) use answer::{AnswerError, ChatAnswer};
+pub(crate) use assembly::{AnswerAssembly, AssemblyError, ChunkEvent};
+pub(crate) use chunks::{DONE, chunk_events, error_event};
 pub(crate) use draft::RequestDraft;
-pub(crate) use error_body::error_without_details;
+pub(crate) use error_body::{error_without_details, without_ids};
 pub(crate) use media::{UnseenMedium, check_medium};
 pub(crate) use message::PatchError;
 pub(crate) use render::{CallEdit, ChoiceEdit};

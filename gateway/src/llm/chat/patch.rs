@@ -1,5 +1,10 @@
 //! What plugins changed in the payload of the main call, written back into the request.
 
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
+
 use bytes::Bytes;
 use hookgate_proto::types::v1::BeforeLlmRequestPayload;
 
@@ -113,8 +118,8 @@ impl RequestDraft<'_> {
             self.members.extend(TOOL_OPTIONS.map(|name| (name.to_owned(), None)));
             return Ok(());
         }
-        if self.chosen_tools().iter().any(|chosen| !json::elements(tools).any(|tool| is_named(tool, chosen)))
-        {
+        let left: HashSet<String> = json::elements(tools).filter_map(tool_name).collect();
+        if self.chosen_tools().iter().any(|chosen| !left.contains(chosen)) {
             self.members.insert("tool_choice".to_owned(), None);
         }
         self.members.insert("tools".to_owned(), Some(tools.to_owned()));
@@ -135,7 +140,8 @@ impl RequestDraft<'_> {
 
     fn apply_extra(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError> {
         let (before, after) = (json_text(before, "extra").unwrap_or_default(), json_text(after, "extra")?);
-        if raw(before, "name") != raw(after, "name") {
+        let name = |extra| json::members(extra).find(|(key, _)| key == "name").map(|(_, value)| value);
+        if name(before) != name(after) {
             return Err(PatchError::new("`extra.name` can't be changed"));
         }
         if json::members(after).any(|(name, _)| name != "request" && name != "name") {
@@ -144,18 +150,20 @@ impl RequestDraft<'_> {
         let Some(after) = object_member(after, "request") else {
             return Err(PatchError::new("`extra` must have an object `request`"));
         };
-        let before = object_member(before, "request").unwrap_or("{}");
-        if let Some(fixed) = NOT_IN_EXTRA.iter().find(|name| raw(after, name).is_some()) {
+        let before: HashMap<Cow<'_, str>, &str> =
+            json::members(object_member(before, "request").unwrap_or_default()).collect();
+        let after: HashMap<Cow<'_, str>, &str> = json::members(after).collect();
+        if let Some(fixed) = NOT_IN_EXTRA.iter().find(|name| after.contains_key(**name)) {
             return Err(PatchError::new(format!("`extra.request` must not have the member `{fixed}`")));
         }
-        if raw(before, "n") != raw(after, "n") {
+        if before.get("n") != after.get("n") {
             return Err(PatchError::new("`extra.request.n` can't be changed"));
         }
-        for (name, _) in json::members(before).filter(|(name, _)| raw(after, name).is_none()) {
-            self.members.insert(name.into_owned(), None);
+        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+            self.members.insert(name.to_string(), None);
         }
-        for (name, value) in json::members(after).filter(|(name, value)| raw(before, name) != Some(*value)) {
-            self.members.insert(name.into_owned(), Some(value.to_owned()));
+        for (name, value) in after.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
+            self.members.insert(name.to_string(), Some((*value).to_owned()));
         }
         Ok(())
     }
@@ -185,17 +193,8 @@ fn array<'a>(json: &'a Bytes, name: &str) -> Result<&'a str, PatchError> {
     }
 }
 
-/// A member's value, even if it is `null`.
-fn raw<'a>(object: &'a str, name: &str) -> Option<&'a str> {
-    json::members(object).find(|(key, _)| key == name).map(|(_, value)| value)
-}
-
-fn is_named(tool: &str, name: &str) -> bool {
-    tool_name(tool).is_some_and(|found| found == name)
-}
-
 /// The name of a tool, or of the tool that a choice names.
 fn tool_name(tool: &str) -> Option<String> {
     let inner = object_member(tool, "function").or_else(|| object_member(tool, "custom"))?;
-    string_member(inner, "name").map(std::borrow::Cow::into_owned)
+    string_member(inner, "name").map(Cow::into_owned)
 }

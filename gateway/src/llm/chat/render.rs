@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    answer::{ChatAnswer, Choice, REASONING},
+    answer::{ChatAnswer, Choice, REASONING, texts_in},
     call::{CallForm, ToolCall},
     withhold::{
-        is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call, is_seen_part,
-        seen_annotations, seen_reasoning, withhold, withhold_in_part, withhold_unknown,
+        Withheld, is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call,
+        is_seen_part, seen_annotations, seen_audio, seen_logprobs, seen_reasoning, withhold,
+        withhold_in_part, withhold_unknown,
     },
 };
 use crate::{
@@ -77,7 +78,7 @@ impl ChatAnswer {
     pub(crate) fn render(&self, choices: &[ChoiceEdit], expects_json: bool, is_guarded: bool) -> Rendered {
         let text = str::from_utf8(self.body()).unwrap_or_default();
         let mut edits = Edits::default();
-        let mut withheld = Vec::new();
+        let mut withheld = Withheld::default();
         let unchanged = ChoiceEdit::default();
         let choices = choices.iter().chain(std::iter::repeat(&unchanged));
         for (choice, edit) in self.all().iter().zip(choices) {
@@ -105,6 +106,7 @@ impl ChatAnswer {
             withhold_unknown(&mut whole, is_known_in_answer, &mut withheld);
             whole.finish(&mut edits);
         }
+        let mut withheld = withheld.names;
         withheld.sort_unstable();
         withheld.dedup();
         Rendered { body: edits.apply(self.body()), withheld }
@@ -127,7 +129,7 @@ struct Renderer<'a, 'e> {
     message: ObjectEdit<'a>,
     /// Changes inside `tool_calls`, `function_call` and content parts.
     edits: &'e mut Edits,
-    withheld: &'e mut Vec<String>,
+    withheld: &'e mut Withheld,
     expects_json: bool,
     is_guarded: bool,
 }
@@ -204,7 +206,8 @@ impl Renderer<'_, '_> {
             for (index, part) in parts.elements().to_vec().into_iter().enumerate() {
                 if !is_seen_part(part) {
                     parts.remove(index);
-                    self.withheld.push(string_member(part, "type").map_or("content".into(), Cow::into_owned));
+                    let name = string_member(part, "type").map_or("content".into(), Cow::into_owned);
+                    self.withheld.names.push(name);
                 } else if kind(part) == ValueKind::Object {
                     withhold_in_part(root, part, self.edits, self.withheld);
                 }
@@ -308,9 +311,17 @@ impl Renderer<'_, '_> {
         self.message.remove("audio");
     }
 
-    /// Withholds what no plugin saw inside the reasoning and the annotations. What changes these members comes later, and
-    /// counts.
+    /// Withholds what no plugin saw inside the reasoning, the annotations, audio and log probabilities. What changes these
+    /// members comes later, and counts.
     fn withhold_inside(&mut self) {
+        if let Some(logprobs) = self.whole.get("logprobs") {
+            let content = self.message.get("content").map(texts_in).unwrap_or_default();
+            let refusal = self.message.get("refusal").and_then(string).unwrap_or_default();
+            let shown = seen_logprobs(logprobs, (&content, &refusal), self.withheld);
+            shown.into_iter().for_each(|shown| self.whole.set("logprobs", shown));
+        }
+        let audio = self.message.get("audio").and_then(|value| seen_audio(value, self.withheld));
+        audio.into_iter().for_each(|shown| self.message.set("audio", shown));
         for name in REASONING {
             let shown = self.message.get(name).and_then(|value| seen_reasoning(name, value, self.withheld));
             shown.into_iter().for_each(|shown| self.message.set(name, shown));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, Violation},
-    llm::value::string_member,
+    llm::value::{member, string_member},
     payload::MAX_VIOLATIONS,
 };
 
@@ -116,6 +116,12 @@ impl ChatRequest {
         self.shape.is_streamed
     }
 
+    /// Whether the stream is to end with the usage.
+    pub(crate) fn streams_usage(&self) -> bool {
+        let options = self.member("stream_options").unwrap_or_default();
+        member(options, "include_usage") == Some("true")
+    }
+
     /// How many answers are asked for.
     pub(crate) fn choices(&self) -> u32 {
         self.shape.choices
@@ -173,11 +179,11 @@ impl ChatRequest {
         self.body.slice_ref(self.message_text(unit.message()).as_bytes())
     }
 
-    /// The tool that a result is from, and the arguments of its call; empty for a user unit, and where the call isn't in the
-    /// request.
+    /// The tool that a result is from, and the SHA-256 of the arguments of its call; empty for a user unit, and where the
+    /// call isn't in the request.
     pub(crate) fn call_of<'u>(&self, unit: &'u Unit) -> (&'u str, &'u [u8]) {
         let Some(result) = unit.result() else { return ("", b"") };
-        (result.tool_name.as_deref().unwrap_or_default(), &result.args)
+        (result.tool_name.as_deref().unwrap_or_default(), &result.args_digest)
     }
 
     /// How many messages at the beginning are the system prompt: system and developer messages without a `name`.
@@ -206,12 +212,18 @@ impl ChatRequest {
         self.current_units().rfind(|unit| unit.kind() == UnitKind::User)
     }
 
-    /// Checks that every result of a tool has exactly one call in the request: it is the tool to judge the result by.
+    /// Checks that every result of a tool has exactly one call in the request, and a call at most one result: it is the
+    /// tool to judge the result by.
     ///
     /// # Errors
-    /// `PAYLOAD_INVALID`, with a violation for each result without its call and for each repeated id of a call.
+    /// `PAYLOAD_INVALID`, with a violation for each result without its call, for each further result of a call and for
+    /// each repeated id of a call.
     pub(crate) fn results_have_calls(&self) -> Result<(), Error> {
         let without = self.conversation.units.iter().filter(|unit| unit.is_without_call());
+        let second = self.conversation.units.iter().filter(|unit| unit.is_second_result()).map(|unit| {
+            let message = "An earlier result is that of the same tool call";
+            Violation::new(format!("/messages/{}", unit.message()), message)
+        });
         let repeated = self.conversation.repeated_ids.iter().map(|(message, call)| {
             let pointer = format!("/messages/{message}/tool_calls/{call}/id");
             Violation::new(
@@ -220,7 +232,7 @@ impl ChatRequest {
             )
         });
         let violations: Vec<Violation> =
-            without.map(result_without_call).chain(repeated).take(MAX_VIOLATIONS).collect();
+            without.map(result_without_call).chain(second).chain(repeated).take(MAX_VIOLATIONS).collect();
         if violations.is_empty() { Ok(()) } else { Err(Error::invalid(violations)) }
     }
 

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{ChatRequest, RequestDraft, Unit, UnitKind};
+use crate::core::error::Code;
 
 fn parse(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().into()).expect("a valid request")
@@ -186,6 +187,39 @@ fn a_result_whose_call_comes_later_or_never_is_a_mistake() {
     let unit = request.older_units().next().expect("a unit");
     assert_eq!((unit.kind(), request.call_of(unit)), (UnitKind::Result, ("", b"".as_slice())));
     RequestDraft::new(&request).result_payload(unit).expect_err("it has no tool");
+}
+
+#[test]
+fn a_second_result_of_a_call_is_a_mistake() {
+    let call = json!({ "role": "assistant",
+        "tool_calls": [{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }],
+        "function_call": { "name": "g", "arguments": "{}" } });
+    let result = json!({ "role": "tool", "tool_call_id": "1", "content": "x" });
+    let legacy = json!({ "role": "function", "name": "g", "content": "x" });
+    let once = conversation(&json!([call, result, legacy, call, result, legacy]));
+    once.results_have_calls().expect("each call has one");
+    let twice = conversation(&json!([call, result, legacy, result, legacy]));
+    let error = twice.results_have_calls().expect_err("each call has two");
+    let pointers: Vec<_> = error.violations.iter().map(|violation| violation.pointer.as_str()).collect();
+    assert_eq!((error.code, pointers), (Code::PayloadInvalid, vec!["/messages/3", "/messages/4"]));
+}
+
+#[test]
+fn a_result_is_remembered_by_a_digest_of_its_call() {
+    let conversation = |arguments: &str| {
+        conversation(&json!([
+            { "role": "assistant", "tool_calls": [
+                { "id": "1", "type": "function", "function": { "name": "f", "arguments": arguments } } ] },
+            { "role": "tool", "tool_call_id": "1", "content": "x" },
+        ]))
+    };
+    let of = |request: &ChatRequest| {
+        let unit = request.current_units().next().expect("a result");
+        request.call_of(unit).1.to_vec()
+    };
+    let (short, long) = ("{}".to_owned(), format!("\"{}\"", "a".repeat(1000)));
+    assert_eq!((of(&conversation(&short)).len(), of(&conversation(&long)).len()), (32, 32));
+    assert_ne!(of(&conversation(&short)), of(&conversation(&long)));
 }
 
 #[test]

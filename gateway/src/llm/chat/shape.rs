@@ -18,6 +18,9 @@ use crate::{
     payload::{Findings, sentence},
 };
 
+/// Longest name of a model, in bytes.
+const MAX_MODEL_BYTES: usize = 256;
+
 /// Most answers to one request.
 const MAX_CHOICES: u32 = 128;
 
@@ -78,10 +81,12 @@ impl Reader<'_> {
         let root = JsonLocation::Root("");
         let place = JsonLocation::Key(&root, name);
         match (name, kind(value)) {
-            ("model", _) => match string(value).filter(|model| !model.is_empty()) {
-                Some(model) => self.shape.model = model.into_owned(),
-                None => expected(&mut self.findings, &place, "a string that isn't empty", value),
-            },
+            ("model", _) => {
+                match string(value).filter(|model| (1..=MAX_MODEL_BYTES).contains(&model.len())) {
+                    Some(model) => self.shape.model = model.into_owned(),
+                    None => expected(&mut self.findings, &place, "a string of 1 to 256 bytes", value),
+                }
+            }
             ("messages", ValueKind::Array) => self.messages(&place, value),
             ("messages", _) => {
                 expected(&mut self.findings, &place, "an array of at least one message", value);
@@ -92,6 +97,8 @@ impl Reader<'_> {
             ("stream", ValueKind::Boolean) => self.shape.is_streamed = value == "true",
             ("stream", ValueKind::Null) | ("tools", ValueKind::Array | ValueKind::Null) => {}
             ("stream", _) => expected(&mut self.findings, &place, "true or false", value),
+            ("stream_options", ValueKind::Object | ValueKind::Null) => {}
+            ("stream_options", _) => expected(&mut self.findings, &place, "an object", value),
             ("tools", _) => expected(&mut self.findings, &place, "an array", value),
             ("n", ValueKind::Null) => {}
             ("n", _) => match value.parse().ok().filter(|n| (1..=MAX_CHOICES).contains(n)) {

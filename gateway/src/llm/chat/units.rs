@@ -5,6 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
+use aws_lc_rs::digest::{self, SHA256};
 use bytes::Bytes;
 
 use super::{
@@ -64,6 +65,11 @@ impl Unit {
     pub(crate) fn is_without_call(&self) -> bool {
         self.result.as_ref().is_some_and(|result| result.tool_name.is_none())
     }
+
+    /// Whether it is a result whose tool call has an earlier one.
+    pub(crate) fn is_second_result(&self) -> bool {
+        self.result.as_ref().is_some_and(|result| result.is_second)
+    }
 }
 
 /// The result of a tool call.
@@ -75,6 +81,10 @@ pub(super) struct ToolResult {
     pub(super) call_id: Option<String>,
     /// The call's arguments as JSON; empty if they are unknown.
     pub(super) args: Bytes,
+    /// The SHA-256 of `args`; empty if they are unknown.
+    pub(super) args_digest: Bytes,
+    /// Whether an earlier result is that of the same call.
+    pub(super) is_second: bool,
     /// A JSON value: a string, an array of content parts, or `null`.
     pub(super) result: Bytes,
 }
@@ -82,11 +92,26 @@ pub(super) struct ToolResult {
 /// The tool calls of the messages so far.
 #[derive(Default)]
 struct Calls {
-    by_id: HashMap<String, ToolCall>,
+    by_id: HashMap<String, KnownCall>,
     /// The message and the place of each call whose id an earlier call of the message has.
     repeated_ids: Vec<(usize, usize)>,
     /// The last call of each function in the old form, which has no ids.
-    legacy: HashMap<String, ToolCall>,
+    legacy: HashMap<String, KnownCall>,
+}
+
+/// A tool call that results may name.
+struct KnownCall {
+    call: ToolCall,
+    /// Many results may name the call, so its arguments are hashed once.
+    args_digest: Bytes,
+    has_result: bool,
+}
+
+impl From<ToolCall> for KnownCall {
+    fn from(call: ToolCall) -> Self {
+        let digest = digest::digest(&SHA256, call.arguments.json());
+        KnownCall { call, args_digest: Bytes::copy_from_slice(digest.as_ref()), has_result: false }
+    }
 }
 
 /// The units of `messages`, in their order. The first `leading` messages are the system prompt, and no units.
@@ -145,33 +170,42 @@ impl Calls {
             if let Some(call) = ToolCall::read(body, call)
                 && let Some(id) = call.call_id.clone()
             {
-                self.by_id.insert(id, call);
+                self.by_id.insert(id, call.into());
             }
         }
         if let Some(call) =
             object_member(message, "function_call").and_then(|call| ToolCall::function(body, call))
         {
-            self.legacy.insert(call.name.clone(), call);
+            self.legacy.insert(call.name.clone(), call.into());
         }
     }
 
-    fn result(&self, body: &Bytes, role: Role, message: &str) -> ToolResult {
+    fn result(&mut self, body: &Bytes, role: Role, message: &str) -> ToolResult {
         let result = member(message, "content").map(|content| body.slice_ref(content.as_bytes()));
         let result = result.unwrap_or(Bytes::from_static(b"null"));
         let (call_id, call) = match role {
             Role::Function => {
                 let name = string_member(message, "name");
-                (None, name.and_then(|name| self.legacy.get(name.as_ref())))
+                (None, name.and_then(|name| self.legacy.get_mut(name.as_ref())))
             }
             _ => {
                 let id = string_member(message, "tool_call_id").map(Cow::into_owned);
-                let call = id.as_ref().and_then(|id| self.by_id.get(id));
+                let call = id.as_ref().and_then(|id| self.by_id.get_mut(id));
                 (id, call)
             }
         };
-        let tool_name =
-            call.map(|call| call.name.clone()).filter(|name| (1..=MAX_TOOL_NAME).contains(&name.len()));
-        let args = call.map(|call| call.arguments.json().clone()).unwrap_or_default();
-        ToolResult { tool_name, call_id, args, result }
+        let without_call = ToolResult {
+            tool_name: None,
+            call_id,
+            args: Bytes::new(),
+            args_digest: Bytes::new(),
+            is_second: false,
+            result,
+        };
+        let Some(KnownCall { call, args_digest, has_result }) = call else { return without_call };
+        let is_second = std::mem::replace(has_result, true);
+        let tool_name = Some(&call.name).filter(|name| (1..=MAX_TOOL_NAME).contains(&name.len())).cloned();
+        let (args, args_digest) = (call.arguments.json().clone(), args_digest.clone());
+        ToolResult { tool_name, args, args_digest, is_second, ..without_call }
     }
 }

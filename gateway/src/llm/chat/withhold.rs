@@ -1,17 +1,28 @@
 //! What is withheld from an answer while plugins judge answers or tool calls: members that may carry text that no plugin
 //! saw.
 
-use super::answer::TEXT_MEMBERS;
+use std::borrow::Cow;
+
+use super::answer::{REASONING, TEXT_MEMBERS};
 use crate::{
     json::{self, ValueKind},
     llm::{
-        edits::{ArrayEdit, Edits, ObjectEdit},
+        edits::{ArrayEdit, Edits, ObjectEdit, span_in},
         value::{
-            has_only_settings, is_settings, kind, may_carry_text, member, object_member, string,
+            has_only_settings, is_settings, is_text, kind, may_carry_text, member, object_member, string,
             string_member,
         },
     },
 };
+
+/// What is withheld from an answer.
+#[derive(Debug, Default)]
+pub(super) struct Withheld {
+    /// The names of the members.
+    pub(super) names: Vec<String>,
+    /// How many bytes of annotations were passed.
+    annotations: usize,
+}
 
 /// Members of an answer.
 const ANSWER_MEMBERS: &[&str] = &[
@@ -52,31 +63,53 @@ const CITATION_MEMBERS: &[&str] = &["url", "title", "start_index", "end_index"];
 /// Longest text of a citation, and longest id of reasoning, in bytes.
 const MAX_CITATION_TEXT: usize = 2 << 10;
 
-/// Longest value that providers sign or encrypt, and want back, in bytes.
+/// Longest value that providers sign or encrypt, and want back, in bytes. Also most of all annotations of an answer.
 const MAX_SIGNED: usize = 16 << 10;
 
-/// Whether a member of an answer is known.
-pub(super) fn is_known_in_answer(name: &str, _: &str) -> bool {
-    ANSWER_MEMBERS.contains(&name)
+/// Longest name of a model, in bytes.
+const MAX_MODEL: usize = 256;
+
+/// Whether a member of an answer passes though it is more than a setting.
+pub(super) fn is_known_in_answer(name: &str, value: &str) -> bool {
+    match name {
+        "choices" => true,
+        "model" => string(value).is_some_and(|model| model.len() <= MAX_MODEL),
+        "usage" | "prompt_filter_results" => is_report(value),
+        _ => false,
+    }
 }
 
-/// Whether a member of a choice is known.
+/// Whether a member of a choice passes though it is more than a setting.
 pub(super) fn is_known_in_choice(name: &str, value: &str) -> bool {
     match name {
-        // Azure's. It has a member for each filter, so it is longer than other settings.
-        "content_filter_results" => {
-            kind(value) == ValueKind::Object && value.len() <= MAX_SIGNED && has_only_settings(value)
-        }
-        _ => CHOICE_MEMBERS.contains(&name),
+        "message" | "logprobs" => true,
+        "content_filter_results" => is_report(value), // Azure's
+        _ => false,
     }
 }
 
-/// Whether a member of an answer's message is known.
+/// Whether a member of an answer's message passes though it is more than a setting. What plugins read is of the right
+/// type.
 pub(super) fn is_known_in_message(name: &str, value: &str) -> bool {
     match name {
+        "content" | "refusal" | "tool_calls" | "function_call" => true,
         "annotations" => kind(value) == ValueKind::Array,
-        _ => MESSAGE_MEMBERS.contains(&name),
+        "audio" => kind(value) == ValueKind::Object,
+        _ => REASONING.contains(&name) && may_hold_text(value),
     }
+}
+
+/// Whether a value has numbers and names alone. It has some for each filter or kind of token, so it is longer than other
+/// settings.
+fn is_report(value: &str) -> bool {
+    matches!(kind(value), ValueKind::Object | ValueKind::Array)
+        && value.len() <= MAX_SIGNED
+        && has_only_settings(value)
+}
+
+/// Whether plugins read the texts in a value of this type.
+fn may_hold_text(value: &str) -> bool {
+    matches!(kind(value), ValueKind::String | ValueKind::Array | ValueKind::Object)
 }
 
 /// Whether plugins see the text of a content part.
@@ -106,9 +139,9 @@ pub(super) fn is_passed_with_call(name: &str, value: &str) -> bool {
 pub(super) fn withhold(
     object: &mut ObjectEdit<'_>,
     is_known: impl Fn(&str, &str) -> bool,
-    withheld: &mut Vec<String>,
+    withheld: &mut Withheld,
 ) {
-    keep_members(object, |name, value| is_known(name, value) || !may_carry_text(value), withheld);
+    keep_members(object, |name, value| is_known(name, value) || !may_carry_text(name, value), withheld);
 }
 
 /// Like [`withhold`], but objects of settings pass, such as the times that some servers add. Some clients ignore the case
@@ -116,23 +149,24 @@ pub(super) fn withhold(
 pub(super) fn withhold_unknown(
     object: &mut ObjectEdit<'_>,
     is_known: impl Fn(&str, &str) -> bool,
-    withheld: &mut Vec<String>,
+    withheld: &mut Withheld,
 ) {
     let known = [ANSWER_MEMBERS, CHOICE_MEMBERS, MESSAGE_MEMBERS];
     let is_other =
         |name: &str| !known.iter().any(|list| list.iter().any(|one| one.eq_ignore_ascii_case(name)));
-    let is_passed =
-        |name: &str, value: &str| kind(value) == ValueKind::Object && is_settings(value) && is_other(name);
+    let is_passed = |name: &str, value: &str| {
+        kind(value) == ValueKind::Object && is_settings(name, value) && is_other(name)
+    };
     withhold(object, |name, value| is_known(name, value) || is_passed(name, value), withheld);
 }
 
 /// Withholds what no plugin saw in `part`, a content part and slice of `root`.
-pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withheld: &mut Vec<String>) {
+pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withheld: &mut Withheld) {
     let mut whole = ObjectEdit::new(root, part);
     let is_known = |name: &str, value: &str| match name {
         "type" => true,
         "annotations" => kind(value) == ValueKind::Array,
-        _ => PART_TEXTS.contains(&name),
+        _ => PART_TEXTS.contains(&name) && may_hold_text(value),
     };
     withhold(&mut whole, is_known, withheld);
     for text in PART_TEXTS.iter().filter_map(|name| whole.get(name)) {
@@ -144,44 +178,125 @@ pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withhe
 }
 
 /// Annotations of a text with nothing but short citations of web pages; `None` if that is all there is.
-pub(super) fn seen_annotations(annotations: &str, withheld: &mut Vec<String>) -> Option<String> {
-    let mut edits = Edits::default();
+pub(super) fn seen_annotations(annotations: &str, withheld: &mut Withheld) -> Option<String> {
     let array = Some(annotations).filter(|value| kind(value) == ValueKind::Array)?;
     let mut list = ArrayEdit::new(annotations, array);
     for (index, annotation) in list.elements().to_vec().into_iter().enumerate() {
-        if kind(annotation) != ValueKind::Object {
+        let is_object = kind(annotation) == ValueKind::Object;
+        let shown =
+            Some(annotation).filter(|_| is_object).and_then(|object| seen_annotation(object, withheld));
+        let length = shown.as_deref().unwrap_or(annotation).len();
+        if !is_object || withheld.annotations + length > MAX_SIGNED {
             list.remove(index);
-            withheld.push("annotations".to_owned());
+            withheld.names.push("annotations".to_owned());
             continue;
         }
-        let mut whole = ObjectEdit::new(annotations, annotation);
-        let is_kept = |name: &str, value: &str| match name {
-            "type" => !may_carry_text(value),
-            "url_citation" => kind(value) == ValueKind::Object,
-            _ => false,
-        };
-        keep_members(&mut whole, is_kept, withheld);
-        if let Some(citation) = object_member(annotation, "url_citation") {
-            let mut citation = ObjectEdit::new(annotations, citation);
-            keep_members(&mut citation, is_of_citation, withheld);
-            citation.finish(&mut edits);
-        }
-        whole.finish(&mut edits);
+        withheld.annotations += length;
+        shown.into_iter().for_each(|shown| list.replace(index, shown));
     }
+    let mut edits = Edits::default();
     list.finish(&mut edits);
     (!edits.is_empty()).then(|| edits.apply_to_str(annotations))
 }
 
-fn is_of_citation(name: &str, value: &str) -> bool {
-    let is_short = match kind(value) {
-        ValueKind::Object | ValueKind::Array => false,
-        _ => string(value).is_none_or(|text| text.len() <= MAX_CITATION_TEXT),
+fn seen_annotation(annotation: &str, withheld: &mut Withheld) -> Option<String> {
+    let mut edits = Edits::default();
+    let mut whole = ObjectEdit::new(annotation, annotation);
+    let is_kept = |name: &str, value: &str| match name {
+        "type" => !may_carry_text(name, value),
+        "url_citation" => kind(value) == ValueKind::Object,
+        _ => false,
     };
+    keep_members(&mut whole, is_kept, withheld);
+    if let Some(citation) = object_member(annotation, "url_citation") {
+        let mut citation = ObjectEdit::new(annotation, citation);
+        keep_members(&mut citation, is_of_citation, withheld);
+        citation.finish(&mut edits);
+    }
+    whole.finish(&mut edits);
+    (!edits.is_empty()).then(|| edits.apply_to_str(annotation))
+}
+
+fn is_of_citation(name: &str, value: &str) -> bool {
+    let is_short = string(value).map_or(!is_text(value), |text| text.len() <= MAX_CITATION_TEXT);
     is_short && CITATION_MEMBERS.contains(&name)
 }
 
+/// Spoken audio with nothing but what is known; `None` if that is all there is. Plugins see its transcript.
+pub(super) fn seen_audio(audio: &str, withheld: &mut Withheld) -> Option<String> {
+    let audio = Some(audio).filter(|audio| kind(audio) == ValueKind::Object)?;
+    let mut edits = Edits::default();
+    let mut object = ObjectEdit::new(audio, audio);
+    let is_kept = |name: &str, value: &str| match name {
+        "data" | "transcript" => matches!(kind(value), ValueKind::String | ValueKind::Null),
+        "id" | "expires_at" => !is_text(value),
+        _ => false,
+    };
+    keep_members(&mut object, is_kept, withheld);
+    object.finish(&mut edits);
+    (!edits.is_empty()).then(|| edits.apply_to_str(audio))
+}
+
+/// Log probabilities without tokens that the model could have said in place of its own; `None` if that is all there is.
+/// If its own don't spell `content` and `refusal`, they may be those of thoughts, and it is `null`.
+pub(super) fn seen_logprobs(
+    logprobs: &str,
+    (content, refusal): (&str, &str),
+    withheld: &mut Withheld,
+) -> Option<String> {
+    if kind(logprobs) == ValueKind::Null {
+        return None;
+    }
+    let is_seen = |(name, list): (Cow<'_, str>, &str)| match name.as_ref() {
+        "content" => spells(list, content),
+        "refusal" => spells(list, refusal),
+        _ => false,
+    };
+    if kind(logprobs) != ValueKind::Object || !json::members(logprobs).all(is_seen) {
+        withheld.names.push("logprobs".to_owned());
+        return Some("null".to_owned());
+    }
+    let mut edits = Edits::default();
+    let tokens = json::members(logprobs).flat_map(|(_, list)| json::elements(list));
+    for others in tokens.filter_map(|token| member(token, "top_logprobs")) {
+        if json::elements(others).next().is_some() {
+            edits.replace(span_in(logprobs, others), "[]");
+        }
+    }
+    let is_changed = !edits.is_empty();
+    withheld.names.extend(is_changed.then(|| "top_logprobs".to_owned()));
+    is_changed.then(|| edits.apply_to_str(logprobs))
+}
+
+/// Whether a list of tokens spells `text` and says nothing else; also if there are no tokens.
+fn spells(list: &str, text: &str) -> bool {
+    if kind(list) != ValueKind::Array {
+        return kind(list) == ValueKind::Null;
+    }
+    let mut rest = text;
+    let is_next = |token: &str| {
+        let Some(spelled) = string_member(token, "token") else { return false };
+        let Some(left) = rest.strip_prefix(spelled.as_ref()) else { return false };
+        rest = left;
+        json::members(token).all(|(name, value)| match name.as_ref() {
+            "token" => true,
+            "logprob" => matches!(kind(value), ValueKind::Number | ValueKind::Null) && !is_text(value),
+            "bytes" => kind(value) == ValueKind::Null || is_bytes_of(value, &spelled),
+            "top_logprobs" => matches!(kind(value), ValueKind::Array | ValueKind::Null),
+            _ => false,
+        })
+    };
+    let is_spelled = json::elements(list).all(is_next);
+    is_spelled && (rest.is_empty() || rest.len() == text.len())
+}
+
+fn is_bytes_of(list: &str, text: &str) -> bool {
+    kind(list) == ValueKind::Array
+        && json::elements(list).map(|byte| byte.parse().ok()).eq(text.bytes().map(Some))
+}
+
 /// A member with reasoning without what no plugin saw in it; `None` if plugins saw all of it.
-pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut Vec<String>) -> Option<String> {
+pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut Withheld) -> Option<String> {
     let mut edits = Edits::default();
     keep_seen(reasoning, reasoning, name == "reasoning_details", &mut edits, withheld);
     (!edits.is_empty()).then(|| edits.apply_to_str(reasoning))
@@ -189,17 +304,23 @@ pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut Vec<Str
 
 /// Keeps the texts that plugins see in `value`, a slice of `root`; of details of reasoning (`has_signatures`) also what
 /// the provider wants back. Depth is bounded by the scan.
-fn keep_seen(root: &str, value: &str, has_signatures: bool, edits: &mut Edits, withheld: &mut Vec<String>) {
+fn keep_seen(root: &str, value: &str, has_signatures: bool, edits: &mut Edits, withheld: &mut Withheld) {
     match kind(value) {
         ValueKind::Array => {
-            for element in json::elements(value) {
+            let mut list = ArrayEdit::new(root, value);
+            for (index, element) in json::elements(value).enumerate() {
+                if kind(element) == ValueKind::Number && is_text(element) {
+                    list.remove(index);
+                    withheld.names.push("reasoning".to_owned());
+                }
                 keep_seen(root, element, has_signatures, edits, withheld);
             }
+            list.finish(edits);
         }
         ValueKind::Object => {
             let mut object = ObjectEdit::new(root, value);
             let is_kept = |name: &str, value: &str| {
-                TEXT_MEMBERS.contains(&name)
+                (TEXT_MEMBERS.contains(&name) && may_hold_text(value))
                     || is_passed_with_reasoning(name, value)
                     || (has_signatures && is_signature(name, value))
             };
@@ -215,8 +336,8 @@ fn keep_seen(root: &str, value: &str, has_signatures: bool, edits: &mut Edits, w
 
 fn is_passed_with_reasoning(name: &str, value: &str) -> bool {
     match kind(value) {
-        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => true,
-        ValueKind::String => matches!(name, "type" | "format") && !may_carry_text(value),
+        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => !may_carry_text(name, value),
+        ValueKind::String => matches!(name, "type" | "format") && !may_carry_text(name, value),
         ValueKind::Object | ValueKind::Array => false,
     }
 }
@@ -231,14 +352,6 @@ fn is_signature(name: &str, value: &str) -> bool {
 }
 
 /// Removes all other members than those to keep, and adds their names to `withheld`.
-fn keep_members(
-    object: &mut ObjectEdit<'_>,
-    is_kept: impl Fn(&str, &str) -> bool,
-    withheld: &mut Vec<String>,
-) {
-    let is_dropped = |name: &str| object.get(name).is_some_and(|value| !is_kept(name, value));
-    let dropped = object.keys().iter().filter(|name| is_dropped(name));
-    let names: Vec<String> = dropped.map(|name| name.clone().into_owned()).collect();
-    names.iter().for_each(|name| object.remove(name));
-    withheld.extend(names);
+fn keep_members(object: &mut ObjectEdit<'_>, is_kept: impl Fn(&str, &str) -> bool, withheld: &mut Withheld) {
+    withheld.names.extend(object.retain(is_kept));
 }

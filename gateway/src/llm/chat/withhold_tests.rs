@@ -121,6 +121,9 @@ fn a_blocked_answer_keeps_no_unknown_object() {
     let edit = ChoiceEdit::replaced("no".to_owned());
     let (message, withheld) = guarded(&json!({ "content": "a", "new": { "a": "x" } }), edit);
     assert_eq!((message, withheld), (json!({ "content": "no" }), vec!["new".to_owned()]));
+    let odd = json!({ "choices": [{ "finish_reason": { "a": 1 }, "message": { "content": "a" } }] });
+    let (left, _) = rendered(&odd, ChoiceEdit::replaced("no".to_owned()));
+    assert_eq!(left, json!({ "choices": [{ "finish_reason": "stop", "message": { "content": "no" } }] }));
 }
 
 #[test]
@@ -133,4 +136,135 @@ fn thoughts_in_parts_have_nothing_that_plugins_do_not_see() {
         json!([{ "type": "thinking", "thinking": [{ "type": "text", "text": "t" }] }])
     );
     assert_eq!(withheld, ["new", "signature", "thinking"]);
+}
+
+#[test]
+fn log_probabilities_pass_only_if_they_spell_what_plugins_saw() {
+    let token = |token: &str| json!({ "token": token, "logprob": -0.1, "bytes": token.as_bytes() });
+    let choice = |message: Value, logprobs: Value| json!({ "choices": [{ "message": message, "logprobs": logprobs }] });
+    let said = json!({ "content": "caf\u{e9}", "refusal": "no" });
+    let spelled = json!({ "content": [token("ca"), token("f\u{e9}")], "refusal": [token("no")] });
+    assert_passes(&choice(said.clone(), spelled.clone()));
+    assert_passes(&choice(said.clone(), json!({ "content": null, "refusal": [token("n"), token("o")] })));
+    assert_passes(&choice(said.clone(), json!({ "content": [], "refusal": null })));
+    let mut others = spelled.clone();
+    others["content"][0]["top_logprobs"] = json!([{ "token": "secret", "logprob": -1 }]);
+    let mut emptied = spelled.clone();
+    emptied["content"][0]["top_logprobs"] = json!([]);
+    let (left, withheld) = rendered(&choice(said.clone(), others), ChoiceEdit::default());
+    assert_eq!((left, withheld), (choice(said.clone(), emptied), vec!["top_logprobs".to_owned()]));
+    let with = |member: &str, value: Value| {
+        let mut changed = spelled.clone();
+        changed["content"][0][member] = value;
+        changed
+    };
+    for hidden in [
+        json!({ "content": [token("thought"), token("ca"), token("f\u{e9}")] }),
+        json!({ "content": [token("ca")] }),
+        json!({ "content": [token("ca"), token("f\u{e9}")], "refusal": [token("yes")] }),
+        json!({ "content": "caf\u{e9}" }),
+        json!({ "content": ["caf\u{e9}"] }),
+        json!({ "tokens": ["thought"] }),
+        json!(["thought"]),
+        json!("thought"),
+        with("bytes", json!([1, 2, 3])),
+        with("bytes", json!([99])),
+        with("logprob", json!("thought")),
+        with("text", json!("thought")),
+        with("top_logprobs", json!("thought")),
+    ] {
+        let (left, withheld) = rendered(&choice(said.clone(), hidden.clone()), ChoiceEdit::default());
+        assert_eq!(
+            (left, withheld),
+            (choice(said.clone(), Value::Null), vec!["logprobs".to_owned()]),
+            "{hidden}"
+        );
+    }
+    let changed = ChoiceEdit { text: Some("b".to_owned()), ..ChoiceEdit::default() };
+    let (left, _) = rendered(&choice(json!({ "content": "a" }), json!({ "content": [token("x")] })), changed);
+    assert_eq!(left, choice(json!({ "content": "b" }), Value::Null));
+}
+
+#[test]
+fn long_names_and_long_numbers_are_withheld() {
+    let (name, digits) = ("n".repeat(65), "1".repeat(65));
+    let body = format!(
+        r#"{{"{name}":0,"created":0.{digits},"choices":[{{"{name}":null,"index":0.{digits},
+        "message":{{"{name}":true,"content":"a","reasoning":0.{digits},
+        "reasoning_content":{{"text":0.{digits},"index":0.{digits},"{name}":0}},"reasoning_details":[0.{digits}],
+        "annotations":[{{"url_citation":{{"url":"u","start_index":0.{digits}}}}}]}}}}]}}"#
+    );
+    let answer = ChatAnswer::parse(body.into(), 1).expect("a valid answer");
+    let rendered = answer.render(&[], false, true);
+    let left: Value = serde_json::from_slice(&rendered.body).expect("JSON");
+    let message = json!({ "content": "a", "reasoning_content": {}, "reasoning_details": [],
+                          "annotations": [{ "url_citation": { "url": "u" } }] });
+    assert_eq!(left, json!({ "choices": [{ "message": message }] }));
+    assert_eq!(rendered.withheld, ["created", "index", name.as_str(), "reasoning", "start_index", "text"]);
+}
+
+#[test]
+fn known_members_of_another_shape_are_withheld() {
+    let long = "x".repeat(65);
+    let body = json!({
+        "id": long, "object": long, "service_tier": [1], "system_fingerprint": { "a": 1 }, "created": long,
+        "model": "x".repeat(257), "usage": { "note": long }, "prompt_filter_results": [{ "text": long }],
+        "choices": [{ "index": {}, "finish_reason": { "a": 1 }, "message": { "role": long, "content": "a", "audio": long } }],
+    });
+    let (left, withheld) = rendered(&body, ChoiceEdit::default());
+    assert_eq!(left, json!({ "choices": [{ "message": { "content": "a" } }] }));
+    let names = [
+        "audio",
+        "created",
+        "finish_reason",
+        "id",
+        "index",
+        "model",
+        "object",
+        "prompt_filter_results",
+        "role",
+        "service_tier",
+        "system_fingerprint",
+        "usage",
+    ];
+    assert_eq!(withheld, names);
+    let spoken =
+        json!({ "id": "audio_1", "data": "x".repeat(1000), "expires_at": 1, "transcript": "x".repeat(1000) });
+    let usage: Value = (0..100).map(|index| (format!("details-{index}"), json!({ "tokens": 1 }))).collect();
+    assert_passes(&json!({
+        "id": "x".repeat(64), "object": "chat.completion", "created": 1, "model": "x".repeat(256), "usage": usage,
+        "system_fingerprint": null, "prompt_filter_results": [{ "prompt_index": 0, "content_filter_results": {} }],
+        "choices": [{ "index": 0, "finish_reason": "stop",
+                      "message": { "role": "assistant", "content": null, "refusal": null, "audio": spoken } }],
+    }));
+    let mut more = spoken.clone();
+    more["note"] = json!("short");
+    let (message, withheld) = guarded(&json!({ "content": null, "audio": more }), ChoiceEdit::default());
+    assert_eq!((message, withheld), (json!({ "content": null, "audio": spoken }), vec!["note".to_owned()]));
+    let odd = json!({ "data": [1], "transcript": null, "id": long });
+    let (message, withheld) = guarded(&json!({ "content": null, "audio": odd }), ChoiceEdit::default());
+    assert_eq!(message, json!({ "content": null, "audio": { "transcript": null } }));
+    assert_eq!(withheld, ["data", "id"]);
+}
+
+#[test]
+fn all_annotations_of_an_answer_have_at_most_sixteen_kibibytes() {
+    let citation = json!({ "url_citation": { "url": "u".repeat(1000) } });
+    let part =
+        |citations: usize| json!({ "type": "text", "text": "a", "annotations": vec![&citation; citations] });
+    let given = json!({ "content": [part(5), part(5), part(10)], "annotations": vec![&citation; 20] });
+    let (message, withheld) = guarded(&given, ChoiceEdit::default());
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    let parts = message["content"].as_array().expect("parts");
+    let left =
+        count(&message["annotations"]) + parts.iter().map(|part| count(&part["annotations"])).sum::<usize>();
+    assert_eq!((left, withheld), ((16 << 10) / citation.to_string().len(), vec!["annotations".to_owned()]));
+}
+
+#[test]
+fn tens_of_thousands_of_members_are_judged_in_one_walk() {
+    let mut body: Value = (0..50_000).map(|index| (format!("member-{index}"), json!([]))).collect();
+    body["choices"] = json!([{ "message": { "content": "a" } }]);
+    let (left, withheld) = rendered(&body, ChoiceEdit::default());
+    assert_eq!((left, withheld.len()), (json!({ "choices": [{ "message": { "content": "a" } }] }), 50_000));
 }

@@ -407,7 +407,10 @@ fn pods_stay_when_the_gateway_takes_the_change_by_itself() {
         ("/config/secrets", json!({ "dir": "/run/others" })),
         ("/config/block_status", json!({ "MINE": 429 })),
         ("/config/self_registration", json!({ "unknown_plugins": "deny" })),
-        ("/config/llm", json!({ "upstreams": [{ "name": "a", "base_url": "https://a/v1" }], "models": [{ "match": "*", "upstream": "a" }] })),
+        (
+            "/config/llm",
+            json!({ "upstreams": [{ "name": "a", "base_url": "https://a/v1" }], "models": [{ "match": "*", "upstream": "a" }] }),
+        ),
     ];
     let roots: BTreeSet<_> = keys_that_change("at once").iter().map(|key| root(key)).collect();
     let mut tried = BTreeSet::new();

@@ -230,6 +230,42 @@ async fn what_the_model_said_within_an_error_of_the_provider_is_not_shown() {
 }
 
 #[tokio::test]
+async fn errors_about_the_credential_are_told_from_those_about_the_request() {
+    let error = |message: &str| {
+        json!({ "error": { "message": message, "type": "t", "param": null, "code": "c" } }).to_string()
+    };
+    let flagged = error("Your input was flagged, organization org-Ab12");
+    let cases = [
+        (401, error("Incorrect key"), 502, "UPSTREAM_CREDENTIAL"),
+        (402, error("No credit"), 502, "UPSTREAM_CREDENTIAL"),
+        (403, error("Not for this key"), 502, "UPSTREAM_CREDENTIAL"),
+        (400, error("API_KEY_INVALID"), 502, "UPSTREAM_CREDENTIAL"),
+        (403, flagged, 400, "c"),
+        (400, error("Too many tokens"), 400, "c"),
+    ];
+    for (status, body, expected, code) in cases {
+        let provider = FakeProvider::always(ProviderAct::text(status, &body)).await;
+        let gateway = setup(&provider).start().await;
+        let got = chat(&gateway, &question()).await;
+        got.assert_error(expected, code);
+        assert!(!got.text.contains("org-Ab12"), "{}", got.text);
+    }
+}
+
+#[tokio::test]
+async fn what_plugins_cannot_see_is_withheld_also_from_those_that_only_advise() {
+    let message = json!({ "role": "assistant", "content": "hi", "thoughts": "x".repeat(100) });
+    let body = completion(&json!([{ "index": 0, "message": message, "finish_reason": "stop" }]));
+    let provider = FakeProvider::always(ProviderAct::json(&body)).await;
+    let plugin = FakePlugin::named("redactor").only(&[ANSWER]).start().await;
+    let setup = setup(&provider).plugin(&plugin).set("/plugins/0/required", true);
+    let gateway = setup.binding_with("redactor", 10, &json!({ "mode": "advise" })).start().await;
+    assert!(chat(&gateway, &question()).await.message().get("thoughts").is_none());
+    let line = gateway.log().wait_for(|line| line.field("withheld").is_some()).await;
+    assert_eq!(line.field("withheld"), Some(&json!("thoughts")));
+}
+
+#[tokio::test]
 async fn bytes_of_answers_count_in_the_memory_of_calls() {
     let provider = FakeProvider::always(ProviderAct::says(&"x".repeat(3 << 20))).await;
     let limits = json!({ "request": "1MiB", "bytes_in_flight": "2MiB" });

@@ -4,4 +4,6 @@ mod answers;
 mod clients;
 mod history;
 mod requests;
+mod streams;
 mod support;
+mod upstreams;

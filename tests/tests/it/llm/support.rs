@@ -81,3 +81,76 @@ pub(super) async fn send(request: reqwest::RequestBuilder) -> ClientAnswer {
     let (status, headers) = (answer.status(), answer.headers().clone());
     ClientAnswer { status, headers, text: answer.text().await.expect("a whole body") }
 }
+
+/// What a client read of a stream.
+#[derive(Debug)]
+pub(super) struct ClientChunks {
+    pub(super) answer: ClientAnswer,
+    /// The events' JSON.
+    pub(super) chunks: Vec<Value>,
+    /// Whether the stream has its ordinary end.
+    pub(super) is_done: bool,
+}
+
+impl ClientChunks {
+    fn read(answer: ClientAnswer) -> Self {
+        let events = answer.text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        let chunks: Vec<_> = events
+            .clone()
+            .filter(|data| *data != "[DONE]")
+            .map(|data| serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}")))
+            .collect();
+        let is_done = events.last() == Some("[DONE]");
+        ClientChunks { answer, chunks, is_done }
+    }
+
+    /// The choices of all chunks with this index.
+    fn choices(&self, index: usize) -> impl Iterator<Item = &Value> {
+        let choices = self.chunks.iter().filter_map(|chunk| chunk["choices"].as_array()).flatten();
+        choices.filter(move |choice| choice["index"] == index)
+    }
+
+    /// The text of a choice.
+    pub(super) fn text(&self, index: usize) -> String {
+        self.choices(index).filter_map(|choice| choice["delta"]["content"].as_str()).collect()
+    }
+
+    /// The tool calls of the first choice: name and arguments.
+    pub(super) fn calls(&self) -> Vec<(String, String)> {
+        let mut calls: Vec<(String, String)> = Vec::new();
+        let pieces = self.choices(0).filter_map(|choice| choice["delta"]["tool_calls"].as_array()).flatten();
+        for piece in pieces {
+            let index = piece["index"].as_u64().expect("an index") as usize;
+            assert!(index <= calls.len(), "indexes have no gaps: {self:?}");
+            if index == calls.len() {
+                calls.push(<(String, String)>::default());
+            }
+            calls[index].0 += piece["function"]["name"].as_str().unwrap_or_default();
+            calls[index].1 += piece["function"]["arguments"].as_str().unwrap_or_default();
+        }
+        calls
+    }
+
+    /// Why a choice ends.
+    pub(super) fn finish_reason(&self, index: usize) -> Value {
+        let reasons = self.choices(index).map(|choice| choice["finish_reason"].clone());
+        reasons.filter(|reason| !reason.is_null()).last().unwrap_or_default()
+    }
+
+    /// The code of the error at the end.
+    pub(super) fn error(&self) -> Value {
+        self.chunks.last().map(|chunk| chunk["error"]["code"].clone()).unwrap_or_default()
+    }
+}
+
+/// Asks for a stream, and reads it to its end.
+pub(super) async fn stream(gateway: &Gateway, mut body: Value) -> ClientChunks {
+    body["stream"] = json!(true);
+    let got = chat(gateway, &body).await;
+    assert_eq!(
+        (got.status.as_u16(), got.header("content-type")),
+        (200, Some("text/event-stream")),
+        "{got:?}"
+    );
+    ClientChunks::read(got)
+}

@@ -1,0 +1,252 @@
+//! An answer that goes to the client piece by piece, while the work on it goes on.
+//!
+//! The work has a task of its own, which ends with the client's connection: it must not stop where the client reads slowly, since
+//! plugins have only so much time.
+
+use std::{
+    panic,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Frame;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{edge::admission::CallPermits, net::tracked_body};
+
+/// How many pieces wait to be written before the work does.
+const MAX_WAITING: usize = 8;
+
+/// How long the last words of an answer wait for a client that doesn't read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// An answer was broken off: its client learns that it isn't whole.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was broken off")]
+struct BrokenOff;
+
+/// Holds the permits of a request until its answer is written.
+type PermitSlot = Arc<Mutex<CallPermits>>;
+
+/// Where the work on a request writes an answer in pieces.
+pub(super) struct ClientStream {
+    /// Taken when the answer begins.
+    head: Option<oneshot::Sender<Response<()>>>,
+    /// Whether the pieces are the gateway's own events, and not the provider's bytes.
+    is_own: bool,
+    pieces: mpsc::Sender<Result<Bytes, BrokenOff>>,
+    permits: PermitSlot,
+}
+
+impl ClientStream {
+    /// Begins an answer of events that the gateway writes. It can't become another one after that.
+    pub(super) fn begin(&mut self, headers: HeaderMap) {
+        self.is_own = true;
+        self.begin_with(headers);
+    }
+
+    /// Begins an answer of the provider's bytes.
+    pub(super) fn pass(&mut self, headers: HeaderMap) {
+        self.begin_with(headers);
+    }
+
+    fn begin_with(&mut self, headers: HeaderMap) {
+        let mut head = Response::new(());
+        *head.status_mut() = StatusCode::OK;
+        *head.headers_mut() = headers;
+        if let Some(sender) = self.head.take() {
+            // Who doesn't receive it ends the work, too.
+            let _ = sender.send(head);
+        }
+    }
+
+    /// Whether the answer has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Sends a piece, when there is room for it.
+    pub(super) async fn send(&self, piece: Bytes) {
+        // Who doesn't receive it ends the work, too.
+        let _ = self.pieces.send(Ok(piece)).await;
+    }
+
+    /// Sends a piece if nothing else waits to be read.
+    pub(super) fn send_if_idle(&self, piece: Bytes) {
+        if self.pieces.capacity() == MAX_WAITING {
+            let _ = self.pieces.try_send(Ok(piece));
+        }
+    }
+
+    /// Ends an answer that isn't whole: with this event, or by breaking off what isn't the gateway's own.
+    pub(super) async fn fail(&self, event: Bytes) {
+        let last = if self.is_own { Ok(event) } else { Err(BrokenOff) };
+        let _ = timeout(LAST_WORDS, self.pieces.send(last)).await;
+    }
+
+    /// Keeps the permits of the request until the answer is written.
+    pub(super) fn keep(&self, permits: CallPermits) {
+        *self.permits.lock().unwrap_or_else(PoisonError::into_inner) = permits;
+    }
+}
+
+/// Runs `work`, which returns the answer, or `None` where it has begun one in the stream that it gets.
+pub(super) async fn respond<W>(work: impl FnOnce(ClientStream) -> W) -> Response<Body>
+where
+    W: Future<Output = Option<Response<Body>>> + Send + 'static,
+{
+    let (head, begun) = oneshot::channel();
+    let (sender, pieces) = mpsc::channel(MAX_WAITING);
+    let permits = PermitSlot::default();
+    let stream =
+        ClientStream { head: Some(head), is_own: false, pieces: sender, permits: Arc::clone(&permits) };
+    let work = AbortOnDropHandle::new(tokio::spawn(work(stream)));
+    if let Ok(head) = begun.await {
+        let mut answer = head.map(|()| Body::new(StreamBody { _work: work, pieces }));
+        tracked_body::goes_on(&mut answer);
+        tracked_body::hold(&mut answer, permits);
+        return answer;
+    }
+    match work.await {
+        Ok(answer) => answer.unwrap_or_default(),
+        Err(error) => panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// The body of an answer in pieces. The work ends with it.
+struct StreamBody {
+    _work: AbortOnDropHandle<Option<Response<Body>>>,
+    pieces: mpsc::Receiver<Result<Bytes, BrokenOff>>,
+}
+
+impl http_body::Body for StreamBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        self.pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    fn whole(answer: &'static str) -> Option<Response<Body>> {
+        Some(Response::new(Body::from(answer)))
+    }
+
+    async fn bytes(answer: Response<Body>) -> Result<Bytes, axum::Error> {
+        answer.into_body().collect().await.map(http_body_util::Collected::to_bytes)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_begin_in_pieces_is_what_the_work_returns() {
+        assert_eq!(bytes(respond(|_| async { whole("whole") }).await).await.unwrap(), "whole");
+        let answer = respond(|stream| async {
+            drop(stream);
+            tokio::task::yield_now().await;
+            whole("later")
+        });
+        assert_eq!(bytes(answer.await).await.unwrap(), "later");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_over_at_once_is_a_stream() {
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            stream.send(Bytes::from("all")).await;
+            None
+        };
+        assert_eq!(bytes(respond(work).await).await.unwrap(), "all");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pieces_go_out_while_the_work_goes_on() {
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            for piece in ["one ", "two ", "three"] {
+                stream.send(Bytes::from(piece)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            None
+        };
+        let mut body = respond(work).await.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "one ");
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "two three");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_pieces_than_have_room_all_arrive() {
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            for _ in 0..100 {
+                stream.send(Bytes::from("x")).await;
+            }
+            None
+        };
+        assert_eq!(bytes(respond(work).await).await.unwrap().len(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_work_goes_on_while_the_client_does_not_read() {
+        let (done, is_done) = oneshot::channel();
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            for _ in 0..100 {
+                stream.send_if_idle(Bytes::from("x"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let _ = done.send(());
+            None
+        };
+        let answer = respond(work).await;
+        is_done.await.unwrap();
+        assert_eq!(bytes(answer).await.unwrap(), "x", "one waits, and the others were not needed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_an_event_of_its_own_stream_and_breaks_off_the_providers() {
+        let own = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            stream.fail(Bytes::from("error")).await;
+            None
+        };
+        assert_eq!(bytes(respond(own).await).await.unwrap(), "error");
+        let passed = |mut stream: ClientStream| async move {
+            stream.pass(HeaderMap::new());
+            stream.fail(Bytes::from("error")).await;
+            None
+        };
+        assert!(bytes(respond(passed).await).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_away_ends_the_work() {
+        let (held, gone) = oneshot::channel::<Infallible>();
+        let work = |mut stream: ClientStream| async move {
+            let _held = held;
+            stream.begin(HeaderMap::new());
+            std::future::pending::<()>().await;
+            None
+        };
+        drop(respond(work).await);
+        assert!(gone.await.is_err());
+    }
+}

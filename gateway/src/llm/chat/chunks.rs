@@ -1,0 +1,303 @@
+//! A whole answer as the events of a stream. Each part of the text stands in few large pieces, whatever pieces it came in.
+
+use std::collections::HashSet;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::{answer::REASONING, merged::ObjectWriter};
+use crate::{
+    json,
+    llm::value::{member, object_member, quote, string},
+};
+
+/// The event that ends a stream.
+pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// Most text of one piece, in bytes.
+const MAX_PIECE: usize = 16 << 10;
+
+/// Longest value of a member that is in every chunk, in bytes of JSON.
+const MAX_HEAD_BYTES: usize = 512;
+
+/// Members of an answer that are in every chunk, if they are short.
+const HEAD: [&str; 5] = ["id", "created", "model", "system_fingerprint", "service_tier"];
+
+/// Members of a message that have deltas of their own.
+const MESSAGE_PARTS: [&str; 5] = ["role", "content", "refusal", "tool_calls", "function_call"];
+
+/// The events of an answer, a valid JSON object, without [`DONE`].
+pub(crate) fn chunk_events(answer: &Bytes, shows_usage: bool) -> Vec<Bytes> {
+    let answer = str::from_utf8(answer).unwrap_or_default();
+    let head = json::members(answer).filter(|(name, value)| is_head(name, value));
+    let mut writer = ChunkWriter { head: head.collect(), events: Vec::new() };
+    let choices: Vec<&str> = member(answer, "choices").into_iter().flat_map(json::elements).collect();
+    for (place, (choice, index)) in choices.iter().zip(indices(&choices)).enumerate() {
+        let mut chunks = ChoiceWriter { writer: &mut writer, index, logprobs: member(choice, "logprobs") };
+        chunks.message(object_member(choice, "message").unwrap_or("{}"));
+        let is_last = place + 1 == choices.len();
+        chunks.finish(choice, |object| {
+            if is_last {
+                write_others(answer, object);
+            }
+        });
+    }
+    if choices.is_empty() {
+        writer.chunk(|object| {
+            object.raw("choices", "[]");
+            write_others(answer, object);
+        });
+    }
+    if let Some(usage) = member(answer, "usage").filter(|_| shows_usage) {
+        writer.chunk(|object| {
+            object.raw("choices", "[]");
+            object.raw("usage", usage);
+        });
+    }
+    writer.events
+}
+
+/// The indices of choices. Clients join what has the same index, and so would read what no plugin saw: if two choices
+/// claim one, their places count.
+fn indices(choices: &[&str]) -> Vec<usize> {
+    let index = |choice: &&str| member(choice, "index").and_then(|index| index.parse().ok());
+    let claimed: Option<Vec<usize>> = choices.iter().map(index).collect();
+    let is_unique = |indices: &Vec<usize>| HashSet::<&usize>::from_iter(indices).len() == choices.len();
+    claimed.filter(is_unique).unwrap_or_else(|| (0..choices.len()).collect())
+}
+
+fn is_head(name: &str, value: &str) -> bool {
+    HEAD.contains(&name) && value.len() <= MAX_HEAD_BYTES
+}
+
+/// An event with an error in place of the rest of a stream.
+pub(crate) fn error_event(json: &[u8]) -> Bytes {
+    event(json)
+}
+
+/// An event whose data is JSON. Some clients end lines also at Unicode's line ends, so that text with one could forge
+/// an event: such characters are escaped. Outside of strings JSON has none but CR and LF.
+fn event(json: &[u8]) -> Bytes {
+    let mut event = Vec::with_capacity(json.len() + 8);
+    event.extend_from_slice(b"data: ");
+    let mut rest = json;
+    while let Some(next) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0xc2 | 0xe2)) {
+        let (before, found) = rest.split_at(next);
+        event.extend_from_slice(before);
+        let (length, replacement): (usize, &[u8]) = match found {
+            [b'\n' | b'\r', ..] => (1, b" "),
+            [0xc2, 0x85, ..] => (2, b"\\u0085"),
+            [0xe2, 0x80, 0xa8, ..] => (3, b"\\u2028"),
+            [0xe2, 0x80, 0xa9, ..] => (3, b"\\u2029"),
+            other => (1, &other[..1]),
+        };
+        event.extend_from_slice(replacement);
+        rest = &found[length..];
+    }
+    event.extend_from_slice(rest);
+    event.extend_from_slice(b"\n\n");
+    event.into()
+}
+
+/// Writes the members of an answer that aren't in every chunk.
+fn write_others(answer: &str, object: &mut ObjectWriter<'_>) {
+    let [id, created, model, fingerprint, tier] = HEAD;
+    write_without(answer, &[id, created, model, fingerprint, tier, "object", "choices", "usage"], object);
+}
+
+/// Writes the members of an object but these.
+fn write_without(members: &str, names: &[&str], object: &mut ObjectWriter<'_>) {
+    let others = json::members(members).filter(|(name, _)| !names.contains(&&**name));
+    others.for_each(|(name, value)| object.raw(&name, value));
+}
+
+/// Writes `tool_calls` with one element, whose members behind `index` are written by `write`.
+fn write_call(delta: &mut ObjectWriter<'_>, index: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) {
+    let calls = delta.member("tool_calls");
+    calls.push(b'[');
+    let mut call = ObjectWriter::begin(calls);
+    call.raw("index", &index.to_string());
+    write(&mut call);
+    call.end();
+    calls.push(b']');
+}
+
+/// A text in pieces, at least one.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let (piece, after) = rest?.split_at(rest?.floor_char_boundary(MAX_PIECE));
+        rest = Some(after).filter(|after| !after.is_empty());
+        Some(piece)
+    })
+}
+
+/// A value in pieces, as JSON: only a string has several.
+fn json_pieces(value: &str) -> Vec<String> {
+    match string(value) {
+        Some(text) => pieces(&text).map(quote).collect(),
+        None => vec![value.to_owned()],
+    }
+}
+
+/// The chunks so far.
+struct ChunkWriter<'a> {
+    head: Vec<(Cow<'a, str>, &'a str)>,
+    events: Vec<Bytes>,
+}
+
+impl ChunkWriter<'_> {
+    /// Adds a chunk with the members of the head and those that `write` adds.
+    fn chunk(&mut self, write: impl FnOnce(&mut ObjectWriter<'_>)) {
+        let mut json = Vec::new();
+        let mut object = ObjectWriter::begin(&mut json);
+        self.head.iter().for_each(|(name, value)| object.raw(name, value));
+        object.raw("object", "\"chat.completion.chunk\"");
+        write(&mut object);
+        object.end();
+        self.events.push(event(&json));
+    }
+}
+
+/// Writes the chunks of one choice.
+struct ChoiceWriter<'a, 'w> {
+    writer: &'w mut ChunkWriter<'a>,
+    index: usize,
+    /// Until they are written.
+    logprobs: Option<&'a str>,
+}
+
+impl ChoiceWriter<'_, '_> {
+    /// Adds a chunk with one choice, whose `delta` and other members, and the other members of the answer, are
+    /// written by these functions.
+    fn chunk(
+        &mut self,
+        delta: impl FnOnce(&mut ObjectWriter<'_>),
+        write: impl FnOnce(&mut ObjectWriter<'_>),
+        last: impl FnOnce(&mut ObjectWriter<'_>),
+    ) {
+        let index = self.index.to_string();
+        self.writer.chunk(|object| {
+            let choices = object.member("choices");
+            choices.push(b'[');
+            let mut choice = ObjectWriter::begin(choices);
+            choice.raw("index", &index);
+            let mut content = ObjectWriter::begin(choice.member("delta"));
+            delta(&mut content);
+            content.end();
+            write(&mut choice);
+            choice.end();
+            choices.push(b']');
+            last(object);
+        });
+    }
+
+    fn delta(&mut self, delta: impl FnOnce(&mut ObjectWriter<'_>)) {
+        self.chunk(delta, |choice| choice.raw("finish_reason", "null"), |_| {});
+    }
+
+    /// Adds a chunk with a piece of what the model says, and with the first one the probabilities of all of them.
+    fn text(&mut self, name: &str, piece: &str) {
+        let logprobs = self.logprobs.take();
+        let write = |choice: &mut ObjectWriter<'_>| {
+            logprobs.iter().for_each(|logprobs| choice.raw("logprobs", logprobs));
+            choice.raw("finish_reason", "null");
+        };
+        self.chunk(|delta| delta.raw(name, piece), write, |_| {});
+    }
+
+    fn message(&mut self, message: &str) {
+        self.delta(|delta| {
+            delta.raw("role", member(message, "role").unwrap_or("\"assistant\""));
+            for (name, value) in json::members(message) {
+                if !MESSAGE_PARTS.contains(&&*name) && !REASONING.contains(&&*name) {
+                    delta.raw(&name, value);
+                }
+            }
+        });
+        for name in REASONING {
+            for piece in member(message, name).map(json_pieces).unwrap_or_default() {
+                self.delta(|delta| delta.raw(name, &piece));
+            }
+        }
+        for name in ["content", "refusal"] {
+            for piece in member(message, name).map(json_pieces).unwrap_or_default() {
+                self.text(name, &piece);
+            }
+        }
+        let calls = member(message, "tool_calls").into_iter().flat_map(json::elements);
+        calls.enumerate().for_each(|(index, call)| self.call(index, call));
+        if let Some(function) = object_member(message, "function_call") {
+            self.inputs(function, "arguments", |delta, write| {
+                let mut object = ObjectWriter::begin(delta.member("function_call"));
+                write(&mut object);
+                object.end();
+            });
+        }
+    }
+
+    /// Adds the chunks of an element of `tool_calls`.
+    fn call(&mut self, index: usize, call: &str) {
+        let forms = [("function", "arguments"), ("custom", "input")];
+        let form =
+            forms.into_iter().find_map(|(name, input)| Some((name, input, object_member(call, name)?)));
+        let Some((form, input, function)) = form else {
+            // Only an answer that no plugin judges may have it.
+            self.delta(|delta| write_call(delta, index, |object| write_without(call, &["index"], object)));
+            return;
+        };
+        let mut is_first = true;
+        self.inputs(function, input, |delta, write| {
+            write_call(delta, index, |object| {
+                if std::mem::take(&mut is_first) {
+                    write_without(call, &["index", form], object);
+                }
+                let mut called = ObjectWriter::begin(object.member(form));
+                write(&mut called);
+                called.end();
+            });
+        });
+    }
+
+    /// Adds a chunk for each piece of the arguments of `function`, the first one with its other members. `wrap` writes
+    /// what is around it.
+    fn inputs(
+        &mut self,
+        function: &str,
+        input: &str,
+        mut wrap: impl FnMut(&mut ObjectWriter<'_>, &dyn Fn(&mut ObjectWriter<'_>)),
+    ) {
+        let pieces = json_pieces(member(function, input).unwrap_or("\"\""));
+        for (place, piece) in pieces.iter().enumerate() {
+            let write = |object: &mut ObjectWriter<'_>| {
+                if place == 0 {
+                    write_without(function, &[input], object);
+                }
+                object.raw(input, piece);
+            };
+            self.delta(|delta| wrap(delta, &write));
+        }
+    }
+
+    /// Adds the chunk that ends the choice, with the members that no other chunk has; `last` adds those of the answer.
+    fn finish(mut self, choice: &str, last: impl FnOnce(&mut ObjectWriter<'_>)) {
+        let logprobs = self.logprobs.take();
+        let write = |object: &mut ObjectWriter<'_>| {
+            logprobs.iter().for_each(|logprobs| object.raw("logprobs", logprobs));
+            object.raw("finish_reason", member(choice, "finish_reason").unwrap_or("null"));
+            for (name, value) in json::members(choice) {
+                // A `delta` beside ours would be text that no plugin saw. Some clients ignore the case of names.
+                let is_delta = name.eq_ignore_ascii_case("delta");
+                if !is_delta && !matches!(&*name, "index" | "message" | "finish_reason" | "logprobs") {
+                    object.raw(&name, value);
+                }
+            }
+        };
+        self.chunk(|_| {}, write, last);
+    }
+}
+
+#[cfg(test)]
+#[path = "chunks_tests.rs"]
+mod tests;
