@@ -63,7 +63,7 @@ impl DevMode {
     }
 }
 
-/// The text printed for a person: a token, a call, and the next command.
+/// The text printed for a person: a token, a call, where models are, and the next command.
 ///
 /// # Errors
 /// One sentence, if no token can be signed.
@@ -84,6 +84,13 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
     let certificate =
         if asks { "Callers must present a certificate: add --cert and --key to the call.\n\n" } else { "" };
     let hookgate = shell_quote::program();
+    let models = match &config.llm {
+        Some(_) => format!(
+            "An agent that calls its model through OpenAI's API needs no change:\n\n  \
+             export OPENAI_BASE_URL={scheme}://{data}/openai/v1 OPENAI_API_KEY=$HOOKGATE_TOKEN\n\n"
+        ),
+        None => String::new(),
+    };
     Ok(format!(
         "\nFor development only: every tenant is accepted, and a throw-away key signs the token below. Listening on\n\
          {scheme}://{data} for agents and http://{ops} for operators, on this machine only.\n\n\
@@ -92,6 +99,6 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
          A call, in another terminal:\n\n  \
          curl -si{insecure} {scheme}://{data}/v1/before-llm-request -H 'content-type: application/json' \
          -H 'authorization: Bearer {token}' -d '{{\"payload\": {{\"text\": \"write to ada@example.com\"}}}}'\n\n\
-         {certificate}Then `{hookgate} init` creates a configuration of your own. Press Ctrl-C to stop.\n\n"
+         {certificate}{models}Then `{hookgate} init` creates a configuration of your own. Press Ctrl-C to stop.\n\n"
     ))
 }

@@ -2,7 +2,7 @@
 //! compares every answer with the expected one.
 //!
 //! [`stage`] is the environment, [`script`] lists the calls and expected answers, [`caller`] makes the calls,
-//! [`screen`] shows them. The demo uses the gateway as an operator and an agent would: a configuration file, HTTP,
+//! [`model`] calls a model, [`screen`] shows all that. The demo uses the gateway as an operator and an agent would: a configuration file, HTTP,
 //! gRPC, tokens.
 
 use std::{collections::BTreeMap, fs};
@@ -11,6 +11,7 @@ use super::Exit;
 
 mod caller;
 mod child;
+mod model;
 mod screen;
 mod script;
 mod stage;
@@ -34,13 +35,13 @@ pub(super) async fn run(keep: bool) -> Exit {
         () = stop.as_mut() => return Exit::failure("the demo was interrupted"),
     };
     let ended = match played {
-        Ok((mut stage, players, calls)) => {
+        Ok(Played { mut stage, agents, observed }) => {
             if keep {
-                invite(&stage, &players);
+                invite(&stage, &agents);
                 stop.await;
                 stage.stop().await
             } else {
-                close(stage, &calls).await
+                close(stage, observed).await
             }
         }
         Err(difference) => Err(difference),
@@ -75,8 +76,16 @@ impl DemoAgents {
     }
 }
 
+/// A demo whose answers were all as expected.
+struct Played {
+    stage: Stage,
+    agents: DemoAgents,
+    /// How many calls reached a chain of plugins.
+    observed: usize,
+}
+
 /// Sets up the stage, makes every call, and compares the answers with the expected ones.
-async fn play() -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
+async fn play() -> Result<Played, String> {
     let mut stage = Stage::set().await?;
     let players = DemoAgents::new(&stage)?;
     introduce(&stage);
@@ -85,6 +94,7 @@ async fn play() -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
     for scene in script::opening() {
         act(&players, scene, &mut answers).await?;
     }
+    let (requests, questions) = model::play(&stage).await?;
     let killed = stage.tenant_auth.pid();
     stage.tenant_auth.kill()?;
     act(&players, script::outage(killed), &mut answers).await?;
@@ -92,8 +102,12 @@ async fn play() -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
     act(&players, script::return_of(stage.tenant_auth.pid()), &mut answers).await?;
 
     compare(&answers)?;
-    screen::title(&format!("{} calls: every status, code and payload is as expected.", answers.len()));
-    Ok((stage, players, answers.into_iter().map(|(call, _)| call).collect()))
+    screen::title(&format!(
+        "{} calls and {requests} requests to a model: every status, code and payload is as expected.",
+        answers.len()
+    ));
+    let observed = questions + answers.iter().filter(|(call, _)| call.is_observed()).count();
+    Ok(Played { stage, agents: players, observed })
 }
 
 async fn act(
@@ -154,15 +168,17 @@ fn invite(stage: &Stage, players: &DemoAgents) {
         ));
         screen::line(format_args!("  -d '{body}'"));
     }
+    screen::line(format_args!(
+        "\nOPENAI_BASE_URL=http://{data}/openai/v1 OPENAI_API_KEY=$ACME python agent.py  # model `demo`"
+    ));
     screen::line(format_args!("\ncurl -i http://{ops}/readyz"));
     screen::line(format_args!("curl -s http://{ops}/metrics"));
     screen::line(format_args!("tail {}", stage.audit().display()));
 }
 
 /// Stops the gateway, and checks that the observer saw every call.
-async fn close(mut stage: Stage, calls: &[ScriptedCall]) -> Result<(), String> {
+async fn close(mut stage: Stage, expected: usize) -> Result<(), String> {
     stage.stop().await?;
-    let expected = calls.iter().filter(|call| call.is_observed()).count();
     let log =
         fs::read_to_string(stage.audit()).map_err(|error| format!("audit-log wrote nothing: {error}"))?;
     let written = log.lines().count();

@@ -4,6 +4,7 @@ use std::{fmt::Display, io::Write, time::Duration};
 
 use super::{
     caller::CallResult,
+    model::ModelAnswer,
     script::{CallTransport, ScriptedCall, Verdict},
 };
 use crate::output::{BOLD, DIM, GREEN, RED, YELLOW, stdout};
@@ -34,6 +35,21 @@ pub(super) fn call(call: &ScriptedCall, told: &CallResult) {
     match told.answer.verdict {
         Verdict::Continue => payload(call, told),
         Verdict::Block | Verdict::NoDecision => under("", "", &told.message),
+    }
+}
+
+/// Prints a request to the model, and its answer.
+pub(super) fn model_call(tenant: &str, streams: bool, what: &str, answer: &ModelAnswer) {
+    let form = if streams { "stream" } else { "http" };
+    let ModelAnswer { status, code, text, calls } = answer;
+    let style = if *status == 200 { GREEN } else { RED };
+    let code = if code.is_empty() { String::new() } else { format!(" {code}") };
+    line(format_args!("{tenant:<7}chat.completions   {form:<7}{what:<19}{style}{status}{style:#}{code}"));
+    if !text.is_empty() {
+        under("", "->", text);
+    }
+    for call in calls {
+        under("", "calls", call);
     }
 }
 

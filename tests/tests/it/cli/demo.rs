@@ -79,8 +79,15 @@ async fn the_demo_shows_every_kind_of_answer_and_leaves_nothing_behind() {
         ("       -> ", "write to [EMAIL]"),
         ("       -> ", "[EMAIL]\\n[Response truncated]"),
         ("     args ", r#"{"order": 9007199254740993, "coupon": null}  (as sent)"#),
-        ("16 calls: every status, code and payload is as expected.", ""),
-        ("audit-log wrote 14 lines", ""),
+        ("acme   chat.completions   http   an e-mail address", "200"),
+        ("       -> ", "You said: Refund my order and write to [EMAIL]"),
+        ("acme   chat.completions   http   240 characters", "400 INPUT_TOO_LONG"),
+        ("globex chat.completions   http   orders.refund", "200"),
+        ("       -> ", "Tool call orders.refund was refused: "),
+        ("acme   chat.completions   stream its result", "200"),
+        ("       -> ", "The tool said: refunded, mail to [EMAIL]"),
+        ("16 calls and 5 requests to a model: every status, code and payload is as expected.", ""),
+        ("audit-log wrote 26 lines", ""),
     ] {
         assert!(has_line(&shown, start, end), "no line `{start} ... {end}` in\n{shown}");
     }
