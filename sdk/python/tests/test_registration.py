@@ -193,6 +193,22 @@ async def test_a_process_keeps_trying_after_a_refusal_which_is_logged_once(
     assert registered.getMessage().startswith("registered guard")
 
 
+async def test_a_lost_reason_is_logged_only_if_the_next_try_does_not_tell_it(
+    gateway: FakeRegistrar, setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What grpcio itself says, if the gateway ends the stream while a message is written.
+    lost, refusal = (Code.INTERNAL, "Internal error from Core"), (Code.PERMISSION_DENIED, "no")
+    gateway.refusal = lost
+    setup.start()
+    assert await gateway.next() == ("stream", "Bearer t1")
+    gateway.refusal = refusal
+    await until(lambda: len(caplog.messages) == 1)
+    assert caplog.messages[0].endswith(": PERMISSION_DENIED: no")
+    gateway.refusal = lost
+    await until(lambda: len(caplog.messages) == 2)
+    assert caplog.messages[1].endswith(": the gateway ended the stream; trying again")
+
+
 async def test_a_registration_without_an_answer_counts_as_broken(
     gateway: FakeRegistrar, setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,9 @@ _MIN_BACKOFF: Final = 0.1
 """The wait after the first failure, in seconds."""
 _MAX_BACKOFF: Final = 10.0
 
+_LOST_REASON: Final = "Internal error from Core"
+"""What grpcio says of a stream that ended while a message was written to it. The gateway's own reason is lost."""
+
 _TRANSIENT_CODES: Final = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -167,13 +170,13 @@ class _NotRegisteredError(Exception):
 
     def __init__(
         self,
-        kind: Literal["token", "broken", "refused"],
+        kind: Literal["token", "broken", "lost", "refused"],
         message: str,
         code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
     ) -> None:
         """`token`: it can't be read or sent. `broken`: the gateway can't be reached, or the stream ended.
 
-        `refused`: trying again soon is useless.
+        `lost`: the stream ended, and nobody knows why. `refused`: trying again soon is useless.
         """
         super().__init__(message)
         self.kind = kind
@@ -183,6 +186,8 @@ class _NotRegisteredError(Exception):
 def _failure_from_end(end: StreamEnd) -> _NotRegisteredError:
     # An expired token may have a successor already.
     has_expired = end.was_registered and end.code is grpc.StatusCode.UNAUTHENTICATED
+    if end.code is grpc.StatusCode.INTERNAL and end.message.startswith(_LOST_REASON):
+        return _NotRegisteredError("lost", "the gateway ended the stream")
     if end.code in _TRANSIENT_CODES or has_expired:
         return _NotRegisteredError("broken", f"{end.code.name}: {end.message}")
     if end.code is grpc.StatusCode.OK:
@@ -199,6 +204,8 @@ class Registration:
         self._times = times
         self._stop = asyncio.Event()
         self._failures = 0
+        self._is_reason_lost = False
+        """Whether the last failure has no known reason."""
         self._logged_failure: str | None = None
         """What was logged last as the reason why the process isn't registered; `None` while it is."""
         self._approval_pending = False
@@ -222,7 +229,10 @@ class Registration:
             failure = await self._register()
             if failure is None or self._stop.is_set():
                 return
-            self._log_failure(failure)
+            # The next try most likely tells the reason.
+            if failure.kind != "lost" or self._is_reason_lost:
+                self._log_failure(failure)
+            self._is_reason_lost = failure.kind == "lost"
             wait = self._times.refusal_retry if failure.kind == "refused" else self._next_backoff()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), wait)
@@ -318,7 +328,7 @@ class Registration:
         self._logged_failure = error
         if failure.kind == "token":
             logger.error("can't register %s: %s", self._target, error)
-        elif failure.kind == "broken":
+        elif failure.kind in ("broken", "lost"):
             logger.warning("not registered: %s: %s; trying again", self._target, error)
         elif failure.code is grpc.StatusCode.UNIMPLEMENTED:
             remedy = "name that of `server.host_addr` or `server.host_socket`"
