@@ -33,10 +33,10 @@ async fn dev(folder: &Folder, args: &str, env: &[(&str, &str)]) -> (Serving, Str
     (serving, banner)
 }
 
-/// The banner's indented lines: the one with the token and the one with the call.
+/// The first of the banner's indented lines: the one with the token and the one with the call.
 fn lines(banner: &str) -> (String, String) {
     let lines: Vec<_> = banner.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-    let [token, call] = lines.as_slice() else { panic!("two lines: {banner}") };
+    let [token, call, ..] = lines.as_slice() else { panic!("two lines: {banner}") };
     let token = token.strip_prefix("export HOOKGATE_TOKEN=").expect("a token");
     (token.to_owned(), (*call).to_owned())
 }
