@@ -194,22 +194,22 @@ type Script = Arc<dyn Fn(&ProviderRequest) -> ProviderAct + Send + Sync>;
 /// A running provider. It stops on drop.
 pub struct FakeProvider {
     address: SocketAddr,
-    seen: Arc<Seen>,
+    seen: Arc<ProviderRecord>,
     serving: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ProviderRecord {
     requests: Mutex<Vec<ProviderRequest>>,
     /// Answers under way.
     answers: AtomicUsize,
 }
 
 /// Counts an answer under way.
-struct AnswerCount(Arc<Seen>);
+struct AnswerCount(Arc<ProviderRecord>);
 
 impl AnswerCount {
-    fn new(seen: &Arc<Seen>) -> Self {
+    fn new(seen: &Arc<ProviderRecord>) -> Self {
         seen.answers.fetch_add(1, Ordering::SeqCst);
         AnswerCount(Arc::clone(seen))
     }
@@ -231,7 +231,7 @@ impl FakeProvider {
     pub async fn start(script: impl Fn(&ProviderRequest) -> ProviderAct + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::<Seen>::default();
+        let shared = Arc::<ProviderRecord>::default();
         let (seen, script): (_, Script) = (Arc::clone(&shared), Arc::new(script));
         let serving = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -287,7 +287,7 @@ fn whole(body: Bytes) -> ProviderBody {
 
 async fn answer(
     request: Request<Incoming>,
-    seen: Arc<Seen>,
+    seen: Arc<ProviderRecord>,
     script: Script,
 ) -> Result<Response<ProviderBody>, Infallible> {
     let (head, body) = request.into_parts();

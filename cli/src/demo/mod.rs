@@ -35,7 +35,7 @@ pub(super) async fn run(keep: bool) -> Exit {
         () = stop.as_mut() => return Exit::failure("the demo was interrupted"),
     };
     let ended = match played {
-        Ok(Played { mut stage, agents, observed }) => {
+        Ok(DemoResult { mut stage, agents, observed }) => {
             if keep {
                 invite(&stage, &agents);
                 stop.await;
@@ -77,7 +77,7 @@ impl DemoAgents {
 }
 
 /// A demo whose answers were all as expected.
-struct Played {
+struct DemoResult {
     stage: Stage,
     agents: DemoAgents,
     /// How many calls reached a chain of plugins.
@@ -85,7 +85,7 @@ struct Played {
 }
 
 /// Sets up the stage, makes every call, and compares the answers with the expected ones.
-async fn play() -> Result<Played, String> {
+async fn play() -> Result<DemoResult, String> {
     let mut stage = Stage::set().await?;
     let players = DemoAgents::new(&stage)?;
     introduce(&stage);
@@ -107,7 +107,7 @@ async fn play() -> Result<Played, String> {
         answers.len()
     ));
     let observed = questions + answers.iter().filter(|(call, _)| call.is_observed()).count();
-    Ok(Played { stage, agents: players, observed })
+    Ok(DemoResult { stage, agents: players, observed })
 }
 
 async fn act(

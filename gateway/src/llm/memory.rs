@@ -22,7 +22,7 @@ const ENTRY_OVERHEAD: usize = 192;
 
 /// What plugins decided about a part of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remembered {
+pub enum RememberedVerdict {
     /// It stays as it is.
     Kept,
     /// These bytes replace it.
@@ -36,12 +36,12 @@ pub enum Remembered {
     },
 }
 
-impl Remembered {
+impl RememberedVerdict {
     fn weight(&self) -> u32 {
         let own = match self {
-            Remembered::Kept => 0,
-            Remembered::Replaced(bytes) => bytes.len(),
-            Remembered::Blocked { code, message } => code.len() + message.len(),
+            RememberedVerdict::Kept => 0,
+            RememberedVerdict::Replaced(bytes) => bytes.len(),
+            RememberedVerdict::Blocked { code, message } => code.len() + message.len(),
         };
         u32::try_from(own + ENTRY_OVERHEAD).unwrap_or(u32::MAX)
     }
@@ -59,7 +59,7 @@ pub struct VerdictKey {
 #[derive(Debug)]
 pub struct VerdictMemory {
     key: hmac::Key,
-    segments: Vec<Cache<u128, Remembered>>,
+    segments: Vec<Cache<u128, RememberedVerdict>>,
 }
 
 impl Default for VerdictMemory {
@@ -75,7 +75,7 @@ impl VerdictMemory {
         let segment = |_| {
             Cache::builder()
                 .max_capacity(weight / SEGMENTS)
-                .weigher(|_, verdict: &Remembered| verdict.weight())
+                .weigher(|_, verdict: &RememberedVerdict| verdict.weight())
                 .time_to_idle(idle)
                 // The last verdict always gets in.
                 .eviction_policy(EvictionPolicy::lru())
@@ -96,15 +96,15 @@ impl VerdictMemory {
     }
 
     /// The verdict that is remembered for `key`.
-    pub fn get(&self, key: VerdictKey) -> Option<Remembered> {
+    pub fn get(&self, key: VerdictKey) -> Option<RememberedVerdict> {
         self.segments[key.segment].get(&key.digest)
     }
 
     /// Remembers `verdict` in place of an earlier one.
-    pub fn put(&self, key: VerdictKey, verdict: Remembered) {
+    pub fn put(&self, key: VerdictKey, verdict: RememberedVerdict) {
         let verdict = match verdict {
             // A part of a larger buffer would keep all of it in memory.
-            Remembered::Replaced(bytes) => Remembered::Replaced(Bytes::copy_from_slice(&bytes)),
+            RememberedVerdict::Replaced(bytes) => RememberedVerdict::Replaced(Bytes::copy_from_slice(&bytes)),
             other => other,
         };
         self.segments[key.segment].insert(key.digest, verdict);
@@ -145,10 +145,12 @@ mod tests {
         let memory = VerdictMemory::default();
         let unit = key(&memory, "acme", &["user", "my address is a@b.c"]);
         assert_eq!(memory.get(unit), None);
-        let blocked = Remembered::Blocked { code: "PII".into(), message: "no addresses".into() };
-        for verdict in
-            [Remembered::Kept, Remembered::Replaced(Bytes::from_static(b"my address is [x]")), blocked]
-        {
+        let blocked = RememberedVerdict::Blocked { code: "PII".into(), message: "no addresses".into() };
+        for verdict in [
+            RememberedVerdict::Kept,
+            RememberedVerdict::Replaced(Bytes::from_static(b"my address is [x]")),
+            blocked,
+        ] {
             memory.put(unit, verdict.clone());
             assert_eq!(memory.get(unit), Some(verdict));
         }
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn a_verdict_answers_only_the_same_question() {
         let memory = VerdictMemory::default();
-        memory.put(key(&memory, "acme", &["ab", "c"]), Remembered::Kept);
+        memory.put(key(&memory, "acme", &["ab", "c"]), RememberedVerdict::Kept);
         for (tenant, parts) in [
             ("globex", &["ab", "c"][..]),
             ("acme", &["a", "bc"]),
@@ -180,7 +182,7 @@ mod tests {
     fn an_unused_verdict_is_forgotten() {
         let memory = VerdictMemory::with_limits(MAX_WEIGHT, Duration::from_millis(50));
         let unit = key(&memory, "acme", &["a"]);
-        memory.put(unit, Remembered::Kept);
+        memory.put(unit, RememberedVerdict::Kept);
         thread::sleep(Duration::from_millis(100));
         assert_eq!(memory.get(unit), None);
     }
@@ -192,15 +194,15 @@ mod tests {
         let of = |tenant: &str| key(&memory, tenant, &["unit"]);
         let loud = tenants.next().unwrap();
         let quiet = tenants.find(|tenant| of(tenant).segment != of(&loud).segment).unwrap();
-        memory.put(of(&quiet), Remembered::Kept);
+        memory.put(of(&quiet), RememberedVerdict::Kept);
         for number in 0..1_000_u32 {
             let unit = memory.key(&loud, [&number.to_be_bytes()[..]]);
-            memory.put(unit, Remembered::Replaced(Bytes::from(vec![0; 1024])));
+            memory.put(unit, RememberedVerdict::Replaced(Bytes::from(vec![0; 1024])));
         }
         let last = memory.key(&loud, [&999_u32.to_be_bytes()[..]]);
         assert!(weight(&memory, last.segment) <= 64 * 1024);
         assert!(memory.get(last).is_some(), "the newest verdict stays");
-        assert_eq!(memory.get(of(&quiet)), Some(Remembered::Kept));
+        assert_eq!(memory.get(of(&quiet)), Some(RememberedVerdict::Kept));
     }
 
     #[test]
@@ -208,8 +210,8 @@ mod tests {
         let memory = VerdictMemory::default();
         let whole = Bytes::from(vec![7; 4096]);
         let unit = key(&memory, "acme", &["a"]);
-        memory.put(unit, Remembered::Replaced(whole.slice(10..20)));
+        memory.put(unit, RememberedVerdict::Replaced(whole.slice(10..20)));
         assert!(whole.is_unique(), "the slice was copied");
-        assert_eq!(memory.get(unit), Some(Remembered::Replaced(Bytes::from(vec![7; 10]))));
+        assert_eq!(memory.get(unit), Some(RememberedVerdict::Replaced(Bytes::from(vec![7; 10]))));
     }
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     core::error::Code,
-    llm::surface::{Guarded, check_request},
+    llm::surface::{GuardedPoints, check_request},
 };
 
 fn with(member: &str, value: Value) -> ChatRequest {
@@ -56,10 +56,11 @@ fn a_name_that_some_servers_take_for_a_known_one_is_refused_for_every_tenant() {
     let name_of = |pointer: &str| pointer.rsplit('/').next().unwrap_or_default().to_owned();
     for (request, pointer) in cases {
         let allowed = [name_of(pointer)];
-        let error = check_request(&request, Guarded::default(), &allowed).expect_err(pointer);
+        let error = check_request(&request, GuardedPoints::default(), &allowed).expect_err(pointer);
         assert_eq!((error.code, error.violations[0].pointer.as_str()), (Code::Unsupported, pointer));
     }
-    let error = check_request(&with("Model", json!("x")), Guarded::default(), &[]).expect_err("a variant");
+    let error =
+        check_request(&with("Model", json!("x")), GuardedPoints::default(), &[]).expect_err("a variant");
     assert_eq!(error.detail, "`Model` is refused: some servers take it for `model`");
 }
 
@@ -72,6 +73,6 @@ fn other_names_in_capitals_pass() {
         with("ma\u{df}", json!(1)),
         message(json!({ "role": "user", "content": "Content", "X": 1 })),
     ] {
-        check_request(&request, Guarded::default(), &[]).expect("no known name");
+        check_request(&request, GuardedPoints::default(), &[]).expect("no known name");
     }
 }

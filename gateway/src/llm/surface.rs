@@ -23,7 +23,7 @@ const MAX_GUARDED_CHOICES: u32 = 8;
 
 /// At which points a tenant's plan has steps that can block or change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Guarded {
+pub(crate) struct GuardedPoints {
     /// `before_llm_request`
     pub(crate) request: bool,
     /// `before_tool_call`
@@ -32,6 +32,13 @@ pub(crate) struct Guarded {
     pub(crate) results: bool,
     /// `before_response`
     pub(crate) answer: bool,
+}
+
+impl GuardedPoints {
+    /// Whether something in an answer may be blocked or changed.
+    pub(crate) fn has_answers(self) -> bool {
+        self.calls || self.answer
+    }
 }
 
 /// When something is refused.
@@ -50,7 +57,7 @@ enum When {
 }
 
 impl When {
-    fn applies(self, guarded: Guarded) -> bool {
+    fn applies(self, guarded: GuardedPoints) -> bool {
         match self {
             When::Always => true,
             When::Request => guarded.request,
@@ -153,7 +160,7 @@ const RESULT: Unknown = Unknown { when: When::Results, any_string: true };
 /// `UNSUPPORTED`, with a violation for the first thing that is refused.
 pub(crate) fn check_request(
     request: &ChatRequest,
-    guarded: Guarded,
+    guarded: GuardedPoints,
     allowed: &[String],
 ) -> Result<(), Error> {
     let surface = Surface { guarded, allowed };
@@ -168,7 +175,7 @@ pub(crate) fn check_request(
 ///
 /// # Errors
 /// `UNSUPPORTED`.
-pub(crate) fn check_model(model: &str, guarded: Guarded, allowed: &[String]) -> Result<(), Error> {
+pub(crate) fn check_model(model: &str, guarded: GuardedPoints, allowed: &[String]) -> Result<(), Error> {
     Surface { guarded, allowed }.model(model).map_err(unsupported)
 }
 
@@ -178,7 +185,7 @@ fn unsupported(violation: Violation) -> Error {
 }
 
 struct Surface<'a> {
-    guarded: Guarded,
+    guarded: GuardedPoints,
     allowed: &'a [String],
 }
 
@@ -266,7 +273,7 @@ impl Surface<'_> {
     }
 
     fn choices(&self, request: &ChatRequest) -> Result<(), Violation> {
-        if request.choices() > MAX_GUARDED_CHOICES && (self.guarded.calls || self.guarded.answer) {
+        if request.choices() > MAX_GUARDED_CHOICES && self.guarded.has_answers() {
             let message = format!(
                 "`n` is {}, and at most {MAX_GUARDED_CHOICES} while plugins judge each answer",
                 request.choices()

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ALL: Guarded = Guarded { request: true, calls: true, results: true, answer: true };
+const ALL: GuardedPoints = GuardedPoints { request: true, calls: true, results: true, answer: true };
 
 fn with(member: &str, value: Value) -> ChatRequest {
     let mut body = json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
@@ -18,7 +18,7 @@ fn user(part: Value) -> ChatRequest {
     message(json!({ "role": "user", "content": [part] }))
 }
 
-fn refused(request: &ChatRequest, guarded: Guarded) -> Option<String> {
+fn refused(request: &ChatRequest, guarded: GuardedPoints) -> Option<String> {
     let error = check_request(request, guarded, &[]).err()?;
     assert_eq!(error.code, Code::Unsupported);
     Some(error.violations.first().expect("a violation").pointer.clone())
@@ -26,10 +26,10 @@ fn refused(request: &ChatRequest, guarded: Guarded) -> Option<String> {
 
 #[test]
 fn what_passes_plugins_by_is_refused_where_one_would_have_asked() {
-    let calls = Guarded { calls: true, ..Guarded::default() };
-    let results = Guarded { results: true, ..Guarded::default() };
-    let answer = Guarded { answer: true, ..Guarded::default() };
-    let asks = Guarded { request: true, ..Guarded::default() };
+    let calls = GuardedPoints { calls: true, ..GuardedPoints::default() };
+    let results = GuardedPoints { results: true, ..GuardedPoints::default() };
+    let answer = GuardedPoints { answer: true, ..GuardedPoints::default() };
+    let asks = GuardedPoints { request: true, ..GuardedPoints::default() };
     let long = "x".repeat(65);
     let image = json!({ "url": "https://a.test/", "detail": long });
     let cases = [
@@ -73,7 +73,7 @@ fn what_passes_plugins_by_is_refused_where_one_would_have_asked() {
     for (request, guarded, pointer) in cases {
         assert_eq!(refused(&request, guarded).as_deref(), Some(pointer));
         assert_eq!(
-            refused(&request, Guarded::default()),
+            refused(&request, GuardedPoints::default()),
             None,
             "a tenant without plugins gets a plain proxy: {pointer}"
         );
@@ -82,7 +82,7 @@ fn what_passes_plugins_by_is_refused_where_one_would_have_asked() {
 
 #[test]
 fn long_names_and_long_numbers_are_refused_where_plugins_see_no_text_of_them() {
-    let asks = Guarded { request: true, ..Guarded::default() };
+    let asks = GuardedPoints { request: true, ..GuardedPoints::default() };
     let (name, number) = ("n".repeat(65), "1".repeat(65));
     let cases = [
         (with(&name, json!(1)), format!("/{name}")),
@@ -95,7 +95,7 @@ fn long_names_and_long_numbers_are_refused_where_plugins_see_no_text_of_them() {
     ];
     for (request, pointer) in cases {
         assert_eq!(refused(&request, asks).as_deref(), Some(pointer.as_str()));
-        assert_eq!(refused(&request, Guarded::default()), None);
+        assert_eq!(refused(&request, GuardedPoints::default()), None);
     }
     let body = format!(
         r#"{{"model":"m","seed":0.{number},"messages":[{{"role":"user","content":"hi","n":0.{number}}}]}}"#
@@ -108,7 +108,7 @@ fn long_names_and_long_numbers_are_refused_where_plugins_see_no_text_of_them() {
 
 #[test]
 fn short_strings_are_refused_where_plugins_see_no_member_of_a_message() {
-    let asks = Guarded { request: true, ..Guarded::default() };
+    let asks = GuardedPoints { request: true, ..GuardedPoints::default() };
     let text = |more: &str| json!({ "type": "text", "text": "", more: "short" });
     let image =
         |more: &str| json!({ "type": "image_url", "image_url": { "url": "https://a.test/", more: "a b" } });
@@ -129,7 +129,7 @@ fn short_strings_are_refused_where_plugins_see_no_member_of_a_message() {
     ];
     for (request, pointer) in cases {
         assert_eq!(refused(&request, asks).as_deref(), Some(pointer));
-        assert_eq!(refused(&request, Guarded::default()), None, "{pointer}");
+        assert_eq!(refused(&request, GuardedPoints::default()), None, "{pointer}");
     }
     let listed = with(
         "messages",
@@ -144,7 +144,7 @@ fn short_strings_are_refused_where_plugins_see_no_member_of_a_message() {
 
 #[test]
 fn media_that_plugins_would_not_see_are_refused() {
-    let asks = Guarded { request: true, ..Guarded::default() };
+    let asks = GuardedPoints { request: true, ..GuardedPoints::default() };
     for part in [
         json!({ "type": "file", "file": "text" }),
         json!({ "type": "file", "file": { "file": "text" } }),
@@ -155,7 +155,7 @@ fn media_that_plugins_would_not_see_are_refused() {
     ] {
         let request = user(part);
         assert_eq!(refused(&request, asks).as_deref(), Some("/messages/0/content/0"));
-        assert_eq!(refused(&request, Guarded::default()), None);
+        assert_eq!(refused(&request, GuardedPoints::default()), None);
     }
     let audio = user(json!({ "type": "input_audio", "input_audio": { "format": "wav" } }));
     check_request(&audio, asks, &["audio".to_owned()]).expect_err("it has no data");
@@ -174,8 +174,8 @@ fn media_that_plugins_would_not_see_are_refused() {
 
 #[test]
 fn unknown_members_of_results_are_refused_where_requests_or_results_are_judged() {
-    let results = Guarded { results: true, ..Guarded::default() };
-    let asks = Guarded { request: true, ..Guarded::default() };
+    let results = GuardedPoints { results: true, ..GuardedPoints::default() };
+    let asks = GuardedPoints { request: true, ..GuardedPoints::default() };
     for (request, pointer) in [
         (message(json!({ "role": "tool", "content": "", "note": "short" })), "/messages/0/note"),
         (message(json!({ "role": "tool", "content": "", "output": {} })), "/messages/0/output"),
@@ -187,7 +187,7 @@ fn unknown_members_of_results_are_refused_where_requests_or_results_are_judged()
     ] {
         assert_eq!(refused(&request, results).as_deref(), Some(pointer));
         assert_eq!(refused(&request, asks).as_deref(), Some(pointer));
-        assert_eq!(refused(&request, Guarded { answer: true, ..Guarded::default() }), None);
+        assert_eq!(refused(&request, GuardedPoints { answer: true, ..GuardedPoints::default() }), None);
     }
     let named = message(json!({ "role": "tool", "content": "", "tool_call_id": "1", "name": "weather.get" }));
     assert_eq!(refused(&named, ALL), None);
@@ -196,9 +196,9 @@ fn unknown_members_of_results_are_refused_where_requests_or_results_are_judged()
 #[test]
 fn a_message_without_content_is_refused_where_plugins_judge_it() {
     let null = |role: &str| message(json!({ "role": role, "content": null }));
-    let requests = Guarded { request: true, ..Guarded::default() };
-    let results = Guarded { results: true, ..Guarded::default() };
-    let others = Guarded { calls: true, answer: true, ..Guarded::default() };
+    let requests = GuardedPoints { request: true, ..GuardedPoints::default() };
+    let results = GuardedPoints { results: true, ..GuardedPoints::default() };
+    let others = GuardedPoints { calls: true, answer: true, ..GuardedPoints::default() };
     for role in ["user", "tool", "function"] {
         assert_eq!(refused(&null(role), requests).as_deref(), Some("/messages/0/content"), "{role}");
         let of_results = (role != "user").then_some("/messages/0/content");
@@ -219,7 +219,7 @@ fn state_of_a_provider_is_refused_for_every_tenant() {
         (message(json!({ "role": "assistant", "audio": { "id": "a" } })), "/messages/0/audio"),
     ];
     for (request, pointer) in cases {
-        assert_eq!(refused(&request, Guarded::default()).as_deref(), Some(pointer));
+        assert_eq!(refused(&request, GuardedPoints::default()).as_deref(), Some(pointer));
     }
 }
 
@@ -243,12 +243,12 @@ fn state_and_other_models_are_refused_at_any_depth_of_unknown_members() {
         ),
     ];
     for (request, pointer, allowed) in cases {
-        assert_eq!(refused(&request, Guarded::default()).as_deref(), Some(pointer));
-        check_request(&request, Guarded::default(), &[allowed.to_owned()]).expect("it is allowed");
+        assert_eq!(refused(&request, GuardedPoints::default()).as_deref(), Some(pointer));
+        check_request(&request, GuardedPoints::default(), &[allowed.to_owned()]).expect("it is allowed");
     }
     let hidden = with("extra_body", json!({ "google": { "thread": "t" } }));
     let error =
-        check_request(&hidden, Guarded::default(), &["extra_body".to_owned()]).expect_err("not all is");
+        check_request(&hidden, GuardedPoints::default(), &["extra_body".to_owned()]).expect_err("not all is");
     assert_eq!(error.violations[0].pointer, "/extra_body/google/thread");
     let seen = with("metadata", json!({ "thread": "t", "conversation": "c" }));
     assert_eq!(refused(&seen, ALL), None, "providers read it as a member of the request only");
@@ -256,8 +256,8 @@ fn state_and_other_models_are_refused_at_any_depth_of_unknown_members() {
 
 #[test]
 fn models_that_search_by_themselves_are_refused_where_tools_are_judged() {
-    let tools = Guarded { results: true, ..Guarded::default() };
-    let others = Guarded { request: true, answer: true, ..Guarded::default() };
+    let tools = GuardedPoints { results: true, ..GuardedPoints::default() };
+    let others = GuardedPoints { request: true, answer: true, ..GuardedPoints::default() };
     for model in ["gpt-4o-search-preview-2025", "gpt-5-search-api", "vendor/m:online", "M:ONLINE"] {
         let error = check_model(model, tools, &[]).expect_err(model);
         assert_eq!((error.code, error.violations[0].pointer.as_str()), (Code::Unsupported, "/model"));

@@ -25,7 +25,7 @@ use crate::{
         Llm,
         chat::{ChatRequest, RequestDraft},
         routes::ModelRoute,
-        surface::{self, Guarded},
+        surface::{self, GuardedPoints},
         upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
     },
     records::exchange::ExchangeFacts,
@@ -85,7 +85,7 @@ pub(super) struct ExchangeContext<'a> {
 pub(super) struct Exchange<'a> {
     pub(super) caller: Caller<'a>,
     pub(super) llm: &'a Llm,
-    pub(super) guarded: Guarded,
+    pub(super) guarded: GuardedPoints,
     pub(super) route: ModelRoute<'a>,
 }
 
@@ -129,7 +129,7 @@ impl ArrivedExchange {
         let context = session::context(headers, &request, &identity, route.upstream.name());
         let caller =
             Caller { gateway, snapshot, tenant, identity, said, request: context, exchange: meta.request_id };
-        let guarded = Guarded {
+        let guarded = GuardedPoints {
             request: caller.is_guarded::<BeforeLlmRequest>(),
             calls: caller.is_guarded::<BeforeToolCall>(),
             results: caller.is_guarded::<AfterToolResult>(),

@@ -67,7 +67,7 @@ impl Exchange<'_> {
         if status.as_u16() >= 400 {
             return self.provider_refusal(passed);
         }
-        if !self.caller.asks::<BeforeToolCall>() && !self.caller.asks::<BeforeResponse>() {
+        if !self.asks_about_answers() {
             return Ok(passed);
         }
         if status != StatusCode::OK || !is_of_type(&answer.headers, "application/json") {
@@ -81,6 +81,11 @@ impl Exchange<'_> {
         Ok(passed)
     }
 
+    /// Whether plugins are asked about anything in an answer.
+    pub(super) fn asks_about_answers(&self) -> bool {
+        self.caller.asks::<BeforeToolCall>() || self.caller.asks::<BeforeResponse>()
+    }
+
     /// An error of the provider, for the client.
     fn provider_refusal(&self, passed: ProviderAnswer) -> Result<ProviderAnswer, Error> {
         if is_about_credential(passed.status, &passed.body) {
@@ -89,7 +94,7 @@ impl Exchange<'_> {
         // Some clients take 403 for a login.
         let status =
             if passed.status == StatusCode::FORBIDDEN { StatusCode::BAD_REQUEST } else { passed.status };
-        if !self.guarded.answer && !self.guarded.calls {
+        if !self.guarded.has_answers() {
             return Ok(ProviderAnswer { status, body: without_ids(&passed.body), ..passed });
         }
         // Some providers put there what the model said.
@@ -118,8 +123,7 @@ impl Exchange<'_> {
         })?;
         let edits = self.judge_choices(&answer).await?;
         let is_blocked = edits.iter().any(ChoiceEdit::is_block);
-        let is_guarded = self.guarded.answer || self.guarded.calls;
-        let rendered = answer.render(&edits, request.expects_json(), is_guarded);
+        let rendered = answer.render(&edits, request.expects_json(), self.guarded.has_answers());
         facts.withheld = rendered.withheld;
         Ok(JudgedBody { body: rendered.body, is_blocked })
     }

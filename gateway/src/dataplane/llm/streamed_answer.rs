@@ -17,7 +17,6 @@ use crate::{
         reply,
     },
     edge::admission::MemoryPermit,
-    invoke::{BeforeResponse, BeforeToolCall},
     llm::{
         chat::{AnswerAssembly, AssemblyError, ChatRequest, ChunkEvent, DONE, chunk_events},
         sse::{SseDecoder, SseError},
@@ -59,7 +58,7 @@ impl Exchange<'_> {
         let (request, shows_usage) = request;
         let name = self.route.upstream.name();
         let mut headers = reply::stream_headers(self.caller.exchange, &answer);
-        if !self.caller.asks::<BeforeToolCall>() && !self.caller.asks::<BeforeResponse>() {
+        if !self.asks_about_answers() {
             facts.is_streamed = true;
             stream.pass(headers);
             // `limits.answer` is for answers that are held.

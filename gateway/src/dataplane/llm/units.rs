@@ -18,7 +18,7 @@ use crate::{
     invoke::{AfterToolResult, BeforeLlmRequest, Block},
     llm::{
         chat::{ChatRequest, PatchError, RequestDraft, Unit, UnitKind},
-        memory::{Remembered, VerdictKey},
+        memory::{RememberedVerdict, VerdictKey},
         surface,
     },
     records::exchange::ExchangeFacts,
@@ -184,8 +184,8 @@ impl Exchange<'_> {
         let asks_again = matches!(&judged.verdict, UnitVerdict::Blocked(block) if is_quota(block));
         if judged.is_complete && !asks_again {
             let verdict = match &judged.verdict {
-                UnitVerdict::Kept => Remembered::Kept,
-                UnitVerdict::Replaced(message) => Remembered::Replaced(message.clone()),
+                UnitVerdict::Kept => RememberedVerdict::Kept,
+                UnitVerdict::Replaced(message) => RememberedVerdict::Replaced(message.clone()),
                 UnitVerdict::Blocked(block) => remembered_block(block),
             };
             self.llm.memory.put(self.memory_key(request, unit), verdict);
@@ -236,24 +236,24 @@ fn unit_verdict(
     Ok(changed.map_or(UnitVerdict::Kept, UnitVerdict::Replaced))
 }
 
-fn remembered(verdict: UnitVerdict) -> Remembered {
+fn remembered(verdict: UnitVerdict) -> RememberedVerdict {
     match verdict {
-        UnitVerdict::Kept => Remembered::Kept,
-        UnitVerdict::Replaced(message) => Remembered::Replaced(message),
+        UnitVerdict::Kept => RememberedVerdict::Kept,
+        UnitVerdict::Replaced(message) => RememberedVerdict::Replaced(message),
         UnitVerdict::Blocked(block) => remembered_block(&block),
     }
 }
 
-fn remembered_block(block: &Block) -> Remembered {
-    Remembered::Blocked { code: block.code.clone(), message: block.message.clone() }
+fn remembered_block(block: &Block) -> RememberedVerdict {
+    RememberedVerdict::Blocked { code: block.code.clone(), message: block.message.clone() }
 }
 
 /// A block of an older part doesn't end the conversation: the part is left out.
-fn apply_older(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: Remembered) {
+fn apply_older(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: RememberedVerdict) {
     match verdict {
-        Remembered::Kept => {}
-        Remembered::Replaced(message) => draft.replace_message(unit, &message),
-        Remembered::Blocked { code, message } => {
+        RememberedVerdict::Kept => {}
+        RememberedVerdict::Replaced(message) => draft.replace_message(unit, &message),
+        RememberedVerdict::Blocked { code, message } => {
             let note = match unit.kind() {
                 UnitKind::User | UnitKind::System => format!("[removed: {code}]"),
                 UnitKind::Result => message,

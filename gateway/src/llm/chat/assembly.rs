@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use super::merged::{Account, Members, Merged, Merging, NODE_BYTES, ObjectWriter, Rule};
+use super::merged::{Account, Members, MergedValue, Merging, NODE_BYTES, ObjectWriter, Rule};
 use crate::{
     json::{self, JsonErrorKind, MAX_DEPTH, ValueKind},
     llm::{
@@ -155,7 +155,7 @@ impl AnswerAssembly {
         self.has_choices() && self.choices.values().all(Choice::is_finished)
     }
 
-    /// Removes the tool calls of choices that aren't finished: nobody knows whether their arguments are whole.
+    /// Removes the tool calls of choices that aren't finished, because their arguments may be incomplete.
     pub(crate) fn drop_open_calls(&mut self) {
         for choice in self.choices.values_mut().filter(|choice| !choice.is_finished()) {
             choice.calls = Calls::default();
@@ -380,7 +380,7 @@ impl Call {
 struct Function {
     name: String,
     /// `arguments` or `input`: text, or an object of some servers.
-    input: Option<Merged>,
+    input: Option<MergedValue>,
     members: Members,
 }
 
@@ -395,7 +395,7 @@ impl Function {
                 let rule = if kind(value) == ValueKind::String { Rule::Append } else { Rule::Whole };
                 match &mut self.input {
                     Some(known) => known.merge(value, rule, account)?,
-                    None => self.input = Some(Merged::new(value, rule, account)?),
+                    None => self.input = Some(MergedValue::new(value, rule, account)?),
                 }
             } else {
                 self.members.merge(&name, value, Rule::Append, account)?;

@@ -16,11 +16,11 @@ use crate::llm::{
 pub(crate) enum UnseenMedium {
     /// It has no data and no URL where they belong, or the URL is that of a file on the provider's machine.
     NoSource,
-    /// Its data isn't base64. Some decoder may still read it, so nobody knows what the model gets.
+    /// Its data isn't base64. The model's server may decode it in another way than the gateway.
     NotBase64,
 }
 
-/// Where the data of a medium is, and what is said about it.
+/// The source, the type and the name of a medium.
 struct Description<'a> {
     /// A URL, a `data:` URL or base64.
     source: Cow<'a, str>,

@@ -71,7 +71,7 @@ pub(super) enum Rule {
 
 /// A value so far.
 #[derive(Debug)]
-pub(super) enum Merged {
+pub(super) enum MergedValue {
     /// A string that goes on, without quotes and escapes.
     Text(String),
     /// JSON text that is replaced as a whole.
@@ -80,27 +80,27 @@ pub(super) enum Merged {
     List(Box<List>),
 }
 
-impl Merged {
-    pub(super) fn new(value: &str, rule: Rule, account: &mut Account) -> Result<Merged, AssemblyError> {
+impl MergedValue {
+    pub(super) fn new(value: &str, rule: Rule, account: &mut Account) -> Result<MergedValue, AssemblyError> {
         Ok(match (kind(value), rule) {
             (ValueKind::String, Rule::Append) => {
                 let text = json::unescape(value);
                 account.charge(text.len())?;
-                Merged::Text(text.into_owned())
+                MergedValue::Text(text.into_owned())
             }
             (ValueKind::Array, Rule::Append) => {
                 let mut list = Box::<List>::default();
                 list.append(value, account)?;
-                Merged::List(list)
+                MergedValue::List(list)
             }
             (ValueKind::Object, Rule::Append | Rule::Replace) => {
                 let mut members = Box::<Members>::default();
                 members.merge_all(value, rule, account)?;
-                Merged::Object(members)
+                MergedValue::Object(members)
             }
             _ => {
                 account.charge(value.len())?;
-                Merged::Raw(value.to_owned())
+                MergedValue::Raw(value.to_owned())
             }
         })
     }
@@ -111,53 +111,53 @@ impl Merged {
             return Ok(());
         }
         match (&mut *self, kind(value), rule) {
-            (Merged::Text(known), ValueKind::String, Rule::Append) => {
+            (MergedValue::Text(known), ValueKind::String, Rule::Append) => {
                 let text = json::unescape(value);
                 account.charge(text.len())?;
                 known.push_str(&text);
             }
-            (Merged::List(known), ValueKind::Array, Rule::Append) => known.append(value, account)?,
-            (Merged::Object(known), ValueKind::Object, Rule::Append | Rule::Replace) => {
+            (MergedValue::List(known), ValueKind::Array, Rule::Append) => known.append(value, account)?,
+            (MergedValue::Object(known), ValueKind::Object, Rule::Append | Rule::Replace) => {
                 known.merge_all(value, rule, account)?;
             }
-            (Merged::Raw(known), ValueKind::Number | ValueKind::Boolean, _)
-            | (Merged::Raw(known), ValueKind::String | ValueKind::Array, Rule::Replace)
-            | (Merged::Raw(known), _, Rule::Whole) => {
+            (MergedValue::Raw(known), ValueKind::Number | ValueKind::Boolean, _)
+            | (MergedValue::Raw(known), ValueKind::String | ValueKind::Array, Rule::Replace)
+            | (MergedValue::Raw(known), _, Rule::Whole) => {
                 // A value that comes in each chunk must not be charged each time, so its memory is used again.
                 account.charge(value.len().saturating_sub(known.capacity()))?;
                 known.clear();
                 known.reserve_exact(value.len());
                 known.push_str(value);
             }
-            (known, ..) => *known = Merged::new(value, rule, account)?,
+            (known, ..) => *known = MergedValue::new(value, rule, account)?,
         }
         Ok(())
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self, Merged::Raw(raw) if raw == "null")
+        matches!(self, MergedValue::Raw(raw) if raw == "null")
     }
 
     /// Whether one of two contents is text and the other a list, and both have something in them.
     pub(super) fn clashes_with(&self, value: &str) -> bool {
         let is_other = match self {
-            Merged::Text(text) => !text.is_empty() && kind(value) == ValueKind::Array,
-            Merged::List(list) => !list.elements.is_empty() && kind(value) == ValueKind::String,
-            Merged::Raw(_) | Merged::Object(_) => false,
+            MergedValue::Text(text) => !text.is_empty() && kind(value) == ValueKind::Array,
+            MergedValue::List(list) => !list.elements.is_empty() && kind(value) == ValueKind::String,
+            MergedValue::Raw(_) | MergedValue::Object(_) => false,
         };
         is_other && !is_empty(value)
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Merged::Text(text) => out.extend_from_slice(quote(text).as_bytes()),
-            Merged::Raw(raw) => out.extend_from_slice(raw.as_bytes()),
-            Merged::Object(members) => {
+            MergedValue::Text(text) => out.extend_from_slice(quote(text).as_bytes()),
+            MergedValue::Raw(raw) => out.extend_from_slice(raw.as_bytes()),
+            MergedValue::Object(members) => {
                 let mut object = ObjectWriter::begin(out);
                 members.write_except(&[], &mut object);
                 object.end();
             }
-            Merged::List(list) => {
+            MergedValue::List(list) => {
                 out.push(b'[');
                 for (place, element) in list.elements.iter().enumerate() {
                     if place > 0 {
@@ -182,7 +182,7 @@ fn is_empty(value: &str) -> bool {
 /// The elements of a list so far.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    elements: Vec<Merged>,
+    elements: Vec<MergedValue>,
     /// The latest element of each `index`.
     by_index: HashMap<i64, usize>,
 }
@@ -195,7 +195,7 @@ impl List {
             let Some(index) = index else {
                 // Nothing is ever merged into it.
                 account.charge(NODE_BYTES + element.len())?;
-                self.elements.push(Merged::Raw(element.to_owned()));
+                self.elements.push(MergedValue::Raw(element.to_owned()));
                 continue;
             };
             match self
@@ -206,7 +206,7 @@ impl List {
                 Some(place) => self.elements[*place].merge(element, Rule::Append, account)?,
                 None => {
                     account.charge(NODE_BYTES)?;
-                    let element = Merged::new(element, Rule::Append, account)?;
+                    let element = MergedValue::new(element, Rule::Append, account)?;
                     self.by_index.insert(index, self.elements.len());
                     self.elements.push(element);
                 }
@@ -217,10 +217,10 @@ impl List {
 }
 
 /// Whether two elements have types, and not the same: OpenRouter gives a summary and a signature the same index.
-fn is_of_other_type(known: &Merged, element: &str) -> bool {
-    let Merged::Object(members) = known else { return true };
+fn is_of_other_type(known: &MergedValue, element: &str) -> bool {
+    let MergedValue::Object(members) = known else { return true };
     let known = match members.get("type") {
-        Some(Merged::Raw(raw)) => string(raw),
+        Some(MergedValue::Raw(raw)) => string(raw),
         _ => None,
     };
     let is_set = |text: &std::borrow::Cow<'_, str>| !text.is_empty();
@@ -233,13 +233,13 @@ fn is_of_other_type(known: &Merged, element: &str) -> bool {
 /// The members of an object so far, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    list: Vec<(Arc<str>, Merged)>,
+    list: Vec<(Arc<str>, MergedValue)>,
     /// Where each member is, if there are many.
     places: HashMap<Arc<str>, usize>,
 }
 
 impl Members {
-    pub(super) fn get(&self, name: &str) -> Option<&Merged> {
+    pub(super) fn get(&self, name: &str) -> Option<&MergedValue> {
         self.place(name).map(|place| &self.list[place].1)
     }
 
@@ -250,7 +250,7 @@ impl Members {
             return self.list[place].1.merge(value, rule, account);
         }
         account.charge(NODE_BYTES + name.len())?;
-        let value = Merged::new(value, rule, account)?;
+        let value = MergedValue::new(value, rule, account)?;
         self.list.push((name.into(), value));
         let indexed = self.places.len();
         if self.list.len() > MAX_LINEAR_NAMES {

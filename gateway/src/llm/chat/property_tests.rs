@@ -101,7 +101,7 @@ proptest! {
         let rendered = draft.render();
         let changed = ChatRequest::parse(rendered.clone()).expect("still valid");
         prop_assert_eq!(RequestDraft::new(&changed).main_payload(), after);
-        // What is in front of the message, and what is behind it, keeps its bytes.
+        // The bytes before and after the message stay the same.
         let old = request.message_text(main);
         let place = old.as_ptr().addr() - request.body().as_ptr().addr();
         prop_assert!(rendered.starts_with(&body.as_bytes()[..place]));

@@ -64,7 +64,7 @@ impl ChoiceEdit {
 
 /// An answer to be sent.
 #[derive(Debug)]
-pub(crate) struct Rendered {
+pub(crate) struct RenderedAnswer {
     /// The body. Without changes it shares the memory of the old one.
     pub(crate) body: Bytes,
     /// The names of the members that were withheld, each once.
@@ -75,7 +75,12 @@ impl ChatAnswer {
     /// The answer with an edit for each choice; choices beyond the list stay. With `expects_json` the client parses the
     /// text, so that no message stands there. With `is_guarded`, members that may carry text that no plugin saw are
     /// withheld.
-    pub(crate) fn render(&self, choices: &[ChoiceEdit], expects_json: bool, is_guarded: bool) -> Rendered {
+    pub(crate) fn render(
+        &self,
+        choices: &[ChoiceEdit],
+        expects_json: bool,
+        is_guarded: bool,
+    ) -> RenderedAnswer {
         let text = str::from_utf8(self.body()).unwrap_or_default();
         let mut edits = Edits::default();
         let mut withheld = Withheld::default();
@@ -109,7 +114,7 @@ impl ChatAnswer {
         let mut withheld = withheld.names;
         withheld.sort_unstable();
         withheld.dedup();
-        Rendered { body: edits.apply(self.body()), withheld }
+        RenderedAnswer { body: edits.apply(self.body()), withheld }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum UnitKind {
     Result,
 }
 
-/// What is judged on its own, and what is wrong with it.
+/// The units of a request, and the mistakes in its tool calls.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) units: Vec<Unit>,

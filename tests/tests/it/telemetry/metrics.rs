@@ -156,7 +156,7 @@ pub(crate) async fn eventful() -> Eventful {
     Eventful { gateway, _plugins: plugins, _provider: provider, _folder: folder }
 }
 
-/// Answers with a member that nobody knows.
+/// A provider whose answer has an unknown member.
 async fn provider() -> FakeProvider {
     let message = json!({ "role": "assistant", "content": "hi", "new": "x".repeat(100) });
     let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
