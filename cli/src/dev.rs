@@ -14,6 +14,7 @@ use hookgate::{
     auth::{self, Port, TokenRequest},
     config::{self, Config, DEVELOPMENT_ISSUER, LoadedConfig, Problems, Scope},
     control::file_source::Source,
+    core::api_format::ApiFormat,
 };
 
 /// The configuration if no file is given.
@@ -63,6 +64,27 @@ impl DevMode {
     }
 }
 
+/// How clients of the APIs that the configuration has reach their models.
+fn model_clients(config: &Config, gateway: &str) -> String {
+    let upstreams = config.llm.iter().flat_map(|llm| &llm.upstreams);
+    let formats: Vec<_> = upstreams.map(|upstream| upstream.format).collect();
+    let clients =
+        [(ApiFormat::Openai, "OPENAI", "/openai/v1"), (ApiFormat::Anthropic, "ANTHROPIC", "/anthropic")];
+    let lines: String = clients
+        .iter()
+        .filter(|(format, ..)| formats.contains(format))
+        .map(|(_, name, path)| {
+            format!("  export {name}_BASE_URL={gateway}{path} {name}_API_KEY=$HOOKGATE_TOKEN\n")
+        })
+        .collect();
+    match lines.is_empty() {
+        true => lines,
+        false => {
+            format!("An agent that calls its model through one of these APIs needs no change:\n\n{lines}\n")
+        }
+    }
+}
+
 /// The text printed for a person: a token, a call, where models are, and the next command.
 ///
 /// # Errors
@@ -84,13 +106,7 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
     let certificate =
         if asks { "Callers must present a certificate: add --cert and --key to the call.\n\n" } else { "" };
     let hookgate = shell_quote::program();
-    let models = match &config.llm {
-        Some(_) => format!(
-            "An agent that calls its model through OpenAI's API needs no change:\n\n  \
-             export OPENAI_BASE_URL={scheme}://{data}/openai/v1 OPENAI_API_KEY=$HOOKGATE_TOKEN\n\n"
-        ),
-        None => String::new(),
-    };
+    let models = model_clients(config, &format!("{scheme}://{data}"));
     Ok(format!(
         "\nFor development only: every tenant is accepted, and a throw-away key signs the token below. Listening on\n\
          {scheme}://{data} for agents and http://{ops} for operators, on this machine only.\n\n\

@@ -7,7 +7,9 @@ import sys
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 
-agent = Agent("openai-chat:gpt-5")  # its address and its key are in the environment
+FORM, API = sys.argv[1:]
+# Addresses and keys are in the environment.
+agent = Agent({"openai": "openai-chat:gpt-5", "anthropic": "anthropic:claude-sonnet-5"}[API])
 ran = []
 
 
@@ -32,14 +34,15 @@ async def read(_, events):
 
 async def run(text):
     # With a handler of events, answers are streamed. `run_stream` would end with the first text, tool calls or not.
-    return (await agent.run(text, event_stream_handler=read if sys.argv[1] == "stream" else None)).output
+    return (await agent.run(text, event_stream_handler=read if FORM == "stream" else None)).output
 
 
 async def error_of(text):
     try:
         await run(text)
     except ModelHTTPError as error:
-        return f"{type(error).__name__} {error.status_code} {error.body['code']}"
+        body = error.body.get("error", error.body)  # OpenAI's client unwraps it
+        return f"{type(error).__name__} {error.status_code} {body['code']}"
     return None
 
 

@@ -1,11 +1,18 @@
 // An agent of the Vercel AI SDK, which knows nothing of Hookgate. Prints what it did, one JSON value.
 
+import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-const model = createOpenAI().chat("gpt-5"); // its address and its key are in the environment
-const streams = process.argv[2] === "stream";
+// Addresses and keys are in the environment. Anthropic's own client adds the `/v1` itself.
+const MODELS = {
+  openai: () => createOpenAI().chat("gpt-5"),
+  anthropic: () => createAnthropic({ baseURL: `${process.env.ANTHROPIC_BASE_URL}/v1` })("claude-sonnet-5"),
+};
+const [form, api] = process.argv.slice(2);
+const model = MODELS[api]();
+const streams = form === "stream";
 const ran = [];
 const runs = (name, answer) =>
   tool({
@@ -41,7 +48,7 @@ async function errorOf(text) {
   try {
     await run(text);
   } catch (error) {
-    return `${error.constructor.name} ${error.statusCode} ${error.data?.error?.code}`;
+    return `${error.constructor.name} ${error.statusCode} ${JSON.parse(error.responseBody).error.code}`;
   }
 }
 

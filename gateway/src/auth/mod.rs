@@ -52,6 +52,9 @@ const TOKEN_CACHE_TTL: Duration = Duration::from_secs(300);
 /// The wall clock that token times are checked against.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
+/// Where clients of Anthropic's API have their key.
+const API_KEY: &str = "x-api-key";
+
 /// Verifies bearer tokens.
 pub struct Authenticator {
     issuers: Vec<TrustedIssuer>,
@@ -111,7 +114,16 @@ impl Authenticator {
         port: Port,
         headers: &HeaderMap,
     ) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        let token = bearer(headers)?;
+        self.check(port, bearer(headers)?).await
+    }
+
+    /// Like [`Authenticator::authenticate`], for clients of an API that has its key in `x-api-key`: the token is there, in
+    /// `authorization`, or in both.
+    pub async fn authenticate_api_key(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, AuthRefusal> {
+        self.check(Port::Data, api_key(headers)?).await
+    }
+
+    async fn check(&self, port: Port, token: &str) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         if token.len() > token::MAX_TOKEN_BYTES {
             return Err(AuthRefusal::new(RefusalReason::TooLarge, "The token is longer than 8 KiB"));
         }
@@ -208,6 +220,28 @@ fn bearer(headers: &HeaderMap) -> Result<&str, AuthRefusal> {
             Ok(token.trim_matches(' '))
         }
         _ => Err(missing()),
+    }
+}
+
+/// The token in `x-api-key`, or else that of [`bearer`]. Two that differ could be two callers.
+fn api_key(headers: &HeaderMap) -> Result<&str, AuthRefusal> {
+    let malformed = |detail| AuthRefusal::new(RefusalReason::Malformed, detail);
+    let mut values = headers.get_all(API_KEY).iter();
+    let key = values.next().map(|value| value.to_str().map(|key| key.trim_matches(' ')));
+    if values.next().is_some() {
+        return Err(malformed("Send one `x-api-key` header, not several"));
+    }
+    let key = key.transpose().map_err(|_| malformed("The `x-api-key` header must be ASCII text"))?;
+    match key.filter(|key| !key.is_empty()) {
+        Some(key) if !headers.contains_key(AUTHORIZATION) || bearer(headers).ok() == Some(key) => Ok(key),
+        Some(_) => Err(malformed("`authorization` must have the token of `x-api-key`, or be absent")),
+        None => bearer(headers).map_err(|refusal| match refusal.reason {
+            RefusalReason::Missing => AuthRefusal::new(
+                RefusalReason::Missing,
+                "Send a token in `x-api-key`, or `Authorization: Bearer` and a token",
+            ),
+            _ => refusal,
+        }),
     }
 }
 

@@ -109,6 +109,40 @@ async fn the_bearer_token_is_found_or_asked_for() {
 }
 
 #[tokio::test]
+async fn an_api_key_is_the_token_and_agrees_with_the_bearer_token() {
+    let authenticator = ours();
+    let (other, token) = (token("globex"), token("acme"));
+    let try_values = async |values: &[(&str, &str)]| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            let name: http::HeaderName = name.parse().unwrap();
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        authenticator.authenticate_api_key(&headers).await.map(drop).map_err(|refusal| refusal.reason)
+    };
+    let bearer = format!("Bearer {token}");
+    for good in [
+        &[("x-api-key", token.as_str())][..],
+        &[("authorization", &bearer)],
+        &[("x-api-key", &token), ("authorization", &bearer)],
+        &[("x-api-key", ""), ("authorization", &bearer)],
+    ] {
+        assert_eq!(try_values(good).await, Ok(()), "{good:?}");
+    }
+    for malformed in [
+        &[("x-api-key", other.as_str()), ("authorization", bearer.as_str())][..],
+        &[("x-api-key", &token), ("x-api-key", &token)],
+        &[("x-api-key", "é")],
+        &[("x-api-key", &token), ("authorization", "Basic YTpi")],
+    ] {
+        assert_eq!(try_values(malformed).await, Err(RefusalReason::Malformed), "{malformed:?}");
+    }
+    for missing in [&[][..], &[("x-api-key", "")]] {
+        assert_eq!(try_values(missing).await, Err(RefusalReason::Missing), "{missing:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_has_at_most_8_kib() {
     let sized = |padding: usize| {
         let mut claims = claims("acme");

@@ -11,6 +11,7 @@ use super::{
     model::span,
     units::{Size, Span},
 };
+use crate::core::api_format::ApiFormat;
 
 /// The LLM proxy.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -19,7 +20,8 @@ pub struct LlmProxy {
     /// The providers of models, 1 to 64.
     #[schemars(length(min = 1))]
     pub upstreams: Vec<Arc<ModelUpstream>>,
-    /// Which model goes to which provider, 1 to 256 rules: the first that matches. A model that none matches is unknown.
+    /// Which model goes to which provider, 1 to 256 rules: the first that matches, of those whose provider has the API that
+    /// the client speaks. A model that none matches is unknown.
     #[schemars(length(min = 1))]
     pub models: Vec<ModelRule>,
     /// Names of members of requests that are accepted although they are refused by default, at most 64.
@@ -34,19 +36,22 @@ pub struct LlmProxy {
     pub tenant_credentials: BTreeMap<String, TenantCredentials>,
 }
 
-/// A provider of models: a server with OpenAI's API, or a model in the gateway.
+/// A provider of models: a server with OpenAI's or Anthropic's API, or a model in the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelUpstream {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; unique.
     pub name: String,
-    /// URL of the API, such as `https://api.openai.com/v1`; `/chat/completions` and its like are added to it. Exactly
-    /// one of `base_url` and `builtin` is given.
+    /// The API that it has. Only clients of the same API reach it.
+    #[serde(default)]
+    pub format: ApiFormat,
+    /// URL of the API, such as `https://api.openai.com/v1` or `https://api.anthropic.com`; `/chat/completions` or
+    /// `/v1/messages` and their like are added to it. Exactly one of `base_url` and `builtin` is given.
     pub base_url: Option<String>,
     /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tools that the
     /// user names.
     pub builtin: Option<BuiltinModel>,
-    /// The provider's key, sent as `authorization: Bearer`. Write it as a reference. Absent: none is sent.
+    /// The provider's key, sent as `authorization: Bearer`, or as `x-api-key` where `format` is `anthropic`. Write it as a reference. Absent: none is sent.
     pub credential: Option<ProviderKey>,
     /// Allows sending credentials over plaintext HTTP beyond loopback.
     #[serde(default)]

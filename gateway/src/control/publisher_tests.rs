@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{super::generation::ConfigBasis, *};
 use crate::{
     config::{LoadedConfig, from_text},
-    core::point::Point,
+    core::{api_format::ApiFormat, point::Point},
     llm::Llm,
     routing::{Plan, TenantRoute},
     snapshot::ConfigSnapshot,
@@ -103,8 +103,9 @@ async fn a_reload_keeps_the_clients_of_unchanged_providers() {
     loaded.config.llm = serde_json::from_value(changed).expect("a section");
     let after = llm(&built(&loaded, &[same.1])).expect("it is served");
     let is_kept = |model| {
-        let upstream =
-            |llm: &Llm| llm.routes.route(model, "acme", None).map(|route| Arc::clone(route.upstream));
+        let upstream = |llm: &Llm| {
+            llm.routes.route(ApiFormat::Openai, model, "acme", None).map(|route| Arc::clone(route.upstream))
+        };
         upstream(&first).zip(upstream(&after)).is_some_and(|(then, now)| Arc::ptr_eq(&then, &now))
     };
     assert_eq!((is_kept("a-1"), is_kept("b-1")), (true, false));

@@ -112,7 +112,7 @@ error_codes! {
         "Correct the path, the method or the name; a token that names a tenant sees only that tenant";
     /// No model has this name, or the tenant may not use it.
     ModelUnknown = "MODEL_UNKNOWN", 404, NotFound, Caller,
-        "Use a model of the list at `/openai/v1/models`";
+        "Use a model of the list at `/openai/v1/models` or `/anthropic/v1/models`";
     /// The gateway does not serve this part of the provider's API, because what it carries could not be judged.
     Unsupported = "UNSUPPORTED", 400, InvalidArgument, Caller,
         "Leave out what `detail` names; an operator may allow some members with `llm.allow`";

@@ -3,16 +3,30 @@
 //! Nothing is deserialised into a provider's types. A request or an answer is its bytes and views of them, and what
 //! no plugin changes stays byte for byte. This module must not know where bytes come from, nor how plugins are called.
 
+mod answer_json;
 pub(crate) mod chat;
 mod demo_model;
 pub(crate) mod edits;
+pub(crate) mod error_text;
+pub(crate) mod format;
+pub(crate) mod guarded_points;
+mod main_patch;
+mod media;
 pub mod memory;
+mod merged;
+mod message_content;
+pub(crate) mod messages;
+mod request_shape;
+mod request_view;
 pub mod routes;
 mod service;
 mod spelling;
 pub(crate) mod sse;
 pub(crate) mod surface;
+mod tool_results;
+pub(crate) mod unit;
 pub mod upstream;
 mod value;
+mod withheld;
 
 pub use service::{ExchangeLimits, Llm};

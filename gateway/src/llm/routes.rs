@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::{
     config::{LlmProxy, ModelUpstream, Problem},
-    core::model_names::ModelNames,
-    llm::upstream::{LlmUpstream, UpstreamAnswer, UpstreamError, UpstreamTimeouts, authorization},
+    core::{api_format::ApiFormat, model_names::ModelNames},
+    llm::upstream::{LlmUpstream, UpstreamAnswer, UpstreamError, UpstreamTimeouts, credential_value},
 };
 
 /// The rules for models, and the upstreams that they name. Immutable; one per configuration.
@@ -102,44 +102,61 @@ impl ModelRoutes {
         if problems.is_empty() { Ok(ModelRoutes { upstreams, rules, credentials }) } else { Err(problems) }
     }
 
-    /// The route of `model` for `tenant`, which may use these models; `None` is all. No route for a model that is
-    /// unknown and for one that the tenant may not name, so that nobody learns which of the two it is.
+    /// The route of `model` for clients of an API, and for `tenant`, which may use these models; `None` is all. No route
+    /// for a model that is unknown and for one that the tenant may not name, so that nobody learns which of the two it is.
     pub fn route<'r>(
         &'r self,
+        format: ApiFormat,
         model: &'r str,
         tenant: &str,
         models: Option<&ModelNames>,
     ) -> Option<ModelRoute<'r>> {
         let RouteRule { upstream, upstream_model, .. } =
-            self.rule(model).filter(|_| is_allowed(model, models))?;
+            self.rule(format, model).filter(|_| is_allowed(model, models))?;
         let credential = self.credentials.get(tenant).and_then(|own| own.get(&**upstream.name()));
         Some(ModelRoute { upstream, model: upstream_model.as_deref().unwrap_or(model), credential })
     }
 
     /// The name of the upstream of `model` for a tenant with these models, as [`ModelRoutes::route`].
-    pub fn upstream_name(&self, model: &str, models: Option<&ModelNames>) -> Option<&Arc<str>> {
-        let rule = self.rule(model).filter(|_| is_allowed(model, models))?;
+    pub fn upstream_name(
+        &self,
+        format: ApiFormat,
+        model: &str,
+        models: Option<&ModelNames>,
+    ) -> Option<&Arc<str>> {
+        let rule = self.rule(format, model).filter(|_| is_allowed(model, models))?;
         Some(rule.upstream.name())
     }
 
     /// The models that can be listed for a tenant with these models, sorted: those of rules without a wildcard, and
     /// those that the tenant's own list has without a wildcard. Globs name no model. Each with its provider's name.
-    pub fn models<'r>(&'r self, tenant: Option<&'r ModelNames>) -> BTreeMap<&'r str, &'r str> {
-        let of_rules = self.rules.iter().flat_map(|rule| rule.names.literals());
+    pub fn models<'r>(
+        &'r self,
+        format: ApiFormat,
+        tenant: Option<&'r ModelNames>,
+    ) -> BTreeMap<&'r str, &'r str> {
+        let rules = self.rules.iter().filter(|rule| rule.upstream.format() == format);
+        let of_rules = rules.flat_map(|rule| rule.names.literals());
         let of_tenant = tenant.into_iter().flat_map(ModelNames::literals);
         let allowed = of_rules.filter(|model| is_allowed(model, tenant)).chain(of_tenant);
-        allowed.filter_map(|model| Some((model, &**self.rule(model)?.upstream.name()))).collect()
+        allowed.filter_map(|model| Some((model, &**self.rule(format, model)?.upstream.name()))).collect()
     }
 
-    fn rule(&self, model: &str) -> Option<&RouteRule> {
-        self.rules.iter().find(|rule| rule.names.contains(model))
+    fn rule(&self, format: ApiFormat, model: &str) -> Option<&RouteRule> {
+        self.rules.iter().find(|rule| rule.upstream.format() == format && rule.names.contains(model))
     }
 }
 
 fn credentials(config: &LlmProxy) -> Result<HashMap<String, HashMap<String, HeaderValue>>, Problem> {
     let mut credentials = HashMap::with_capacity(config.tenant_credentials.len());
     for (tenant, keys) in &config.tenant_credentials {
-        let own = keys.iter().map(|(upstream, key)| Ok((upstream.clone(), authorization(key)?)));
+        let format_of = |name: &String| {
+            let upstream = config.upstreams.iter().find(|upstream| upstream.name == *name);
+            upstream.map(|upstream| upstream.format).unwrap_or_default()
+        };
+        let own = keys
+            .iter()
+            .map(|(upstream, key)| Ok((upstream.clone(), credential_value(format_of(upstream), key)?)));
         let own = own.collect::<Result<_, String>>();
         let problem = |message| Problem::new("/tenants/list", format!("tenant `{tenant}`: {message}"));
         credentials.insert(tenant.clone(), own.map_err(problem)?);
@@ -186,8 +203,8 @@ mod tests {
     }
 
     fn route(routes: &ModelRoutes, model: &str, tenant: Option<&ModelNames>) -> Option<(String, String)> {
-        let route = routes.route(model, "acme", tenant)?;
-        assert_eq!(routes.upstream_name(model, tenant), Some(route.upstream.name()));
+        let route = routes.route(ApiFormat::Openai, model, "acme", tenant)?;
+        assert_eq!(routes.upstream_name(ApiFormat::Openai, model, tenant), Some(route.upstream.name()));
         Some((route.upstream.name().to_string(), route.model.to_owned()))
     }
 
@@ -218,7 +235,11 @@ mod tests {
     fn models_without_a_wildcard_are_listed() {
         let routes = built(&ours(), &[]);
         let listed = |tenant: Option<&ModelNames>| {
-            routes.models(tenant).iter().map(|(model, by)| format!("{model} {by}")).collect::<Vec<_>>()
+            routes
+                .models(ApiFormat::Openai, tenant)
+                .iter()
+                .map(|(model, by)| format!("{model} {by}"))
+                .collect::<Vec<_>>()
         };
         assert_eq!(listed(None), ["fast vllm", "gpt-5-mini vllm"]);
         assert_eq!(
@@ -226,6 +247,34 @@ mod tests {
             ["gpt-4o openai", "gpt-5-mini vllm"]
         );
         assert!(listed(Some(&names(&[]))).is_empty());
+    }
+
+    #[test]
+    fn a_client_reaches_the_providers_of_its_api_alone() {
+        let routes = built(
+            &config(
+                json!([
+                    { "name": "openai", "base_url": "https://api.openai.com/v1" },
+                    { "name": "anthropic", "base_url": "https://api.anthropic.com", "format": "anthropic" },
+                ]),
+                json!([
+                    { "match": "gpt-5", "upstream": "openai" },
+                    { "match": "*", "upstream": "openai" },
+                    { "match": "claude", "upstream": "anthropic", "as": "claude-5" },
+                ]),
+            ),
+            &[],
+        );
+        let route = |format, model| routes.route(format, model, "acme", None).map(|route| route.model);
+        assert_eq!(route(ApiFormat::Openai, "claude"), Some("claude"), "the rules of other APIs are skipped");
+        assert_eq!(route(ApiFormat::Anthropic, "claude"), Some("claude-5"));
+        assert_eq!(route(ApiFormat::Anthropic, "gpt-5"), None);
+        let listed = |format| routes.models(format, None).into_keys().collect::<Vec<_>>();
+        assert_eq!(
+            (listed(ApiFormat::Openai), listed(ApiFormat::Anthropic)),
+            (vec!["gpt-5"], vec!["claude"])
+        );
+        assert_eq!(routes.upstream_name(ApiFormat::Anthropic, "gpt-5", None), None);
     }
 
     #[test]
@@ -239,8 +288,9 @@ mod tests {
         next.models.remove(0);
         next.limits.exchanges = 1;
         let after = built(&next, &[&before]);
-        let upstream =
-            |routes: &ModelRoutes, model| Arc::clone(routes.route(model, "acme", None).unwrap().upstream);
+        let upstream = |routes: &ModelRoutes, model| {
+            Arc::clone(routes.route(ApiFormat::Openai, model, "acme", None).unwrap().upstream)
+        };
         assert!(Arc::ptr_eq(&upstream(&before, "gpt-4"), &upstream(&after, "gpt-4")));
         assert!(!Arc::ptr_eq(&upstream(&before, "fast"), &upstream(&after, "fast")));
         next.upstreams[0] =

@@ -1,11 +1,8 @@
 //! Names of members that only some servers take for known ones. Those written in Go ignore case, and the last of several
 //! members counts. Here names are compared as they are, so a `Model` beside the `model` would reach the provider
-//! unseen.
+//! unseen. Each format has its own lists of names.
 
-use super::{
-    chat::{ChatRequest, Role},
-    value::{member, object_member},
-};
+use super::value::object_member;
 use crate::{
     core::error::Violation,
     json::{
@@ -14,166 +11,16 @@ use crate::{
     },
 };
 
-/// The members of a request that the gateway or a provider reads.
-const REQUEST: &[&str] = &[
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "n",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "functions",
-    "function_call",
-    "response_format",
-    "prediction",
-    "modalities",
-    "audio",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-    "seed",
-    "stop",
-    "best_of",
-    "echo",
-    "suffix",
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "moderation",
-    "verbosity",
-    "reasoning",
-    "reasoning_effort",
-    "thinking",
-    "web_search_options",
-    "plugins",
-    "mcp_servers",
-    "container",
-    "previous_response_id",
-    "conversation",
-    "thread",
-    "background",
-    "include",
-    "prompt",
-    "system",
-    "instructions",
-    "input",
-    "fallbacks",
-    "models",
-    "provider",
-    "route",
-    "transforms",
-    "options",
-    "format",
-    "template",
-    "chat_template",
-    "chat_template_kwargs",
-    "documents",
-    "extra_body",
-    "cached_content",
-];
-
-/// The members of messages of all roles.
-const MESSAGE: &[&str] = &[
-    "role",
-    "content",
-    "name",
-    "refusal",
-    "tool_call_id",
-    "tool_calls",
-    "function_call",
-    "audio",
-    "images",
-    "annotations",
-    "reasoning_content",
-    "reasoning",
-    "reasoning_details",
-    "thinking",
-    "cache_control",
-];
-
-const PART: &[&str] =
-    &["type", "text", "refusal", "image_url", "file", "input_audio", "file_id", "cache_control"];
-
-/// The members of what is in a part: an image, a file or audio.
-const SOURCE: &[&str] = &["url", "detail", "file_data", "file_url", "file_id", "filename", "data", "format"];
-
-const TOOL: &[&str] = &[
-    "type",
-    "function",
-    "custom",
-    "name",
-    "description",
-    "parameters",
-    "input_schema",
-    "strict",
-    "format",
-    "cache_control",
-];
-
-const CALL: &[&str] = &["id", "type", "index", "function", "custom", "extra_content"];
-
-/// The members of a called function or custom tool.
-const CALLED: &[&str] = &["name", "arguments", "input"];
-
-/// Refuses names that some readers take for known ones.
+/// Checks the names in those members of `object` that are objects.
 ///
 /// # Errors
-/// The first of them.
-pub(super) fn check(request: &ChatRequest) -> Result<(), Violation> {
-    for (name, _) in request.members() {
-        check_name(name, REQUEST, "")?;
-    }
-    for list in ["tools", "functions"] {
-        for (index, tool) in json::elements(request.member(list).unwrap_or_default()).enumerate() {
-            let pointer = format!("/{list}/{index}");
-            check_names(tool, TOOL, &pointer)?;
-            check_inner(tool, &["function", "custom"], TOOL, &pointer)?;
-        }
-    }
-    for index in 0..request.message_count() {
-        let message = request.message_text(index);
-        let pointer = format!("/messages/{index}");
-        check_names(message, MESSAGE, &pointer)?;
-        for (index, part) in json::elements(member(message, "content").unwrap_or_default()).enumerate() {
-            let pointer = format!("{pointer}/content/{index}");
-            check_names(part, PART, &pointer)?;
-            check_inner(part, &["image_url", "file", "input_audio"], SOURCE, &pointer)?;
-        }
-        if request.role(index) == Some(Role::Assistant) {
-            check_calls(message, &pointer)?;
-        }
-    }
-    Ok(())
-}
-
-fn check_calls(message: &str, pointer: &str) -> Result<(), Violation> {
-    check_inner(message, &["function_call"], CALLED, pointer)?;
-    for (index, call) in json::elements(member(message, "tool_calls").unwrap_or_default()).enumerate() {
-        let pointer = format!("{pointer}/tool_calls/{index}");
-        check_names(call, CALL, &pointer)?;
-        check_inner(call, &["function", "custom"], CALLED, &pointer)?;
-    }
-    Ok(())
-}
-
-/// Checks the names in those members of `object` that are objects.
-fn check_inner(object: &str, members: &[&str], known: &[&str], pointer: &str) -> Result<(), Violation> {
+/// The first that some readers take for a known one.
+pub(super) fn check_inner(
+    object: &str,
+    members: &[&str],
+    known: &[&str],
+    pointer: &str,
+) -> Result<(), Violation> {
     for name in members {
         if let Some(inner) = object_member(object, name) {
             check_names(inner, known, &child(pointer, name))?;
@@ -182,11 +29,19 @@ fn check_inner(object: &str, members: &[&str], known: &[&str], pointer: &str) ->
     Ok(())
 }
 
-fn check_names(object: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
+/// Checks the names of an object's members. Those in `known` have small letters only.
+///
+/// # Errors
+/// The first that some readers take for a known one.
+pub(super) fn check_names(object: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
     json::members(object).try_for_each(|(name, _)| check_name(&name, known, pointer))
 }
 
-fn check_name(name: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
+/// Checks the name of a member of the object at `pointer`.
+///
+/// # Errors
+/// Some readers take it for a known one.
+pub(super) fn check_name(name: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
     match known_spelling(name, known) {
         Some(known) => {
             let name = cut(name);
@@ -214,7 +69,3 @@ fn fold(letter: char) -> char {
         other => other.to_ascii_lowercase(),
     }
 }
-
-#[cfg(test)]
-#[path = "spelling_tests.rs"]
-mod tests;

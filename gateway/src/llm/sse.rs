@@ -1,7 +1,7 @@
-//! Server-sent events, read as WHATWG's `EventSource` reads them, from bytes that come in pieces. This module must not
+//! Server-sent events: read as WHATWG's `EventSource` reads them, from bytes that come in pieces, and written. This module must not
 //! know what the events mean.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -155,6 +155,48 @@ impl SseDecoder {
         let event = std::mem::take(&mut self.event);
         std::mem::take(&mut self.has_data).then_some(event)
     }
+}
+
+/// Most text of one piece, in bytes.
+pub(crate) const MAX_PIECE: usize = 16 << 10;
+
+/// An event, with this name unless it is empty, whose data is JSON. Some clients end lines also at Unicode's line ends, so that text with one could forge
+/// an event: such characters are escaped. Outside of strings JSON has none but CR and LF.
+pub(crate) fn event(name: &str, json: &[u8]) -> Bytes {
+    let mut event = Vec::with_capacity(json.len() + name.len() + 16);
+    if !name.is_empty() {
+        event.extend_from_slice(b"event: ");
+        event.extend_from_slice(name.as_bytes());
+        event.push(b'\n');
+    }
+    event.extend_from_slice(b"data: ");
+    let mut rest = json;
+    while let Some(next) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0xc2 | 0xe2)) {
+        let (before, found) = rest.split_at(next);
+        event.extend_from_slice(before);
+        let (length, replacement): (usize, &[u8]) = match found {
+            [b'\n' | b'\r', ..] => (1, b" "),
+            [0xc2, 0x85, ..] => (2, b"\\u0085"),
+            [0xe2, 0x80, 0xa8, ..] => (3, b"\\u2028"),
+            [0xe2, 0x80, 0xa9, ..] => (3, b"\\u2029"),
+            other => (1, &other[..1]),
+        };
+        event.extend_from_slice(replacement);
+        rest = &found[length..];
+    }
+    event.extend_from_slice(rest);
+    event.extend_from_slice(b"\n\n");
+    event.into()
+}
+
+/// A text in pieces, at least one.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let (piece, after) = rest?.split_at(rest?.floor_char_boundary(MAX_PIECE));
+        rest = Some(after).filter(|after| !after.is_empty());
+        Some(piece)
+    })
 }
 
 #[cfg(test)]

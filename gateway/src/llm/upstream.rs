@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     config::{BuiltinModel, ModelUpstream, ProviderKey},
-    core::error_chain::error_chain,
+    core::{api_format::ApiFormat, error_chain::error_chain},
     egress::{self, EgressResolver},
     llm::demo_model::{self, DemoBody},
 };
@@ -25,12 +25,22 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Headers of agents' requests that providers get.
-const FORWARDED: [&str; 5] = ["accept", "openai-beta", "user-agent", "traceparent", "tracestate"];
+const FORWARDED: [&str; 7] = [
+    "accept",
+    "openai-beta",
+    "anthropic-beta",
+    "anthropic-version",
+    "user-agent",
+    "traceparent",
+    "tracestate",
+];
 /// Headers of providers' answers that agents get.
 const PASSED: [&str; 5] =
     ["content-type", "retry-after", "retry-after-ms", "x-should-retry", "openai-processing-ms"];
-const PASSED_PREFIX: &str = "x-ratelimit-";
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const PASSED_PREFIXES: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
+const REQUEST_IDS: [HeaderName; 2] =
+    [HeaderName::from_static("x-request-id"), HeaderName::from_static("request-id")];
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// One provider of models. Its connections live as long as it does.
 pub struct LlmUpstream {
@@ -47,8 +57,9 @@ enum Provider {
 struct HttpProvider {
     /// The URL of the API, without a slash at its end.
     base: String,
+    format: ApiFormat,
     /// The operator's credential.
-    authorization: Option<HeaderValue>,
+    credential: Option<HeaderValue>,
     client: Client,
 }
 
@@ -109,7 +120,9 @@ impl LlmUpstream {
     pub fn new(config: Arc<ModelUpstream>) -> Result<Self, String> {
         let provider = match (&config.builtin, &config.base_url) {
             (Some(BuiltinModel::DemoModel), _) => Provider::Demo,
-            (None, Some(url)) => Provider::Http(HttpProvider::new(url, config.credential.as_ref())?),
+            (None, Some(url)) => {
+                Provider::Http(HttpProvider::new(url, config.format, config.credential.as_ref())?)
+            }
             (None, None) => return Err("none of `base_url`, `builtin` is given".into()),
         };
         Ok(LlmUpstream { name: config.name.as_str().into(), provider, config })
@@ -118,6 +131,11 @@ impl LlmUpstream {
     /// The provider's name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// The API that it has.
+    pub fn format(&self) -> ApiFormat {
+        self.config.format
     }
 
     /// Whether this is the client of such an entry.
@@ -146,7 +164,7 @@ impl LlmUpstream {
                 (response.status(), response.headers().clone(), AnswerBody::Http(response))
             }
             Provider::Demo => {
-                let answer = demo_model::answer(&body);
+                let answer = demo_model::answer(path, &body);
                 (answer.status, answer.headers, AnswerBody::Demo(answer.body))
             }
         };
@@ -155,7 +173,7 @@ impl LlmUpstream {
 }
 
 impl HttpProvider {
-    fn new(url: &str, credential: Option<&ProviderKey>) -> Result<Self, String> {
+    fn new(url: &str, format: ApiFormat, credential: Option<&ProviderKey>) -> Result<Self, String> {
         let base = url.trim_end_matches('/').to_owned();
         let url = Url::parse(url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
         if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
@@ -170,7 +188,8 @@ impl HttpProvider {
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
-        Ok(HttpProvider { authorization: credential.map(authorization).transpose()?, base, client })
+        let credential = credential.map(|key| credential_value(format, key)).transpose()?;
+        Ok(HttpProvider { base, format, credential, client })
     }
 
     fn request(
@@ -184,8 +203,12 @@ impl HttpProvider {
         // Without parameters: the body is read as UTF-8, as plugins were shown it.
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if let Some(value) = credential.or(self.authorization.as_ref()) {
-            headers.insert(header::AUTHORIZATION, value.clone());
+        if let Some(value) = credential.or(self.credential.as_ref()) {
+            let name = match self.format {
+                ApiFormat::Openai => header::AUTHORIZATION,
+                ApiFormat::Anthropic => API_KEY,
+            };
+            headers.insert(name, value.clone());
         }
         self.client.post(format!("{}/{path}", self.base)).headers(headers).body(body)
     }
@@ -201,12 +224,16 @@ async fn begun(request: RequestBuilder, timeouts: UpstreamTimeouts) -> Result<Re
     Ok(response)
 }
 
-/// The header that sends `key`.
+/// The value of the header that sends `key` to a server with this API.
 ///
 /// # Errors
 /// One sentence without the key, if no header can carry it.
-pub fn authorization(key: &ProviderKey) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+pub fn credential_value(format: ApiFormat, key: &ProviderKey) -> Result<HeaderValue, String> {
+    let scheme = match format {
+        ApiFormat::Openai => "Bearer ",
+        ApiFormat::Anthropic => "",
+    };
+    let mut value = HeaderValue::from_str(&format!("{scheme}{}", key.expose()))
         .map_err(|_| "a credential holds characters that a header can't carry".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
@@ -250,12 +277,14 @@ impl AnswerBody {
 impl UpstreamAnswer {
     /// The headers that agents get.
     pub fn passed_headers(&self) -> HeaderMap {
-        only(&self.headers, |name| PASSED.contains(&name) || name.starts_with(PASSED_PREFIX))
+        only(&self.headers, |name| {
+            PASSED.contains(&name) || PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        })
     }
 
     /// The provider's id of the request, for `hookgate-upstream-request-id`.
     pub fn request_id(&self) -> Option<HeaderValue> {
-        self.headers.get(REQUEST_ID).cloned()
+        REQUEST_IDS.iter().find_map(|name| self.headers.get(name)).cloned()
     }
 
     /// The next piece of the body. A body of more than `limit` bytes in all, of which `received` came before, is refused.

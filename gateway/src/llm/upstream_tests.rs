@@ -159,6 +159,8 @@ async fn a_request_has_the_listed_headers_and_the_credential() {
         ("content-type", "application/json"),
         ("openai-beta", "a"),
         ("openai-beta", "b"),
+        ("anthropic-version", "2023-06-01"),
+        ("anthropic-beta", "a,b"),
         ("user-agent", "OpenAI/Python 3"),
         ("traceparent", "00-1-1-00"),
         ("authorization", "Bearer the-agents-token"),
@@ -186,6 +188,8 @@ async fn a_request_has_the_listed_headers_and_the_credential() {
         [
             "accept-encoding: identity",
             "accept: */*",
+            "anthropic-beta: a,b",
+            "anthropic-version: 2023-06-01",
             &format!("authorization: Bearer {KEY}"),
             "content-length: 3",
             "content-type: application/json",
@@ -197,6 +201,28 @@ async fn a_request_has_the_listed_headers_and_the_credential() {
         ]
     );
     assert_eq!((head.lines().next().unwrap(), body), ("POST /v1/chat/completions HTTP/1.1", "{ }"));
+}
+
+#[tokio::test]
+async fn a_credential_for_anthropic_s_api_is_its_key() {
+    let provider = Provider::start(|_| {
+        Write(answer("request-id: req_2\r\nanthropic-ratelimit-tokens-limit: 9\r\n", "{}"))
+    })
+    .await;
+    let url = format!("http://{}", provider.address);
+    let client = client(json!({ "base_url": url, "format": "anthropic", "credential": KEY }));
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", "Bearer the-agents-token".parse().unwrap());
+    headers.insert("x-api-key", "the-agents-token".parse().unwrap());
+    let answer = client.send("v1/messages", &headers, Bytes::new(), None, TIMEOUTS).await.unwrap();
+    let request = provider.requests().remove(0);
+    assert!(
+        request.starts_with("POST /v1/messages ") && request.contains(&format!("x-api-key: {KEY}\r\n")),
+        "{request}"
+    );
+    assert!(!request.contains("authorization") && !request.contains("the-agents-token"), "{request}");
+    assert_eq!(answer.request_id().unwrap(), "req_2");
+    assert_eq!(answer.passed_headers()["anthropic-ratelimit-tokens-limit"], "9");
 }
 
 #[tokio::test]
@@ -410,7 +436,7 @@ async fn a_tenant_s_own_credential_is_sent_instead_of_the_upstream_s() {
     for (tenant, model) in
         [("acme", "gpt-5"), ("globex", "gpt-5"), ("initech", "gpt-5"), ("acme", "x"), ("initech", "x")]
     {
-        let route = routes.route(model, tenant, None).unwrap();
+        let route = routes.route(ApiFormat::Openai, model, tenant, None).unwrap();
         let sent = route.send("chat/completions", &headers, Bytes::from_static(b"{}"), TIMEOUTS).await;
         collect(sent.unwrap(), 1024).await.unwrap();
     }
@@ -425,8 +451,8 @@ async fn a_tenant_s_own_credential_is_sent_instead_of_the_upstream_s() {
         ]
     );
     assert!(provider.requests().iter().all(|request| !request.contains("the-agents-token")));
-    let acme = routes.route("gpt-5", "acme", None).unwrap();
-    let globex = routes.route("gpt-5", "globex", None).unwrap();
+    let acme = routes.route(ApiFormat::Openai, "gpt-5", "acme", None).unwrap();
+    let globex = routes.route(ApiFormat::Openai, "gpt-5", "globex", None).unwrap();
     assert!(Arc::ptr_eq(acme.upstream, globex.upstream), "they share the connections");
     assert!(!format!("{routes:?} {acme:?}").contains("sk-"));
 }

@@ -17,10 +17,12 @@ pub(crate) fn kind(text: &str) -> ValueKind {
 
 /// The value of an object's member; `None` also if `object` is another value, or the member is `null`.
 pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
-    json::members(object)
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value)
-        .filter(|value| *value != "null")
+    member_or_null(object, name).filter(|value| *value != "null")
+}
+
+/// The value of an object's member, also if it is `null`.
+pub(crate) fn member_or_null<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    json::members(object).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
 /// The contents of a string; `None` for another value.
@@ -31,6 +33,11 @@ pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
 /// The contents of a member that is a string.
 pub(crate) fn string_member<'a>(object: &'a str, name: &str) -> Option<Cow<'a, str>> {
     member(object, name).and_then(string)
+}
+
+/// Whether two values have the same text, or are the same string in other spellings.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    one == other || string(one).is_some_and(|one| string(other) == Some(one))
 }
 
 /// The text of a member that is an object.

@@ -20,7 +20,7 @@ use crate::core::error::grpc_name;
 use std::sync::Arc;
 
 /// HTTP paths of the data port.
-const KNOWN_ROUTES: [&str; 9] = [
+const KNOWN_ROUTES: [&str; 12] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
@@ -29,7 +29,16 @@ const KNOWN_ROUTES: [&str; 9] = [
     "/v1/whoami",
     "/openai/v1/chat/completions",
     "/openai/v1/models",
+    "/anthropic/v1/messages",
+    "/anthropic/v1/messages/count_tokens",
+    "/anthropic/v1/models",
     "/openapi.json",
+];
+
+/// HTTP paths that a model's name follows, and their routes.
+const MODEL_ROUTES: [(&str, &str); 2] = [
+    ("/openai/v1/models/", "/openai/v1/models/{model}"),
+    ("/anthropic/v1/models/", "/anthropic/v1/models/{model}"),
 ];
 
 /// Full gRPC method names of the extension points and of the services for plugins.
@@ -66,10 +75,11 @@ impl CallKind {
         let is_hook =
             path.strip_prefix("/v1/hooks/").is_some_and(|hook| !hook.is_empty() && !hook.contains('/'));
         let known = KNOWN_ROUTES.into_iter().find(|route| *route == path);
-        let is_model = path.strip_prefix("/openai/v1/models/").is_some_and(|model| !model.is_empty());
+        let has_model = |prefix: &str| path.strip_prefix(prefix).is_some_and(|model| !model.is_empty());
+        let of_model = MODEL_ROUTES.into_iter().find(|(prefix, _)| has_model(prefix));
         let route = match known {
             None if is_hook => Some("/v1/hooks/{hook}"),
-            None if is_model => Some("/openai/v1/models/{model}"),
+            None => of_model.map(|(_, route)| route),
             known => known,
         };
         CallKind::Http { scheme, method: method(request.method()), route }

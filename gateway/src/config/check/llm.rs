@@ -15,7 +15,7 @@ use crate::{
         partial_config::PartialEntry,
         problem::item,
     },
-    core::model_names::ModelNames,
+    core::{api_format::ApiFormat, model_names::ModelNames},
     egress,
     json::pointer::child,
 };
@@ -66,7 +66,7 @@ impl ConfigChecker<'_> {
         let choices = [("base_url", upstream.base_url.is_some()), ("builtin", upstream.builtin.is_some())];
         self.exactly_one(entry, &choices);
         if let Some(url) = &upstream.base_url {
-            self.base_url(&child(pointer, "base_url"), url);
+            self.base_url(&child(pointer, "base_url"), url, upstream.format);
         }
         if let Some(key) = &upstream.credential {
             self.credential(&child(pointer, "credential"), "`credential`", key, Some(upstream));
@@ -77,13 +77,16 @@ impl ConfigChecker<'_> {
         }
     }
 
-    fn base_url(&mut self, at: &str, url: &str) {
+    fn base_url(&mut self, at: &str, url: &str, format: ApiFormat) {
         if let Some(fault) = base_url_fault(url) {
             let remedy = "write `https://host/path`, such as `https://api.openai.com/v1`";
             self.report(at, format!("`base_url` {fault}"), remedy);
         } else if let Some(host) = denied_host(url) {
             let message = format!("`{host}` {}", egress::DENIED_MESSAGE);
             self.report(at, message, "write the host of the provider");
+        } else if format == ApiFormat::Anthropic && url.trim_end_matches('/').ends_with("/v1") {
+            let message = "`base_url` ends with `/v1`, which is a part of the paths of Anthropic's API";
+            self.report(at, message, "leave `/v1` out, such as `https://api.anthropic.com`");
         }
     }
 

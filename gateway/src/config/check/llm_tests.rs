@@ -77,6 +77,11 @@ fn a_base_url_is_a_url_that_a_path_can_be_added_to() {
             "write the host of the provider",
         );
     }
+    upstream(
+        "name: u, format: anthropic, base_url: \"https://a/v1/\"",
+        "`base_url` ends with `/v1`, which is a part of the paths of Anthropic's API",
+        "leave `/v1` out, such as `https://api.anthropic.com`",
+    );
 }
 
 #[test]

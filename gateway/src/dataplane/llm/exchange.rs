@@ -1,6 +1,6 @@
 //! One request of a client to a model: what is read, asked and sent, in which order (docs/llm-proxy.md).
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -8,8 +8,12 @@ use http::{HeaderMap, StatusCode, header};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
+    auth::{AuthRefusal, Authenticator, VerifiedToken},
     config::Detail,
-    core::error::{Code, Error},
+    core::{
+        api_format::ApiFormat,
+        error::{Code, Error},
+    },
     dataplane::{
         call::Gateway,
         http::check_content,
@@ -23,17 +27,14 @@ use crate::{
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Block},
     llm::{
         Llm,
-        chat::{ChatRequest, RequestDraft},
+        format::{Format, FormatDraft, FormatRequest},
+        guarded_points::GuardedPoints,
         routes::ModelRoute,
-        surface::{self, GuardedPoints},
         upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
     },
     records::exchange::ExchangeFacts,
     snapshot::published::PublishedSnapshot,
 };
-
-/// The provider's path of chat completions, below its base URL.
-const CHAT_COMPLETIONS: &str = "chat/completions";
 
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -81,12 +82,13 @@ pub(super) struct ExchangeContext<'a> {
     pub(super) stream: &'a mut ClientStream,
 }
 
-/// A request of a known caller to a known model.
-pub(super) struct Exchange<'a> {
+/// A request of a known caller to a known model, in the format `F`.
+pub(super) struct Exchange<'a, F> {
     pub(super) caller: Caller<'a>,
     pub(super) llm: &'a Llm,
     pub(super) guarded: GuardedPoints,
     pub(super) route: ModelRoute<'a>,
+    format: PhantomData<F>,
 }
 
 impl ArrivedExchange {
@@ -94,14 +96,18 @@ impl ArrivedExchange {
     ///
     /// # Errors
     /// The request is invalid, a plugin made no decision, or the provider has no answer.
-    pub(super) async fn run(&self, body: Body, context: ExchangeContext<'_>) -> Result<ExchangeEnd, Error> {
+    pub(super) async fn run<F: Format>(
+        &self,
+        body: Body,
+        context: ExchangeContext<'_>,
+    ) -> Result<ExchangeEnd, Error> {
         let ArrivedExchange { gateway, snapshot, llm, meta, headers } = self;
         let ExchangeContext { facts, permits, detail, stream } = context;
         let mut said = meta.read(headers)?;
         // An agent that shortens the time of plugins could have them skipped. Who has no time for a model closes the connection.
         said.deadline = None;
         facts.correlation_id.clone_from(&said.correlation_id);
-        let verified = snapshot.auth.authenticate(headers).await;
+        let verified = authenticate(&snapshot.auth, F::API, headers).await;
         let identity =
             verified.and_then(|verified| verified.invoker().map(Arc::clone)).map_err(|refusal| {
                 facts.refused = Some(refusal.reason);
@@ -119,11 +125,11 @@ impl ArrivedExchange {
         check_content(headers)?;
         let received = body::receive(body, llm.limits.request, 0, room);
         let late = |_| Error::new(Code::BudgetExhausted, "The body was not received in time");
-        let request = ChatRequest::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;
+        let request = F::Request::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;
         facts.model = Some(request.model().into());
         let route = llm
             .routes
-            .route(request.model(), &identity.tenant, tenant.models.as_deref())
+            .route(F::API, request.model(), &identity.tenant, tenant.models.as_deref())
             .ok_or_else(|| unknown_model(request.model()))?;
         facts.upstream = Some(Arc::clone(route.upstream.name()));
         let context = session::context(headers, &request, &identity, route.upstream.name());
@@ -135,23 +141,23 @@ impl ArrivedExchange {
             results: caller.is_guarded::<AfterToolResult>(),
             answer: caller.is_guarded::<BeforeResponse>(),
         };
-        let exchange = Exchange { caller, llm, guarded, route };
+        let exchange = Exchange::<F> { caller, llm, guarded, route, format: PhantomData };
         let end = meta.received + llm.limits.timeouts.total;
         exchange.run(&request, headers, room, facts, (end, stream)).await
     }
 }
 
-impl Exchange<'_> {
+impl<F: Format> Exchange<'_, F> {
     async fn run(
         &self,
-        request: &ChatRequest,
+        request: &F::Request,
         headers: &HeaderMap,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
         (end, stream): (Instant, &mut ClientStream),
     ) -> Result<ExchangeEnd, Error> {
-        surface::check_request(request, self.guarded, &self.llm.allow)?;
-        let mut draft = RequestDraft::new(request);
+        F::check_request(request, self.guarded, &self.llm.allow)?;
+        let mut draft = F::Draft::new(request);
         let judged = timeout_at(end, self.judge_conversation(request, &mut draft, facts)).await;
         let late = "The conversation took longer to judge than `llm.limits.total`";
         if let Some(block) = judged.map_err(|_| Error::new(Code::BudgetExhausted, late))?? {
@@ -159,8 +165,7 @@ impl Exchange<'_> {
         }
         draft.set_model(self.route.model);
         // Plugins that count tokens need the usage, also if the client doesn't.
-        let adds_usage =
-            request.is_streamed() && !request.streams_usage() && self.caller.asks::<BeforeResponse>();
+        let adds_usage = !request.shows_usage() && self.caller.asks::<BeforeResponse>();
         if adds_usage {
             draft.ask_for_usage();
         }
@@ -169,7 +174,7 @@ impl Exchange<'_> {
         let asked = changed.as_ref().unwrap_or(request);
         room.grow(sent.len())?;
         let answer = self.ask_model(sent, headers, facts, end).await?;
-        if request.is_streamed() && answer.status == StatusCode::OK {
+        if F::is_streamed(request) && answer.status == StatusCode::OK {
             let streamed = self.stream_answer((asked, !adds_usage), answer, room, facts, stream);
             let late = format!(
                 "The answer of `{}` was not sent within `llm.limits.total`",
@@ -183,10 +188,9 @@ impl Exchange<'_> {
     }
 
     /// What plugins made of a request is held to the same rules as what a client sends.
-    fn check_changed(&self, sent: &Bytes) -> Result<ChatRequest, Error> {
-        let changed = ChatRequest::parse(sent.clone()).and_then(|changed| {
-            surface::check_request(&changed, self.guarded, &self.llm.allow).map(|()| changed)
-        });
+    fn check_changed(&self, sent: &Bytes) -> Result<F::Request, Error> {
+        let changed = F::Request::parse(sent.clone())
+            .and_then(|changed| F::check_request(&changed, self.guarded, &self.llm.allow).map(|()| changed));
         changed.map_err(|error| {
             let reason =
                 error.violations.first().map_or(error.detail.as_str(), |first| first.message.as_str());
@@ -208,7 +212,7 @@ impl Exchange<'_> {
         facts.upstream_began = Some(started);
         let total = end.saturating_duration_since(started);
         let timeouts = UpstreamTimeouts { total, ..self.llm.limits.timeouts };
-        let sent = self.route.send(CHAT_COMPLETIONS, headers, body, timeouts);
+        let sent = self.route.send(F::PATH, headers, body, timeouts);
         let answer = sent.await.map_err(|error| provider_error(self.route.upstream.name(), error));
         facts.upstream_took = Some(started.elapsed());
         let answer = answer?;
@@ -227,6 +231,18 @@ impl Exchange<'_> {
         let detail =
             format!("The provider `{name}` does not accept the credential (status {})", status.as_u16());
         Error::new(Code::UpstreamCredential, detail)
+    }
+}
+
+/// Verifies the token of a client of this API.
+pub(super) async fn authenticate(
+    auth: &Authenticator,
+    api: ApiFormat,
+    headers: &HeaderMap,
+) -> Result<Arc<VerifiedToken>, AuthRefusal> {
+    match api {
+        ApiFormat::Openai => auth.authenticate(headers).await,
+        ApiFormat::Anthropic => auth.authenticate_api_key(headers).await,
     }
 }
 
@@ -252,4 +268,9 @@ pub(super) fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     media_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(wanted))
+}
+
+/// The error for a change that can't be made, because of `reason`.
+pub(super) fn bad_patch(reason: impl fmt::Display) -> Error {
+    Error::new(Code::PluginBadReply, format!("A plugin's change can't be made: {reason}"))
 }

@@ -1,4 +1,4 @@
-//! The LLM proxy: a client of OpenAI's API calls its model through the gateway, which asks the tenant's plugins about everything
+//! The LLM proxy: a client of OpenAI's or Anthropic's API calls its model through the gateway, which asks the tenant's plugins about everything
 //! that passes (docs/llm-proxy.md).
 //!
 //! [`exchange`] has the order of things, [`chains`] asks plugins, [`units`] judges the parts of a conversation, [`model_answer`] those
@@ -16,10 +16,17 @@ use percent_encoding::percent_decode_str;
 
 use crate::{
     config::Detail,
-    core::error::{Code, Error},
+    core::{
+        api_format::ApiFormat,
+        error::{Code, Error},
+    },
     dataplane::call::Gateway,
     edge::{admission::CallPermits, request_meta::RequestMeta},
-    llm::chat::error_event,
+    llm::{
+        chat::ChatCompletions,
+        format::Format,
+        messages::{CountTokens, Messages},
+    },
     net::tracked_body,
     records::exchange::ExchangeOutcome,
     telemetry::trace::in_request,
@@ -27,6 +34,7 @@ use crate::{
 
 mod chains;
 mod client_stream;
+mod error_body;
 mod exchange;
 mod model_answer;
 mod models;
@@ -36,31 +44,49 @@ mod streamed_answer;
 mod units;
 
 use client_stream::ClientStream;
+use error_body::error_body;
 use exchange::{ArrivedExchange, ExchangeContext, ExchangeEnd};
+use reply::Client;
 
-/// What the paths begin with. A client's base URL ends with it.
-pub(super) const PREFIX: &str = "/openai/v1";
+/// The paths of all routes, for the router.
+pub(super) const PATHS: [&str; 2] = ["/openai/{*path}", "/anthropic/{*path}"];
 
-/// The path of all routes, for the router.
-pub(super) const PATHS: &str = "/openai/{*path}";
-
-const CHAT_COMPLETIONS: &str = "/chat/completions";
+/// The paths of both APIs for the models of a tenant, behind the API's prefix.
 const MODELS: &str = "/models";
 
 /// What a path is.
 enum Route {
-    ChatCompletions,
+    Exchange(ExchangeRoute),
     Models,
     Model(String),
     Unknown,
 }
 
+/// A request to a model, in one of the formats.
+#[derive(Clone, Copy)]
+enum ExchangeRoute {
+    ChatCompletions,
+    Messages,
+    CountTokens,
+}
+
+/// What the paths of an API begin with. A client's base URL ends with it, in Anthropic's API without `/v1`.
+const fn prefix(api: ApiFormat) -> &'static str {
+    match api {
+        ApiFormat::Openai => "/openai/v1",
+        ApiFormat::Anthropic => "/anthropic/v1",
+    }
+}
+
 impl Route {
-    fn of(path: &str) -> Route {
-        let Some(path) = path.strip_prefix(PREFIX) else { return Route::Unknown };
-        match path {
-            CHAT_COMPLETIONS => Route::ChatCompletions,
-            MODELS => Route::Models,
+    fn of(path: &str) -> (ApiFormat, Route) {
+        let api = if path.starts_with("/anthropic/") { ApiFormat::Anthropic } else { ApiFormat::Openai };
+        let Some(path) = path.strip_prefix(prefix(api)) else { return (api, Route::Unknown) };
+        let route = match (api, path) {
+            (ApiFormat::Openai, "/chat/completions") => Route::Exchange(ExchangeRoute::ChatCompletions),
+            (ApiFormat::Anthropic, "/messages") => Route::Exchange(ExchangeRoute::Messages),
+            (ApiFormat::Anthropic, "/messages/count_tokens") => Route::Exchange(ExchangeRoute::CountTokens),
+            (_, MODELS) => Route::Models,
             _ => match path.strip_prefix(MODELS).and_then(|rest| rest.strip_prefix('/')) {
                 // A name may have a slash, which clients escape.
                 Some(model) if !model.is_empty() => {
@@ -68,11 +94,12 @@ impl Route {
                 }
                 _ => Route::Unknown,
             },
-        }
+        };
+        (api, route)
     }
 }
 
-/// Answers every request below `/openai`.
+/// Answers every request below the prefixes.
 pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Response<Body> {
     let meta = RequestMeta::now();
     let snapshot = gateway.snapshots.current();
@@ -81,33 +108,49 @@ pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request
     };
     let (head, body) = request.into_parts();
     let mut detail = snapshot.limits.detail;
-    match (Route::of(head.uri.path()), &head.method) {
-        (Route::ChatCompletions, &Method::POST) => {
+    let (api, route) = Route::of(head.uri.path());
+    let client = Client { api, meta: &meta };
+    match (route, &head.method) {
+        (Route::Exchange(route), &Method::POST) => {
             let arrived = ArrivedExchange { gateway, snapshot, llm, meta, headers: head.headers };
-            client_stream::respond(|stream| in_request(chat_completion(arrived, body, stream))).await
+            client_stream::respond(move |stream| {
+                in_request(async move {
+                    match route {
+                        ExchangeRoute::ChatCompletions => {
+                            exchange::<ChatCompletions>(arrived, body, stream).await
+                        }
+                        ExchangeRoute::Messages => exchange::<Messages>(arrived, body, stream).await,
+                        ExchangeRoute::CountTokens => exchange::<CountTokens>(arrived, body, stream).await,
+                    }
+                })
+            })
+            .await
         }
         (Route::Models, &Method::GET) => {
-            let listed = models::list(&gateway, &snapshot, &llm, &meta, &head.headers, &mut detail).await;
-            reply::of_question(&meta, listed, detail)
+            let listed = models::list(&gateway, &snapshot, &llm, client, &head.headers, &mut detail).await;
+            reply::of_question(client, listed, detail)
         }
         (Route::Model(model), &Method::GET) => {
             let model =
-                models::one(&gateway, &snapshot, &llm, &meta, (&head.headers, &model), &mut detail).await;
-            reply::of_question(&meta, model, detail)
+                models::one(&gateway, &snapshot, &llm, client, (&head.headers, &model), &mut detail).await;
+            reply::of_question(client, model, detail)
         }
-        (Route::Unknown, _) => reply::of_error(&meta, &Error::new(Code::NotFound, UNKNOWN_PATH), detail),
-        (Route::ChatCompletions, _) => wrong_method(&meta, "POST", detail),
-        (Route::Models | Route::Model(_), _) => wrong_method(&meta, "GET", detail),
+        (Route::Unknown, _) => {
+            reply::of_error(client, &Error::new(Code::NotFound, unknown_path(api)), detail)
+        }
+        (Route::Exchange(_), _) => wrong_method(client, "POST", detail),
+        (Route::Models | Route::Model(_), _) => wrong_method(client, "GET", detail),
     }
 }
 
 /// Runs an exchange to its end. Returns the answer, unless it has begun in `stream`.
-async fn chat_completion(
+async fn exchange<F: Format>(
     arrived: ArrivedExchange,
     body: Body,
     mut stream: ClientStream,
 ) -> Option<Response<Body>> {
     let ArrivedExchange { gateway, snapshot, meta, .. } = &arrived;
+    let client = Client { api: F::API, meta };
     let mut detail = snapshot.limits.detail;
     let mut permits = CallPermits::default();
     let mut record = gateway.telemetry.exchange(meta.request_id, meta.received);
@@ -118,16 +161,16 @@ async fn chat_completion(
         stream: &mut stream,
     };
     // In a box: it is most of a request's future.
-    let result = Box::pin(guarded(gateway, arrived.run(body, context))).await;
+    let result = Box::pin(guarded(gateway, arrived.run::<F>(body, context))).await;
     record.ended(&outcome(&result));
     if stream.has_begun() {
         if let Err(error) = &result {
-            stream.fail(error_event(&reply::error_body(meta, error, detail))).await;
+            stream.fail(F::error_event(&error_body(client, error, detail))).await;
         }
         stream.keep(permits);
         return None;
     }
-    let mut answer = reply::of_exchange(meta, result, detail);
+    let mut answer = reply::of_exchange(client, result, detail);
     tracked_body::hold(&mut answer, permits);
     Some(answer)
 }
@@ -146,12 +189,21 @@ fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
     }
 }
 
-const UNKNOWN_PATH: &str = "The gateway serves /openai/v1/chat/completions and /openai/v1/models only: what passes elsewhere could not \
-                            be judged";
+const fn unknown_path(api: ApiFormat) -> &'static str {
+    match api {
+        ApiFormat::Openai => {
+            "The gateway serves /openai/v1/chat/completions and /openai/v1/models only: what passes elsewhere could not be judged"
+        }
+        ApiFormat::Anthropic => {
+            "The gateway serves /anthropic/v1/messages, /anthropic/v1/messages/count_tokens and /anthropic/v1/models only: what passes \
+             elsewhere could not be judged"
+        }
+    }
+}
 
-fn wrong_method(meta: &RequestMeta, allow: &'static str, detail: Detail) -> Response<Body> {
+fn wrong_method(client: Client<'_>, allow: &'static str, detail: Detail) -> Response<Body> {
     let error = Error::new(Code::MethodNotAllowed, format!("This path takes {allow}"));
-    let mut answer = reply::of_error(meta, &error, detail);
+    let mut answer = reply::of_error(client, &error, detail);
     answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     answer
 }

@@ -11,14 +11,12 @@ use crate::{
     core::error::{Code, Error},
     dataplane::llm::{
         chains::MAX_QUESTIONS,
-        exchange::{Exchange, ProviderAnswer, is_of_type, provider_error},
+        exchange::{Exchange, ProviderAnswer, bad_patch, is_of_type, provider_error},
     },
     edge::admission::MemoryPermit,
     invoke::{BeforeResponse, BeforeToolCall},
     llm::{
-        chat::{
-            AnswerError, CallEdit, ChatAnswer, ChatRequest, ChoiceEdit, error_without_details, without_ids,
-        },
+        format::{AnswerError, CallEdit, ChoiceEdit, Format, FormatAnswer, FormatRequest},
         upstream::UpstreamAnswer,
     },
     net::body_buffer::BodyBuffer,
@@ -46,14 +44,14 @@ enum CallVerdict {
     EndsRun(String),
 }
 
-impl Exchange<'_> {
+impl<F: Format> Exchange<'_, F> {
     /// Receives and judges the provider's answer.
     ///
     /// # Errors
     /// A plugin made no decision, or the answer is too large, or none of a model's.
     pub(super) async fn judge_answer(
         &self,
-        request: &ChatRequest,
+        request: &F::Request,
         mut answer: UpstreamAnswer,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
@@ -95,10 +93,10 @@ impl Exchange<'_> {
         let status =
             if passed.status == StatusCode::FORBIDDEN { StatusCode::BAD_REQUEST } else { passed.status };
         if !self.guarded.has_answers() {
-            return Ok(ProviderAnswer { status, body: without_ids(&passed.body), ..passed });
+            return Ok(ProviderAnswer { status, body: F::error_without_ids(&passed.body), ..passed });
         }
         // Some providers put there what the model said.
-        let body = error_without_details(&passed.body, passed.status.as_u16());
+        let body = F::error_without_details(&passed.body, passed.status.as_u16());
         let mut refusal = ProviderAnswer { status, body, ..passed };
         refusal.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(refusal)
@@ -110,17 +108,11 @@ impl Exchange<'_> {
     /// A plugin made no decision, or the answer is too large, or none of a model's.
     pub(super) async fn judge_body(
         &self,
-        request: &ChatRequest,
+        request: &F::Request,
         body: Bytes,
         facts: &mut ExchangeFacts,
     ) -> Result<JudgedBody, Error> {
-        let answer = ChatAnswer::parse(body, request.choices()).map_err(|error| {
-            let code = match &error {
-                AnswerError::Invalid(_) => Code::UpstreamBadAnswer,
-                AnswerError::TooLarge(_) => Code::AnswerTooLarge,
-            };
-            self.unusable(code, &error)
-        })?;
+        let answer = F::Answer::parse(body, request.choices()).map_err(|error| self.not_an_answer(&error))?;
         let edits = self.judge_choices(&answer).await?;
         let is_blocked = edits.iter().any(ChoiceEdit::is_block);
         let rendered = answer.render(&edits, request.expects_json(), self.guarded.has_answers());
@@ -132,6 +124,15 @@ impl Exchange<'_> {
     pub(super) fn unusable(&self, code: Code, why: &dyn fmt::Display) -> Error {
         let name = self.route.upstream.name();
         Error::new(code, format!("The answer of the provider `{name}` can't be used: {why}"))
+    }
+
+    /// The error for what is no answer of a model, or too large a one.
+    pub(super) fn not_an_answer(&self, error: &AnswerError) -> Error {
+        let code = match error {
+            AnswerError::TooLarge(_) => Code::AnswerTooLarge,
+            AnswerError::Invalid(_) => Code::UpstreamBadAnswer,
+        };
+        self.unusable(code, error)
     }
 
     /// Receives a whole body.
@@ -154,7 +155,7 @@ impl Exchange<'_> {
         Ok(body.finish())
     }
 
-    async fn judge_choices(&self, answer: &ChatAnswer) -> Result<Vec<ChoiceEdit>, Error> {
+    async fn judge_choices(&self, answer: &F::Answer) -> Result<Vec<ChoiceEdit>, Error> {
         let mut edits = Vec::with_capacity(answer.choices());
         for choice in 0..answer.choices() {
             match self.judge_choice(answer, choice).await? {
@@ -167,7 +168,7 @@ impl Exchange<'_> {
         Ok(edits)
     }
 
-    async fn judge_choice(&self, answer: &ChatAnswer, choice: usize) -> Result<ChoiceVerdict, Error> {
+    async fn judge_choice(&self, answer: &F::Answer, choice: usize) -> Result<ChoiceVerdict, Error> {
         let mut edit = ChoiceEdit::default();
         if self.caller.asks::<BeforeToolCall>() {
             // None of them is polled before its turn.
@@ -203,17 +204,12 @@ impl Exchange<'_> {
         Ok(ChoiceVerdict::Edit(edit))
     }
 
-    async fn judge_call(
-        &self,
-        answer: &ChatAnswer,
-        choice: usize,
-        call: usize,
-    ) -> Result<CallVerdict, Error> {
+    async fn judge_call(&self, answer: &F::Answer, choice: usize, call: usize) -> Result<CallVerdict, Error> {
         let before = match answer.call_payload(choice, call) {
             Ok(payload) => payload,
             // Two parsers must not see two calls.
             Err(invalid) if self.guarded.calls => {
-                let note = refused(invalid.tool_name(), "its arguments are not valid JSON");
+                let note = refused(&invalid.tool_name, "its arguments are not valid JSON");
                 return Ok(CallVerdict::Edit(CallEdit::Note(note)));
             }
             Err(_) => return Ok(CallVerdict::Edit(CallEdit::Keep)),
@@ -224,6 +220,7 @@ impl Exchange<'_> {
             Some(block) if block.scope == CancelScope::Run => CallVerdict::EndsRun(block.message),
             Some(block) => CallVerdict::Edit(CallEdit::Note(refused(&name, &block.message))),
             None if verdict.is_modified => {
+                check_args::<F>(&verdict.payload.args)?;
                 let (name, args) = (verdict.payload.tool_name.clone(), verdict.payload.args.clone());
                 CallVerdict::Edit(CallEdit::Patch { name, args })
             }
@@ -232,13 +229,25 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether an error is about the operator's credential: Google says so with 400, and others refuse prompts with 403.
+/// Whether an error is about the operator's credential or account: Google and Anthropic say so with 400, and others refuse prompts
+/// with 403.
 fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     match status {
-        StatusCode::BAD_REQUEST => text.contains("API_KEY_INVALID"),
+        StatusCode::BAD_REQUEST => {
+            ["API_KEY_INVALID", "credit balance is too low"].iter().any(|mark| text.contains(mark))
+        }
         StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),
         _ => false,
+    }
+}
+
+/// Refuses what a plugin made of a call's arguments if the format can't have them.
+fn check_args<F: Format>(args: &Bytes) -> Result<(), Error> {
+    let is_object = args.trim_ascii_start().starts_with(b"{");
+    match is_object || !F::ARGS_ARE_OBJECTS {
+        true => Ok(()),
+        false => Err(bad_patch("the arguments of a tool call must be an object")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a client of OpenAI's API gets: the model's answer, or an error in the form that its SDK reads.
+//! What a client gets: the model's answer, or an error in the form that its SDK reads ([`super::error_body`]).
 //!
 //! A block is HTTP 400 with `x-should-retry: false`: SDKs ask again after 408, 409, 429 and 5xx, and some clients take 401 and 403
 //! for a login.
@@ -7,18 +7,22 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use hookgate_proto::types::v1::CancelScope;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
     config::Detail,
-    core::error::{Code, Error, Party},
-    dataplane::llm::exchange::{ExchangeEnd, ProviderAnswer},
+    core::{
+        api_format::ApiFormat,
+        error::{Code, Error},
+    },
+    dataplane::llm::{
+        error_body::{block_body, error_body},
+        exchange::{ExchangeEnd, ProviderAnswer},
+    },
     edge::{
         request_meta::RequestMeta,
-        response::{challenge, sentence, whole_seconds},
+        response::{challenge, whole_seconds},
     },
     invoke::Block,
     llm::upstream::UpstreamAnswer,
@@ -27,6 +31,8 @@ use crate::{
 const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("hookgate-upstream-request-id");
+/// Where the SDKs of Anthropic read the id.
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
@@ -35,67 +41,44 @@ pub(super) const RETRIED_BLOCKS: [&str; 2] = ["RATE_LIMITED", "QUOTA_EXCEEDED"];
 /// SDKs wait at most this long by themselves.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    error: ErrorObject<'a>,
-}
-
-/// All four members of OpenAI's error, and `hookgate`.
-#[derive(Serialize)]
-struct ErrorObject<'a> {
-    message: &'a str,
-    r#type: &'static str,
-    param: Option<&'a str>,
-    code: &'a str,
-    hookgate: ErrorOrigin<'a>,
-}
-
-/// Who decided, or who failed. Members are absent where the tenant's `answer.detail` is `minimal`.
-#[derive(Serialize)]
-struct ErrorOrigin<'a> {
-    decision: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plugin: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    binding: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    point: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scope: Option<&'static str>,
-    request_id: String,
+/// Who asks, as far as it counts for the form of an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Client<'a> {
+    pub(super) api: ApiFormat,
+    pub(super) meta: &'a RequestMeta,
 }
 
 /// The answer to a request to a model.
 pub(super) fn of_exchange(
-    meta: &RequestMeta,
+    client: Client<'_>,
     result: Result<ExchangeEnd, Error>,
     detail: Detail,
 ) -> Response<Body> {
     match result {
-        Ok(ExchangeEnd::Answer(answer)) => of_provider(meta, answer),
+        Ok(ExchangeEnd::Answer(answer)) => of_provider(client, answer),
         // The client has it.
         Ok(ExchangeEnd::Streamed { .. }) => Response::default(),
-        Ok(ExchangeEnd::Block(block)) => of_block(meta, &block, detail),
-        Err(error) => of_error(meta, &error, detail),
+        Ok(ExchangeEnd::Block(block)) => of_block(client, &block, detail),
+        Err(error) => of_error(client, &error, detail),
     }
 }
 
 /// The answer to a question about models.
-pub(super) fn of_question(meta: &RequestMeta, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
+pub(super) fn of_question(client: Client<'_>, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
     match asked {
         Ok(json) => {
-            let mut answer = with_json(meta, StatusCode::OK, json);
+            let mut answer = with_json(client, StatusCode::OK, json);
             answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             answer
         }
-        Err(error) => of_error(meta, &error, detail),
+        Err(error) => of_error(client, &error, detail),
     }
 }
 
 /// The answer to a request that has none of the model's.
-pub(super) fn of_error(meta: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
+pub(super) fn of_error(client: Client<'_>, error: &Error, detail: Detail) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut answer = with_json(meta, status, error_body(meta, error, detail));
+    let mut answer = with_json(client, status, error_body(client, error, detail));
     let headers = answer.headers_mut();
     if !is_retried(error.code) {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
@@ -109,34 +92,10 @@ pub(super) fn of_error(meta: &RequestMeta, error: &Error, detail: Detail) -> Res
     answer
 }
 
-/// The JSON of an error.
-pub(super) fn error_body(meta: &RequestMeta, error: &Error, detail: Detail) -> Bytes {
-    let step = error.step.as_ref().filter(|_| detail == Detail::Full);
-    // OpenAI's parameters are names, not pointers.
-    let param = error.violations.first().map(|violation| violation.pointer.trim_start_matches('/'));
-    let message = error.violations.first().map_or(sentence(error, detail), |violation| &violation.message);
-    let code = match error.code {
-        // The name by which SDKs and agents know it.
-        Code::ModelUnknown => "model_not_found",
-        code => code.as_str(),
-    };
-    let origin = ErrorOrigin {
-        decision: "none",
-        plugin: step.map(|step| &*step.plugin),
-        binding: step.map(|step| &*step.binding),
-        point: step.map(|step| step.site.to_string()),
-        scope: None,
-        request_id: meta.request_id.to_string(),
-    };
-    json(&ErrorBody {
-        error: ErrorObject { message, r#type: kind(error.code), param, code, hookgate: origin },
-    })
-}
-
 /// The headers of a streamed answer. What was decided about it isn't known when it begins.
-pub(super) fn stream_headers(exchange: Uuid, answer: &UpstreamAnswer) -> HeaderMap {
+pub(super) fn stream_headers(api: ApiFormat, exchange: Uuid, answer: &UpstreamAnswer) -> HeaderMap {
     let mut headers = answer.passed_headers();
-    headers.insert(REQUEST_ID, request_id(exchange));
+    set_request_id(&mut headers, api, exchange);
     headers.extend(answer.request_id().map(|id| (UPSTREAM_REQUEST_ID, id)));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Otherwise nginx holds the stream back.
@@ -144,12 +103,12 @@ pub(super) fn stream_headers(exchange: Uuid, answer: &UpstreamAnswer) -> HeaderM
     headers
 }
 
-fn of_provider(meta: &RequestMeta, answer: ProviderAnswer) -> Response<Body> {
+fn of_provider(client: Client<'_>, answer: ProviderAnswer) -> Response<Body> {
     let mut response = Response::new(Body::from(answer.body));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
     *headers = answer.headers;
-    headers.insert(REQUEST_ID, request_id(meta.request_id));
+    set_request_id(headers, client.api, client.meta.request_id);
     if let Some(id) = answer.request_id {
         headers.insert(UPSTREAM_REQUEST_ID, id);
     }
@@ -160,31 +119,12 @@ fn of_provider(meta: &RequestMeta, answer: ProviderAnswer) -> Response<Body> {
     response
 }
 
-fn of_block(meta: &RequestMeta, block: &Block, detail: Detail) -> Response<Body> {
+fn of_block(client: Client<'_>, block: &Block, detail: Detail) -> Response<Body> {
     let after = block.retry_after_ms.map(Duration::from_millis);
     let retry =
         after.filter(|after| RETRIED_BLOCKS.contains(&block.code.as_str()) && *after <= MAX_RETRY_AFTER);
-    let (status, kind) = match retry {
-        Some(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
-        None => (StatusCode::BAD_REQUEST, "invalid_request_error"),
-    };
-    let is_full = detail == Detail::Full;
-    let origin = ErrorOrigin {
-        decision: "block",
-        plugin: is_full.then_some(&*block.plugin),
-        binding: is_full.then_some(&*block.binding),
-        point: None,
-        scope: Some(if block.scope == CancelScope::Run { "run" } else { "step" }),
-        request_id: meta.request_id.to_string(),
-    };
-    let error = ErrorObject {
-        message: &block.message,
-        r#type: kind,
-        param: None,
-        code: &block.code,
-        hookgate: origin,
-    };
-    let mut answer = with_json(meta, status, json(&ErrorBody { error }));
+    let status = if retry.is_some() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::BAD_REQUEST };
+    let mut answer = with_json(client, status, block_body(client, status, block, detail));
     let headers = answer.headers_mut();
     headers.insert(DECISION, HeaderValue::from_static("block"));
     match retry {
@@ -192,18 +132,6 @@ fn of_block(meta: &RequestMeta, block: &Block, detail: Detail) -> Response<Body>
         None => headers.insert(SHOULD_RETRY, HeaderValue::from_static("false")),
     };
     answer
-}
-
-/// OpenAI's name for the kind of an error.
-const fn kind(code: Code) -> &'static str {
-    match (code.party(), code.http()) {
-        (_, 401) => "authentication_error",
-        (_, 403) => "permission_error",
-        (_, 404) => "not_found_error",
-        (_, 429) => "rate_limit_error",
-        (Party::Caller, _) => "invalid_request_error",
-        (Party::Plugin | Party::Gateway | Party::Provider, _) => "server_error",
-    }
 }
 
 /// Whether another try may end otherwise. Of the rest SDKs would also retry 409 and 5xx.
@@ -222,19 +150,19 @@ const fn is_retried(code: Code) -> bool {
     }
 }
 
-fn with_json(meta: &RequestMeta, status: StatusCode, json: Bytes) -> Response<Body> {
+fn with_json(client: Client<'_>, status: StatusCode, json: Bytes) -> Response<Body> {
     let mut answer = Response::new(Body::from(json));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(REQUEST_ID, request_id(meta.request_id));
+    set_request_id(headers, client.api, client.meta.request_id);
     answer
 }
 
-fn request_id(id: Uuid) -> HeaderValue {
-    HeaderValue::from_str(&id.to_string()).expect("a UUID is a header's value")
-}
-
-fn json(body: &ErrorBody<'_>) -> Bytes {
-    serde_json::to_vec(body).expect("texts are JSON").into()
+fn set_request_id(headers: &mut HeaderMap, api: ApiFormat, id: Uuid) {
+    let id = HeaderValue::from_str(&id.to_string()).expect("a UUID is a header's value");
+    if api == ApiFormat::Anthropic {
+        headers.insert(ANTHROPIC_REQUEST_ID, id.clone());
+    }
+    headers.insert(REQUEST_ID, id);
 }

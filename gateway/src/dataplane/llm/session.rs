@@ -5,11 +5,15 @@ use hookgate_proto::gateway::v1::RequestContext;
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use crate::{core::context::Identity, llm::chat::ChatRequest};
+use crate::{
+    core::context::Identity,
+    llm::format::{Conversation, FormatRequest},
+};
 
-/// Headers that name a conversation, the first one counts. The last three are Codex's.
-const SESSION_HEADERS: [&str; 4] = ["hookgate-session-id", "session_id", "session-id", "thread-id"];
-const AGENT_HEADER: &str = "hookgate-agent-id";
+/// Headers that name a conversation, the first one counts: the gateway's own, Claude Code's, and three of Codex.
+const SESSION_HEADERS: [&str; 5] =
+    ["hookgate-session-id", "x-claude-code-session-id", "session_id", "session-id", "thread-id"];
+const AGENT_HEADERS: [&str; 2] = ["hookgate-agent-id", "x-claude-code-agent-id"];
 /// Longest value, in bytes (docs/protocol.md, section 1).
 const MAX_VALUE_BYTES: usize = 256;
 
@@ -17,23 +21,23 @@ const MAX_VALUE_BYTES: usize = 256;
 /// characters, are left out.
 pub(super) fn context(
     headers: &HeaderMap,
-    request: &ChatRequest,
+    request: &impl FormatRequest,
     identity: &Identity,
     provider: &str,
 ) -> RequestContext {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let named = SESSION_HEADERS.iter().find_map(|name| header(name)).and_then(fitting);
-    let named = named.or_else(|| request.prompt_cache_key().and_then(fitting));
+    let conversation = request.conversation();
+    let named = named.or_else(|| conversation.session.and_then(fitting));
     let product = || header("user-agent").and_then(|agent| agent.split(['/', ' ']).next());
-    let user = || request.safety_identifier().or_else(|| request.user());
     let user_id = match &identity.user_id {
         // Empty: the issuer maps a claim to it, but this token has none.
         Some(of_token) => Some(of_token.clone()).filter(|id| !id.is_empty()),
-        None => user().and_then(fitting),
+        None => conversation.user.and_then(fitting),
     };
     RequestContext {
-        session_id: Some(named.unwrap_or_else(|| derived(request, identity))),
-        agent_id: header(AGENT_HEADER).or_else(product).and_then(fitting),
+        session_id: Some(named.unwrap_or_else(|| derived(&conversation, identity))),
+        agent_id: AGENT_HEADERS.iter().find_map(|name| header(name)).or_else(product).and_then(fitting),
         user_id,
         provider: fitting(provider),
         model: fitting(request.model()),
@@ -48,9 +52,9 @@ fn fitting(value: &str) -> Option<String> {
 }
 
 /// The same for all turns of a conversation, on every replica: from its first user message.
-fn derived(request: &ChatRequest, identity: &Identity) -> String {
+fn derived(conversation: &Conversation<'_>, identity: &Identity) -> String {
     let mut hash = Sha256::new();
-    for part in [identity.tenant.as_bytes(), identity.operator.as_bytes(), request.first_user_message()] {
+    for part in [identity.tenant.as_bytes(), identity.operator.as_bytes(), conversation.first_user_message] {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

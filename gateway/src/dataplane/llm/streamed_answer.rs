@@ -18,7 +18,7 @@ use crate::{
     },
     edge::admission::MemoryPermit,
     llm::{
-        chat::{AnswerAssembly, AssemblyError, ChatRequest, ChunkEvent, DONE, chunk_events},
+        format::{Format, FormatAssembly, StreamProgress},
         sse::{SseDecoder, SseError},
         upstream::UpstreamAnswer,
     },
@@ -28,11 +28,8 @@ use crate::{
 /// The media type of streams.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The client gets a comment when it has got nothing for so long. Clients and proxies give up after a minute or more.
+/// The client gets a sign of life when it has got nothing for so long. Clients and proxies give up after a minute or more.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-
-/// A comment, which is no event.
-const COMMENT: &[u8] = b": hookgate\n\n";
 
 /// A provider's answer as far as it came.
 struct AssembledAnswer {
@@ -41,7 +38,7 @@ struct AssembledAnswer {
     fault: Option<Error>,
 }
 
-impl Exchange<'_> {
+impl<F: Format> Exchange<'_, F> {
     /// Sends the provider's answer, whose status is 200, to a client that wants a stream; with the usage, if it `shows_usage`.
     ///
     /// # Errors
@@ -49,7 +46,7 @@ impl Exchange<'_> {
     /// the error is for its end.
     pub(super) async fn stream_answer(
         &self,
-        request: (&ChatRequest, bool),
+        request: (&F::Request, bool),
         mut answer: UpstreamAnswer,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
@@ -57,7 +54,7 @@ impl Exchange<'_> {
     ) -> Result<ExchangeEnd, Error> {
         let (request, shows_usage) = request;
         let name = self.route.upstream.name();
-        let mut headers = reply::stream_headers(self.caller.exchange, &answer);
+        let mut headers = reply::stream_headers(F::API, self.caller.exchange, &answer);
         if !self.asks_about_answers() {
             facts.is_streamed = true;
             stream.pass(headers);
@@ -88,18 +85,23 @@ impl Exchange<'_> {
             };
             facts.upstream_ended();
             let judged = self.judge_body(request, assembled.body, facts).await?;
-            let events = chunk_events(&judged.body, shows_usage);
-            room.grow(events.iter().map(Bytes::len).sum())?;
+            // They have about the size of the body.
+            room.grow(judged.body.len())?;
+            let events = F::stream_events(&judged.body, shows_usage);
+            let written: usize = events.answer.iter().map(Bytes::len).sum();
+            room.grow(written.saturating_sub(judged.body.len()))?;
             Ok::<_, Error>((events, judged.is_blocked, assembled.fault))
         });
-        let (events, is_blocked, fault) = with_heartbeat(stream, judged).await?;
-        for event in events {
+        let (events, is_blocked, fault) = with_heartbeat(stream, F::HEARTBEAT, judged).await?;
+        for event in events.answer {
             stream.send(event).await;
         }
         if let Some(fault) = fault {
             return Err(fault);
         }
-        stream.send(Bytes::from_static(DONE)).await;
+        for event in events.end {
+            stream.send(event).await;
+        }
         Ok(ExchangeEnd::Streamed { is_blocked })
     }
 
@@ -112,7 +114,7 @@ impl Exchange<'_> {
     ) -> Result<AssembledAnswer, Error> {
         let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
         let mut decoder = SseDecoder::new(limit);
-        let mut assembly = AnswerAssembly::new(limit);
+        let mut assembly = F::Assembly::new(limit);
         let mut charged = 0;
         let fault = 'answer: loop {
             let piece = match answer.piece(0, usize::MAX).await {
@@ -122,12 +124,10 @@ impl Exchange<'_> {
             };
             decoder.push(&piece);
             while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
-                match ChunkEvent::read(&event) {
-                    ChunkEvent::Chunk(chunk) => {
-                        assembly.push(chunk).map_err(|error| self.not_an_answer(&error))?;
-                    }
-                    ChunkEvent::Done => break 'answer self.unfinished(&assembly),
-                    ChunkEvent::Error(_) => {
+                match assembly.push(&event).map_err(|error| self.not_an_answer(&error))? {
+                    StreamProgress::GoesOn => {}
+                    StreamProgress::Done => break 'answer self.unfinished(&assembly),
+                    StreamProgress::Failed => {
                         let detail = format!("The provider `{name}` ended its answer with an error");
                         break 'answer Some(Error::new(Code::UpstreamUnavailable, detail));
                     }
@@ -145,11 +145,14 @@ impl Exchange<'_> {
         // What came last, and the same once more as a whole.
         let held = assembly.held();
         room.grow(held.saturating_sub(charged) + held)?;
-        Ok(AssembledAnswer { body: assembly.finish(), fault })
+        let body = assembly.finish();
+        // Its text has escapes.
+        room.grow(body.len().saturating_sub(held))?;
+        Ok(AssembledAnswer { body, fault })
     }
 
     /// Why an answer that has ended isn't whole: the model hasn't said why it stopped.
-    fn unfinished(&self, assembly: &AnswerAssembly) -> Option<Error> {
+    fn unfinished(&self, assembly: &F::Assembly) -> Option<Error> {
         let name = self.route.upstream.name();
         let detail = || format!("The provider `{name}` ended its answer before the model did");
         (!assembly.is_complete()).then(|| Error::new(Code::UpstreamBadAnswer, detail()))
@@ -162,24 +165,16 @@ impl Exchange<'_> {
         };
         self.unusable(code, error)
     }
-
-    fn not_an_answer(&self, error: &AssemblyError) -> Error {
-        let code = match error {
-            AssemblyError::TooLarge => Code::AnswerTooLarge,
-            AssemblyError::Invalid(_) => Code::UpstreamBadAnswer,
-        };
-        self.unusable(code, error)
-    }
 }
 
-/// Does `work` while the client gets a comment every [`HEARTBEAT`].
-async fn with_heartbeat<T>(stream: &ClientStream, work: impl Future<Output = T>) -> T {
+/// Does `work` while the client gets `sign` every [`HEARTBEAT`].
+async fn with_heartbeat<T>(stream: &ClientStream, sign: &'static [u8], work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = sleep(HEARTBEAT) => stream.send_if_idle(Bytes::from_static(COMMENT)),
+            () = sleep(HEARTBEAT) => stream.send_if_idle(Bytes::from_static(sign)),
         }
     }
 }

@@ -6,20 +6,18 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hookgate_proto::types::v1::CancelScope;
 
 use crate::{
-    core::{
-        error::{Code, Error},
-        point::Point,
-    },
+    core::{error::Error, point::Point},
     dataplane::llm::{
         chains::{MAX_QUESTIONS, Verdict},
-        exchange::Exchange,
+        exchange::{Exchange, bad_patch},
         reply::RETRIED_BLOCKS,
     },
     invoke::{AfterToolResult, BeforeLlmRequest, Block},
     llm::{
-        chat::{ChatRequest, PatchError, RequestDraft, Unit, UnitKind},
+        format::{Format, FormatDraft, FormatRequest, PatchError},
         memory::{RememberedVerdict, VerdictKey},
         surface,
+        unit::{Unit, UnitKind},
     },
     records::exchange::ExchangeFacts,
 };
@@ -42,13 +40,13 @@ struct JudgedUnit {
     is_complete: bool,
 }
 
-impl Exchange<'_> {
+impl<F: Format> Exchange<'_, F> {
     /// Judges the model and the parts of the conversation, and writes into `draft` what plugins made of them. Returns the block
     /// that ends the exchange.
     pub(super) async fn judge_conversation(
         &self,
-        request: &ChatRequest,
-        draft: &mut RequestDraft<'_>,
+        request: &F::Request,
+        draft: &mut F::Draft<'_>,
         facts: &mut ExchangeFacts,
     ) -> Result<Option<Block>, Error> {
         surface::check_model(self.route.model, self.guarded, &self.llm.allow)?;
@@ -65,11 +63,12 @@ impl Exchange<'_> {
             // Without its call a result has no tool to be judged by. Each of many results of one call would have its arguments.
             UnitKind::Result => asks_results && !unit.is_without_call() && !unit.is_second_result(),
         };
-        let older: Vec<_> = request.older_units().filter(asks).collect();
+        let older: Vec<_> = request.older_units().iter().filter(asks).collect();
         self.judge_older(request, draft, &older, facts).await?;
         let main = request.main_unit();
-        let is_main = |unit: &&Unit| main.is_some_and(|main| main.message() == unit.message());
-        let current: Vec<_> = request.current_units().filter(asks).filter(|unit| !is_main(unit)).collect();
+        let is_main = |unit: &&Unit| main.is_some_and(|main| main.is_at(unit));
+        let current = request.current_units().iter().filter(asks).filter(|unit| !is_main(unit));
+        let current: Vec<_> = current.collect();
         for units in current.chunks(CHUNK) {
             for (unit, judged) in units.iter().zip(self.judge(request, draft, units, false).await?) {
                 if let Some(block) = apply_current(draft, unit, judged.verdict) {
@@ -86,8 +85,8 @@ impl Exchange<'_> {
     /// Applies what was decided about earlier parts. Plugins are asked again about those whose verdict isn't known.
     async fn judge_older(
         &self,
-        request: &ChatRequest,
-        draft: &mut RequestDraft<'_>,
+        request: &F::Request,
+        draft: &mut F::Draft<'_>,
         units: &[&Unit],
         facts: &mut ExchangeFacts,
     ) -> Result<(), Error> {
@@ -102,7 +101,7 @@ impl Exchange<'_> {
         facts.replayed += unknown.len();
         for units in unknown.chunks(CHUNK) {
             for (unit, judged) in units.iter().zip(self.judge(request, draft, units, true).await?) {
-                apply_older(draft, unit, remembered(judged.verdict));
+                apply_older(draft, unit, remembered::<F>(&judged.verdict));
             }
         }
         Ok(())
@@ -111,8 +110,8 @@ impl Exchange<'_> {
     /// The main question: about the request as a whole, with the parts that were judged before as plugins left them.
     async fn judge_request(
         &self,
-        request: &ChatRequest,
-        draft: &mut RequestDraft<'_>,
+        request: &F::Request,
+        draft: &mut F::Draft<'_>,
     ) -> Result<Option<Block>, Error> {
         if !self.caller.asks::<BeforeLlmRequest>() {
             return Ok(None);
@@ -137,8 +136,8 @@ impl Exchange<'_> {
     /// Judges `units`, several at a time, and returns the verdicts in their order.
     async fn judge(
         &self,
-        request: &ChatRequest,
-        draft: &RequestDraft<'_>,
+        request: &F::Request,
+        draft: &F::Draft<'_>,
         units: &[&Unit],
         is_replay: bool,
     ) -> Result<Vec<JudgedUnit>, Error> {
@@ -150,8 +149,8 @@ impl Exchange<'_> {
 
     async fn judge_unit(
         &self,
-        request: &ChatRequest,
-        draft: &RequestDraft<'_>,
+        request: &F::Request,
+        draft: &F::Draft<'_>,
         unit: &Unit,
         is_replay: bool,
     ) -> Result<JudgedUnit, Error> {
@@ -178,22 +177,17 @@ impl Exchange<'_> {
     }
 
     /// Remembers a verdict, unless a plugin was skipped, or the block is about a quota and not about the part.
-    fn remember(&self, request: &ChatRequest, unit: &Unit, judged: &JudgedUnit) {
+    fn remember(&self, request: &F::Request, unit: &Unit, judged: &JudgedUnit) {
         let is_quota =
             |block: &Block| block.retry_after_ms.is_some() || RETRIED_BLOCKS.contains(&block.code.as_str());
         let asks_again = matches!(&judged.verdict, UnitVerdict::Blocked(block) if is_quota(block));
         if judged.is_complete && !asks_again {
-            let verdict = match &judged.verdict {
-                UnitVerdict::Kept => RememberedVerdict::Kept,
-                UnitVerdict::Replaced(message) => RememberedVerdict::Replaced(message.clone()),
-                UnitVerdict::Blocked(block) => remembered_block(block),
-            };
-            self.llm.memory.put(self.memory_key(request, unit), verdict);
+            self.llm.memory.put(self.memory_key(request, unit), remembered::<F>(&judged.verdict));
         }
     }
 
     /// Everything that plugins are shown, but the ids of the request: a verdict is used only where they would be asked the same.
-    fn memory_key(&self, request: &ChatRequest, unit: &Unit) -> VerdictKey {
+    fn memory_key(&self, request: &F::Request, unit: &Unit) -> VerdictKey {
         let (point, kind) = match unit.kind() {
             UnitKind::User => (Point::BeforeLlmRequest, "user"),
             UnitKind::System => (Point::BeforeLlmRequest, "system"),
@@ -203,6 +197,7 @@ impl Exchange<'_> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let labels = said.labels.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
         let parts = [
+            F::API.as_str().to_owned(),
             kind.to_owned(),
             self.caller.tenant.plan(point).digest.to_string(),
             identity.operator.to_string(),
@@ -212,8 +207,8 @@ impl Exchange<'_> {
             text(&said.model),
             text(&said.provider),
         ];
-        let message = request.message(unit);
-        let (tool, args_digest) = request.call_of(unit);
+        let message = F::Request::lasting_json(request.unit_json(unit));
+        let (tool, args_digest) = unit.call();
         let all = parts.into_iter().chain(labels).collect::<Vec<_>>();
         let parts = all.iter().map(String::as_bytes).chain([tool.as_bytes(), args_digest, &message]);
         self.llm.memory.key(&identity.tenant, parts)
@@ -222,7 +217,7 @@ impl Exchange<'_> {
 
 /// A change that changes no byte is none.
 fn unit_verdict(
-    request: &ChatRequest,
+    request: &impl FormatRequest,
     unit: &Unit,
     block: Option<Block>,
     is_modified: bool,
@@ -232,27 +227,26 @@ fn unit_verdict(
         return Ok(UnitVerdict::Blocked(block));
     }
     let message = if is_modified { Some(patched().map_err(bad_patch)?) } else { None };
-    let changed = message.filter(|message| *message != request.message(unit));
+    let changed = message.filter(|message| *message != request.unit_json(unit));
     Ok(changed.map_or(UnitVerdict::Kept, UnitVerdict::Replaced))
 }
 
-fn remembered(verdict: UnitVerdict) -> RememberedVerdict {
+/// A verdict for later turns, in which agents may send the part in a slightly different form.
+fn remembered<F: Format>(verdict: &UnitVerdict) -> RememberedVerdict {
     match verdict {
         UnitVerdict::Kept => RememberedVerdict::Kept,
-        UnitVerdict::Replaced(message) => RememberedVerdict::Replaced(message),
-        UnitVerdict::Blocked(block) => remembered_block(&block),
+        UnitVerdict::Replaced(json) => RememberedVerdict::Replaced(F::Request::lasting_json(json.clone())),
+        UnitVerdict::Blocked(Block { code, message, .. }) => {
+            RememberedVerdict::Blocked { code: code.clone(), message: message.clone() }
+        }
     }
 }
 
-fn remembered_block(block: &Block) -> RememberedVerdict {
-    RememberedVerdict::Blocked { code: block.code.clone(), message: block.message.clone() }
-}
-
 /// A block of an older part doesn't end the conversation: the part is left out.
-fn apply_older(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: RememberedVerdict) {
+fn apply_older<'r>(draft: &mut impl FormatDraft<'r>, unit: &Unit, verdict: RememberedVerdict) {
     match verdict {
         RememberedVerdict::Kept => {}
-        RememberedVerdict::Replaced(message) => draft.replace_message(unit, &message),
+        RememberedVerdict::Replaced(message) => draft.replace_unit(unit, &message),
         RememberedVerdict::Blocked { code, message } => {
             let note = match unit.kind() {
                 UnitKind::User | UnitKind::System => format!("[removed: {code}]"),
@@ -264,18 +258,14 @@ fn apply_older(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: RememberedVer
 }
 
 /// A block of what a user says now ends the exchange. That of a tool's result takes the result's place, unless it ends the run.
-fn apply_current(draft: &mut RequestDraft<'_>, unit: &Unit, verdict: UnitVerdict) -> Option<Block> {
+fn apply_current<'r>(draft: &mut impl FormatDraft<'r>, unit: &Unit, verdict: UnitVerdict) -> Option<Block> {
     match verdict {
         UnitVerdict::Kept => {}
-        UnitVerdict::Replaced(message) => draft.replace_message(unit, &message),
+        UnitVerdict::Replaced(message) => draft.replace_unit(unit, &message),
         UnitVerdict::Blocked(block) if unit.kind() == UnitKind::Result && block.scope != CancelScope::Run => {
             draft.remove_content(unit, &block.message);
         }
         UnitVerdict::Blocked(block) => return Some(block),
     }
     None
-}
-
-fn bad_patch(error: PatchError) -> Error {
-    Error::new(Code::PluginBadReply, format!("A plugin's change can't be made: {error}"))
 }

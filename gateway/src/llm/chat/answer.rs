@@ -5,18 +5,19 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload, TokenUsage};
 
-use super::call::{Arguments, ToolCall};
+use super::{
+    call::{Arguments, ToolCall},
+    render::render,
+};
 use crate::{
-    json::{self, JsonErrorKind, MAX_DEPTH, ValueKind},
+    json::{self, ValueKind},
     llm::{
+        answer_json::{check_call_count, check_tool_name, scanned},
         edits::span_in,
+        format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
     },
-    payload::{MAX_TOOL_NAME, sentence},
 };
-
-/// Most tool calls in one answer.
-const MAX_TOOL_CALLS: usize = 128;
 
 /// Where providers other than OpenAI put reasoning. Most repeat it in the last one, if they have it.
 pub(super) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
@@ -34,17 +35,6 @@ pub(crate) struct ChatAnswer {
     usage: Option<TokenUsage>,
 }
 
-/// Why plugins can't judge an answer, in half a sentence.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AnswerError {
-    /// It isn't an answer to the request in this format.
-    #[error("{0}")]
-    Invalid(String),
-    /// It has more tool calls than plugins are asked about.
-    #[error("{0}")]
-    TooLarge(String),
-}
-
 /// One of several answers to the same request.
 #[derive(Debug)]
 pub(super) struct Choice {
@@ -60,54 +50,23 @@ pub(super) struct Choice {
     pub(super) span: Range<usize>,
 }
 
-/// A tool call whose arguments aren't exactly one JSON value: two parsers could see two calls in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InvalidArguments {
-    tool_name: String,
-}
-
-impl InvalidArguments {
-    /// The tool that the model wants to call.
-    pub(crate) fn tool_name(&self) -> &str {
-        &self.tool_name
-    }
-}
-
-impl ChatAnswer {
-    /// Reads a provider's answer to a request for `asked` choices.
-    ///
-    /// # Errors
-    /// It is not such an answer, or too large.
-    pub(crate) fn parse(body: Bytes, asked: u32) -> Result<ChatAnswer, AnswerError> {
+impl FormatAnswer for ChatAnswer {
+    fn parse(body: Bytes, asked: u32) -> Result<Self, AnswerError> {
         let (choices, model, usage) = read_answer(&body, asked).map_err(AnswerError::Invalid)?;
         let calls: usize = choices.iter().map(|choice| choice.calls.len()).sum();
-        if calls > MAX_TOOL_CALLS {
-            let sentence = format!("the answer has {calls} tool calls, more than {MAX_TOOL_CALLS}");
-            return Err(AnswerError::TooLarge(sentence));
-        }
+        check_call_count(calls)?;
         Ok(ChatAnswer { body, choices, model, usage })
     }
 
-    /// The body as it came.
-    pub(super) fn body(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// How many choices there are.
-    pub(crate) fn choices(&self) -> usize {
+    fn choices(&self) -> usize {
         self.choices.len()
     }
 
-    /// How many tools a choice calls.
-    pub(crate) fn calls(&self, choice: usize) -> usize {
+    fn calls(&self, choice: usize) -> usize {
         self.choices.get(choice).map_or(0, |choice| choice.calls.len())
     }
 
-    /// What plugins see of a choice.
-    ///
-    /// # Panics
-    /// There is no such choice.
-    pub(crate) fn payload(&self, choice: usize) -> BeforeResponsePayload {
+    fn payload(&self, choice: usize) -> BeforeResponsePayload {
         let choice = &self.choices[choice];
         BeforeResponsePayload {
             content: choice.text.clone(),
@@ -119,18 +78,7 @@ impl ChatAnswer {
         }
     }
 
-    /// What plugins see of a tool call.
-    ///
-    /// # Errors
-    /// The arguments aren't exactly one JSON value.
-    ///
-    /// # Panics
-    /// There is no such choice or call.
-    pub(crate) fn call_payload(
-        &self,
-        choice: usize,
-        call: usize,
-    ) -> Result<BeforeToolCallPayload, InvalidArguments> {
+    fn call_payload(&self, choice: usize, call: usize) -> Result<BeforeToolCallPayload, InvalidArguments> {
         let ToolCall { name, call_id, arguments, .. } = &self.choices[choice].calls[call];
         match arguments {
             Arguments::Json(args) => Ok(BeforeToolCallPayload {
@@ -143,6 +91,17 @@ impl ChatAnswer {
         }
     }
 
+    fn render(&self, edits: &[ChoiceEdit], expects_json: bool, is_guarded: bool) -> RenderedAnswer {
+        render(self, edits, expects_json, is_guarded)
+    }
+}
+
+impl ChatAnswer {
+    /// The body as it came.
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
     pub(super) fn all(&self) -> &[Choice] {
         &self.choices
     }
@@ -152,11 +111,7 @@ impl ChatAnswer {
 type Parts = (Vec<Choice>, Option<String>, Option<TokenUsage>);
 
 fn read_answer(body: &Bytes, asked: u32) -> Result<Parts, String> {
-    json::scan(body, MAX_DEPTH).map_err(|flaw| match flaw.kind {
-        JsonErrorKind::DuplicateKey => format!("an object has the key `{}` twice", flaw.pointer),
-        _ => sentence(&flaw, body, "the answer"),
-    })?;
-    let text = str::from_utf8(body).unwrap_or_default();
+    let text = scanned(body)?;
     let list = member(text, "choices").filter(|choices| kind(choices) == ValueKind::Array);
     let list = list.ok_or("the answer has no array `choices`")?;
     let found = json::elements(list).count();
@@ -212,10 +167,8 @@ fn read_calls(body: &Bytes, message: &str) -> Result<Vec<ToolCall>, String> {
         let call = ToolCall::function(body, call).ok_or("`function_call` has no string `name`")?;
         calls.push(call);
     }
-    match calls.iter().find(|call| !(1..=MAX_TOOL_NAME).contains(&call.name.len())) {
-        Some(call) => Err(format!("a tool's name is {} bytes long", call.name.len())),
-        None => Ok(calls),
-    }
+    calls.iter().try_for_each(|call| check_tool_name(&call.name))?;
+    Ok(calls)
 }
 
 fn read_usage(usage: &str) -> Option<TokenUsage> {

@@ -2,7 +2,8 @@ use bytes::Bytes;
 use hookgate_proto::types::v1::TokenUsage;
 use serde_json::{Value, json};
 
-use super::{AnswerError, CallEdit, ChatAnswer, ChoiceEdit};
+use super::ChatAnswer;
+use crate::llm::format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer as _};
 
 fn answer(message: &Value) -> ChatAnswer {
     parse(
@@ -116,7 +117,7 @@ fn calls_of_all_forms_have_a_name_and_arguments() {
         .iter()
         .map(|call| match call {
             Ok(call) => (call.tool_name.as_str(), Some(str::from_utf8(&call.args).expect("UTF-8"))),
-            Err(invalid) => (invalid.tool_name(), None),
+            Err(invalid) => (&*invalid.tool_name, None),
         })
         .collect();
     assert_eq!(

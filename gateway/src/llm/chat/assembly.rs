@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use super::merged::{Account, Members, MergedValue, Merging, NODE_BYTES, ObjectWriter, Rule};
 use crate::{
-    json::{self, JsonErrorKind, MAX_DEPTH, ValueKind},
+    json::{self, MAX_DEPTH, ValueKind},
     llm::{
+        answer_json::{check_event, invalid},
+        format::{AnswerError, FormatAssembly, StreamProgress},
+        merged::{Account, Members, MergedValue, Merging, NODE_BYTES, ObjectWriter, Rule, too_large},
         sse::SseEvent,
         value::{kind, member, object_member, quote, string, string_member},
     },
-    payload::sentence,
 };
 
 /// Most choices of an answer.
@@ -27,32 +28,6 @@ const MAX_CALLS: usize = 1024;
 /// Padding that hides the length of a token.
 const PADDING: &str = "obfuscation";
 
-/// What an event of a stream is, as the SDKs of OpenAI see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ChunkEvent<'a> {
-    /// The end. What follows is not read.
-    Done,
-    /// An error in place of the rest. Its data.
-    Error(Bytes),
-    /// A chunk, for [`AnswerAssembly::push`].
-    Chunk(&'a str),
-}
-
-impl<'a> ChunkEvent<'a> {
-    /// Reads an event. One that is not JSON is a chunk, which the assembly refuses.
-    pub(crate) fn read(event: &'a SseEvent) -> ChunkEvent<'a> {
-        let data = event.data.as_str();
-        if data.trim() == "[DONE]" || data.starts_with("[DONE]") {
-            return ChunkEvent::Done;
-        }
-        let is_json = || json::scan(data.as_bytes(), MAX_DEPTH).is_ok();
-        if event.name == "error" || (member(data, "error").is_some_and(is_truthy) && is_json()) {
-            return ChunkEvent::Error(Bytes::copy_from_slice(data.as_bytes()));
-        }
-        ChunkEvent::Chunk(data)
-    }
-}
-
 fn is_truthy(value: &str) -> bool {
     match kind(value) {
         ValueKind::Null => false,
@@ -63,21 +38,6 @@ fn is_truthy(value: &str) -> bool {
     }
 }
 
-/// Why chunks make no answer, in half a sentence. The assembly is of no use afterwards.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AssemblyError {
-    /// A chunk has not the form of one.
-    #[error("{0}")]
-    Invalid(String),
-    /// It is more than may be held.
-    #[error("the answer is too large to be held")]
-    TooLarge,
-}
-
-fn invalid<T>(reason: impl Into<String>) -> Result<T, AssemblyError> {
-    Err(AssemblyError::Invalid(reason.into()))
-}
-
 /// What is known so far of a streamed answer.
 #[derive(Debug)]
 pub(crate) struct AnswerAssembly {
@@ -86,33 +46,68 @@ pub(crate) struct AnswerAssembly {
     choices: BTreeMap<u8, Choice>,
 }
 
-impl AnswerAssembly {
-    /// An assembly that holds at most so many bytes.
-    pub(crate) fn new(limit: usize) -> Self {
+impl FormatAssembly for AnswerAssembly {
+    fn new(limit: usize) -> Self {
         AnswerAssembly { account: Account::new(limit), members: Members::default(), choices: BTreeMap::new() }
     }
 
-    /// Bytes that are held. Never shrinks.
-    pub(crate) fn held(&self) -> usize {
+    /// Reads an event as the SDKs of OpenAI do.
+    fn push(&mut self, event: &SseEvent) -> Result<StreamProgress, AnswerError> {
+        let data = event.data.as_str();
+        if data.trim() == "[DONE]" || data.starts_with("[DONE]") {
+            return Ok(StreamProgress::Done);
+        }
+        let is_json = || json::scan(data.as_bytes(), MAX_DEPTH).is_ok();
+        if event.name == "error" || (member(data, "error").is_some_and(is_truthy) && is_json()) {
+            return Ok(StreamProgress::Failed);
+        }
+        self.push_chunk(data).map(|()| StreamProgress::GoesOn)
+    }
+
+    fn held(&self) -> usize {
         self.account.held()
     }
 
-    /// Takes the data of a [`ChunkEvent::Chunk`].
-    ///
-    /// # Errors
-    /// It is no chunk, or there is no room for it.
-    pub(crate) fn push(&mut self, data: &str) -> Merging {
-        let scanned = json::scan(data.as_bytes(), MAX_DEPTH).map_err(|flaw| {
-            AssemblyError::Invalid(match flaw.kind {
-                JsonErrorKind::DuplicateKey => {
-                    format!("an object in a chunk has the key `{}` twice", flaw.pointer)
-                }
-                _ => sentence(&flaw, data.as_bytes(), "a chunk"),
-            })
-        })?;
-        if scanned != ValueKind::Object {
-            return invalid(format!("a chunk is {scanned}"));
+    fn has_choices(&self) -> bool {
+        !self.choices.is_empty()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.has_choices() && self.choices.values().all(Choice::is_finished)
+    }
+
+    fn drop_open_calls(&mut self) {
+        for choice in self.choices.values_mut().filter(|choice| !choice.is_finished()) {
+            choice.calls = Calls::default();
+            choice.function_call = None;
         }
+    }
+
+    fn finish(self) -> Bytes {
+        let mut out = Vec::with_capacity(self.account.held());
+        let mut object = ObjectWriter::begin(&mut out);
+        self.members.write_only("id", &mut object);
+        object.raw("object", "\"chat.completion\"");
+        self.members.write_except(&["id", "usage"], &mut object);
+        let list = object.member("choices");
+        list.push(b'[');
+        for (place, (index, choice)) in self.choices.into_iter().enumerate() {
+            if place > 0 {
+                list.push(b',');
+            }
+            choice.write(index, list);
+        }
+        list.push(b']');
+        self.members.write_only("usage", &mut object);
+        object.end();
+        out.into()
+    }
+}
+
+impl AnswerAssembly {
+    /// Takes the data of an event.
+    pub(super) fn push_chunk(&mut self, data: &str) -> Merging {
+        check_event(data, "a chunk", MAX_DEPTH)?;
         for (name, value) in json::members(data) {
             match &*name {
                 PADDING | "object" => {}
@@ -143,45 +138,6 @@ impl AnswerAssembly {
             self.choices.entry(index).or_default().merge(choice, &mut self.account)?;
         }
         Ok(())
-    }
-
-    /// Whether there is anything of an answer.
-    pub(crate) fn has_choices(&self) -> bool {
-        !self.choices.is_empty()
-    }
-
-    /// Whether the model has said why it stopped, for each choice. Otherwise the stream was cut.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.has_choices() && self.choices.values().all(Choice::is_finished)
-    }
-
-    /// Removes the tool calls of choices that aren't finished, because their arguments may be incomplete.
-    pub(crate) fn drop_open_calls(&mut self) {
-        for choice in self.choices.values_mut().filter(|choice| !choice.is_finished()) {
-            choice.calls = Calls::default();
-            choice.function_call = None;
-        }
-    }
-
-    /// The JSON of the whole answer.
-    pub(crate) fn finish(self) -> Bytes {
-        let mut out = Vec::with_capacity(self.account.held());
-        let mut object = ObjectWriter::begin(&mut out);
-        self.members.write_only("id", &mut object);
-        object.raw("object", "\"chat.completion\"");
-        self.members.write_except(&["id", "usage"], &mut object);
-        let list = object.member("choices");
-        list.push(b'[');
-        for (place, (index, choice)) in self.choices.into_iter().enumerate() {
-            if place > 0 {
-                list.push(b',');
-            }
-            choice.write(index, list);
-        }
-        list.push(b']');
-        self.members.write_only("usage", &mut object);
-        object.end();
-        out.into()
     }
 }
 
@@ -312,9 +268,9 @@ impl Calls {
         call.merge(part, account)
     }
 
-    fn begin(&mut self, index: Option<u64>, account: &mut Account) -> Result<usize, AssemblyError> {
+    fn begin(&mut self, index: Option<u64>, account: &mut Account) -> Result<usize, AnswerError> {
         if self.list.len() == MAX_CALLS {
-            return Err(AssemblyError::TooLarge);
+            return Err(too_large());
         }
         account.charge(4 * NODE_BYTES)?;
         let place = self.list.len();

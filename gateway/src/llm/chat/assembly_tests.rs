@@ -5,7 +5,7 @@ use super::*;
 fn assembly(chunks: &[Value]) -> AnswerAssembly {
     let mut assembly = AnswerAssembly::new(1 << 20);
     for chunk in chunks {
-        assembly.push(&chunk.to_string()).expect("a chunk");
+        assembly.push_chunk(&chunk.to_string()).expect("a chunk");
     }
     assembly
 }
@@ -33,11 +33,11 @@ fn calls(parts: &[Value]) -> Value {
     message(&parts)["tool_calls"].take()
 }
 
-fn error(chunks: &[&str]) -> AssemblyError {
+fn error(chunks: &[&str]) -> AnswerError {
     let mut assembly = AnswerAssembly::new(1 << 20);
     let (last, before) = chunks.split_last().expect("a chunk");
-    before.iter().for_each(|chunk| assembly.push(chunk).expect("a chunk"));
-    assembly.push(last).expect_err("no chunk")
+    before.iter().for_each(|chunk| assembly.push_chunk(chunk).expect("a chunk"));
+    assembly.push_chunk(last).expect_err("no chunk")
 }
 
 fn in_delta(delta: &str) -> String {
@@ -73,7 +73,7 @@ fn chunks_of_openai_make_its_answer() {
 fn what_is_missing_has_its_default() {
     let mut assembly = AnswerAssembly::new(1 << 10);
     assert!(!assembly.has_choices() && !assembly.is_complete());
-    assembly.push(r#"{"x":1,"choices":[{"delta":{"content":null}}]}"#).unwrap();
+    assembly.push_chunk(r#"{"x":1,"choices":[{"delta":{"content":null}}]}"#).unwrap();
     assert!(assembly.has_choices());
     let expected = r#"{"object":"chat.completion","x":1,"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":null}]}"#;
     assert_eq!(assembly.finish(), expected);
@@ -87,8 +87,10 @@ fn choices_are_ordered_and_complete_when_each_has_a_reason() {
         json!({ "choices": [{ "index": 0, "delta": { "content": "a" }, "finish_reason": "" }] }),
     ]);
     assert!(!assembly.is_complete());
-    assembly.push(r#"{"choices":[{"index":0,"finish_reason":"length","delta":null,"x":"y"}]}"#).unwrap();
-    assembly.push(r#"{"choices":[{"index":0,"finish_reason":null}]}"#).unwrap();
+    assembly
+        .push_chunk(r#"{"choices":[{"index":0,"finish_reason":"length","delta":null,"x":"y"}]}"#)
+        .unwrap();
+    assembly.push_chunk(r#"{"choices":[{"index":0,"finish_reason":null}]}"#).unwrap();
     assert!(assembly.is_complete());
     let whole = value(assembly);
     let said: Vec<&Value> = (0..2).map(|place| &whole["choices"][place]["message"]["content"]).collect();
@@ -300,7 +302,7 @@ fn what_is_no_chunk_is_refused_with_the_reason() {
         (format!("{}1{}", r#"{"a":"#.repeat(65), "}".repeat(65)), "ested deeper than"),
     ] {
         match error(&[&chunk]) {
-            AssemblyError::Invalid(error) => assert!(error.contains(reason), "{error}"),
+            AnswerError::Invalid(error) => assert!(error.contains(reason), "{error}"),
             other => panic!("{chunk}: {other:?}"),
         }
     }
@@ -308,9 +310,11 @@ fn what_is_no_chunk_is_refused_with_the_reason() {
 
 #[test]
 fn events_are_the_end_an_error_or_a_chunk() {
-    let event = |name: &str, data: &str| SseEvent { name: name.to_owned(), data: data.to_owned() };
+    let read = |name: &str, data: &str| {
+        AnswerAssembly::new(1 << 20).push(&SseEvent { name: name.to_owned(), data: data.to_owned() })
+    };
     for data in ["[DONE]", " [DONE]\n", "[DONE] and more"] {
-        assert_eq!(ChunkEvent::read(&event("error", data)), ChunkEvent::Done);
+        assert_eq!(read("error", data), Ok(StreamProgress::Done));
     }
     for (name, data) in [
         ("error", "x"),
@@ -319,24 +323,14 @@ fn events_are_the_end_an_error_or_a_chunk() {
         ("", r#"{"error":-1}"#),
         ("x", r#"{"a":1,"error":true}"#),
     ] {
-        assert_eq!(
-            ChunkEvent::read(&event(name, data)),
-            ChunkEvent::Error(Bytes::from_static(data.as_bytes()))
-        );
+        assert_eq!(read(name, data), Ok(StreamProgress::Failed));
     }
-    for data in [
-        "",
-        "x",
-        "{}",
-        r#"{"error":null}"#,
-        r#"{"error":false}"#,
-        r#"{"error":-0.0}"#,
-        r#"{"error":""}"#,
-        r#"{"choices":[{"error":1}]}"#,
-        r#"[{"error":1}]"#,
-        r#"{"error":1"#,
-    ] {
-        assert_eq!(ChunkEvent::read(&event("message", data)), ChunkEvent::Chunk(data));
+    for data in ["{}", r#"{"error":null}"#, r#"{"error":false}"#, r#"{"error":-0.0}"#, r#"{"error":""}"#] {
+        assert_eq!(read("message", data), Ok(StreamProgress::GoesOn));
+    }
+    assert_eq!(read("message", r#"{"choices":[{"error":1}]}"#), Ok(StreamProgress::GoesOn));
+    for data in ["", "x", r#"[{"error":1}]"#, r#"{"error":1"#] {
+        assert!(matches!(read("message", data), Err(AnswerError::Invalid(_))), "{data}");
     }
 }
 
@@ -346,24 +340,24 @@ fn no_more_than_the_limit_is_held() {
     let mut assembly = AnswerAssembly::new(4 << 10);
     let mut before = 0;
     let error = loop {
-        if let Err(error) = assembly.push(&text) {
+        if let Err(error) = assembly.push_chunk(&text) {
             break error;
         }
         assert!(assembly.held() > before && assembly.held() <= 4 << 10);
         before = assembly.held();
     };
-    assert_eq!((error, assembly.held() + 10 > 4 << 10), (AssemblyError::TooLarge, true));
+    assert_eq!((error, assembly.held() + 10 > 4 << 10), (too_large(), true));
     let many: Vec<String> = (0..100).map(|name| format!(r#""{name}":{{}}"#)).collect();
     let many = format!("{{{}}}", many.join(","));
-    assert_eq!(AnswerAssembly::new(4 << 10).push(&many), Err(AssemblyError::TooLarge));
+    assert_eq!(AnswerAssembly::new(4 << 10).push_chunk(&many), Err(too_large()));
     let calls = in_delta(&format!(
         r#"{{"tool_calls":[{}{{}}]}}"#,
         r#"{"id":"a","function":{"name":"f"}},"#.repeat(1024)
     ));
-    assert_eq!(AnswerAssembly::new(1 << 20).push(&calls), Ok(()));
+    assert_eq!(AnswerAssembly::new(1 << 20).push_chunk(&calls), Ok(()));
     assert_eq!(
-        AnswerAssembly::new(1 << 20).push(&calls.replace("{}]", r#"{"id":"b"}]"#)),
-        Err(AssemblyError::TooLarge)
+        AnswerAssembly::new(1 << 20).push_chunk(&calls.replace("{}]", r#"{"id":"b"}]"#)),
+        Err(too_large())
     );
 }
 
@@ -376,7 +370,9 @@ fn values_that_are_repeated_are_held_once() {
     let mut assembly = assembly(&[chunk("long-id", 1000)]);
     let held = assembly.held();
     for number in 0..1000 {
-        assembly.push(&chunk(if number % 2 == 0 { "i" } else { "long-id" }, number).to_string()).unwrap();
+        assembly
+            .push_chunk(&chunk(if number % 2 == 0 { "i" } else { "long-id" }, number).to_string())
+            .unwrap();
     }
     assert_eq!(assembly.held(), held);
 }
@@ -386,10 +382,10 @@ fn many_small_chunks_and_many_members_take_linear_time() {
     let mut assembly = AnswerAssembly::new(64 << 20);
     let chunk = in_delta(r#"{"content":"tok","tool_calls":[{"index":0,"function":{"arguments":"a"}}]}"#);
     for _ in 0..100_000 {
-        assembly.push(&chunk).unwrap();
+        assembly.push_chunk(&chunk).unwrap();
     }
     for name in 0..20_000 {
-        assembly.push(&in_delta(&format!(r#"{{"{name}":1,"l":[{{"index":{name}}}]}}"#))).unwrap();
+        assembly.push_chunk(&in_delta(&format!(r#"{{"{name}":1,"l":[{{"index":{name}}}]}}"#))).unwrap();
     }
     assert!(assembly.finish().len() > 800_000);
 }

@@ -6,17 +6,19 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::{answer::REASONING, merged::ObjectWriter};
+use super::answer::REASONING;
 use crate::{
     json,
-    llm::value::{member, object_member, quote, string},
+    llm::{
+        format::StreamEvents,
+        merged::ObjectWriter,
+        sse::{self, pieces},
+        value::{member, object_member, quote, string},
+    },
 };
 
 /// The event that ends a stream.
-pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
-
-/// Most text of one piece, in bytes.
-const MAX_PIECE: usize = 16 << 10;
+const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Longest value of a member that is in every chunk, in bytes of JSON.
 const MAX_HEAD_BYTES: usize = 512;
@@ -27,8 +29,8 @@ const HEAD: [&str; 5] = ["id", "created", "model", "system_fingerprint", "servic
 /// Members of a message that have deltas of their own.
 const MESSAGE_PARTS: [&str; 5] = ["role", "content", "refusal", "tool_calls", "function_call"];
 
-/// The events of an answer, a valid JSON object, without [`DONE`].
-pub(crate) fn chunk_events(answer: &Bytes, shows_usage: bool) -> Vec<Bytes> {
+/// The events of an answer, a valid JSON object.
+pub(super) fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
     let answer = str::from_utf8(answer).unwrap_or_default();
     let head = json::members(answer).filter(|(name, value)| is_head(name, value));
     let mut writer = ChunkWriter { head: head.collect(), events: Vec::new() };
@@ -55,7 +57,7 @@ pub(crate) fn chunk_events(answer: &Bytes, shows_usage: bool) -> Vec<Bytes> {
             object.raw("usage", usage);
         });
     }
-    writer.events
+    StreamEvents { answer: writer.events, end: vec![Bytes::from_static(DONE)] }
 }
 
 /// The indices of choices. Clients join what has the same index, and so would read what no plugin saw: if two choices
@@ -69,35 +71,6 @@ fn indices(choices: &[&str]) -> Vec<usize> {
 
 fn is_head(name: &str, value: &str) -> bool {
     HEAD.contains(&name) && value.len() <= MAX_HEAD_BYTES
-}
-
-/// An event with an error in place of the rest of a stream.
-pub(crate) fn error_event(json: &[u8]) -> Bytes {
-    event(json)
-}
-
-/// An event whose data is JSON. Some clients end lines also at Unicode's line ends, so that text with one could forge
-/// an event: such characters are escaped. Outside of strings JSON has none but CR and LF.
-fn event(json: &[u8]) -> Bytes {
-    let mut event = Vec::with_capacity(json.len() + 8);
-    event.extend_from_slice(b"data: ");
-    let mut rest = json;
-    while let Some(next) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0xc2 | 0xe2)) {
-        let (before, found) = rest.split_at(next);
-        event.extend_from_slice(before);
-        let (length, replacement): (usize, &[u8]) = match found {
-            [b'\n' | b'\r', ..] => (1, b" "),
-            [0xc2, 0x85, ..] => (2, b"\\u0085"),
-            [0xe2, 0x80, 0xa8, ..] => (3, b"\\u2028"),
-            [0xe2, 0x80, 0xa9, ..] => (3, b"\\u2029"),
-            other => (1, &other[..1]),
-        };
-        event.extend_from_slice(replacement);
-        rest = &found[length..];
-    }
-    event.extend_from_slice(rest);
-    event.extend_from_slice(b"\n\n");
-    event.into()
 }
 
 /// Writes the members of an answer that aren't in every chunk.
@@ -123,16 +96,6 @@ fn write_call(delta: &mut ObjectWriter<'_>, index: usize, write: impl FnOnce(&mu
     calls.push(b']');
 }
 
-/// A text in pieces, at least one.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let (piece, after) = rest?.split_at(rest?.floor_char_boundary(MAX_PIECE));
-        rest = Some(after).filter(|after| !after.is_empty());
-        Some(piece)
-    })
-}
-
 /// A value in pieces, as JSON: only a string has several.
 fn json_pieces(value: &str) -> Vec<String> {
     match string(value) {
@@ -156,7 +119,7 @@ impl ChunkWriter<'_> {
         object.raw("object", "\"chat.completion.chunk\"");
         write(&mut object);
         object.end();
-        self.events.push(event(&json));
+        self.events.push(sse::event("", &json));
     }
 }
 

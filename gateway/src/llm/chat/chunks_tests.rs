@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::llm::sse::MAX_PIECE;
 
 /// The data of the events.
 fn data(events: &[Bytes]) -> Vec<Value> {
@@ -16,7 +17,7 @@ fn data(events: &[Bytes]) -> Vec<Value> {
 }
 
 fn chunks(answer: &Value) -> Vec<Value> {
-    data(&chunk_events(&answer.to_string().into(), true))
+    data(&stream_events(&answer.to_string().into(), true).answer)
 }
 
 /// The first choice of each chunk of a message, without the last one, which only ends it.
@@ -63,7 +64,7 @@ fn each_chunk_has_the_head_and_the_last_one_the_usage() {
         chunk(json!({ "choices": [], "usage": { "prompt_tokens": 1 } })),
     ];
     assert_eq!(chunks(&answer), expected);
-    assert_eq!(data(&chunk_events(&answer.to_string().into(), false)), expected[..3]);
+    assert_eq!(data(&stream_events(&answer.to_string().into(), false).answer), expected[..3]);
 }
 
 #[test]
@@ -199,11 +200,11 @@ fn choices_never_share_an_index() {
 #[test]
 fn an_event_is_one_line_for_clients_that_know_more_line_ends() {
     let answer = "{\r\n \"x\\n\": [\n1],\"choices\":[{\"message\":{\"content\":\"a\u{2028}b\u{2029}c\u{85}d\u{2026}é\\r\"}}]}";
-    let chunks = data(&chunk_events(&Bytes::from_static(answer.as_bytes()), true));
+    let chunks = data(&stream_events(&Bytes::from_static(answer.as_bytes()), true).answer);
     assert_eq!(chunks[1]["choices"][0]["delta"]["content"], "a\u{2028}b\u{2029}c\u{85}d\u{2026}é\r");
     assert_eq!(chunks[2]["x\n"], json!([1]));
-    assert_eq!(error_event(b"{\"error\":\n{}}"), "data: {\"error\": {}}\n\n");
-    assert_eq!(error_event(b"\xe2\x80"), &b"data: \xe2\x80\n\n"[..]);
+    assert_eq!(sse::event("", b"{\"error\":\n{}}"), "data: {\"error\": {}}\n\n");
+    assert_eq!(sse::event("", b"\xe2\x80"), &b"data: \xe2\x80\n\n"[..]);
 }
 
 #[test]
@@ -216,6 +217,6 @@ fn any_text_becomes_events_without_a_panic() {
         "\u{feff}{",
         "{\"choices\":[{\"message\":{\"tool_calls\":7",
     ] {
-        chunk_events(&Bytes::from_static(text.as_bytes()), true);
+        stream_events(&Bytes::from_static(text.as_bytes()), true);
     }
 }

@@ -6,16 +6,22 @@ use bytes::Bytes;
 use hookgate_proto::types::v1::{AfterToolResultPayload, BeforeLlmRequestPayload};
 
 use super::{
-    message::{PatchError, break_lines, is_text, media_of, text_of, with_changes, with_content},
-    request::{ChatRequest, result_without_call},
-    units::Unit,
+    ChatCompletions,
+    message::{break_lines, with_content},
+    request::ChatRequest,
 };
 use crate::{
     core::error::Error,
-    json::{self, ValueKind},
+    json,
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
-        value::{kind, member, quote, string, string_member},
+        format::{FormatDraft, FormatRequest as _, PatchError},
+        main_patch::{MainPatch as _, MemberChanges, shown_members},
+        message_content::{is_text_part, text_of, user_payload, with_changes},
+        request_view::RequestView as _,
+        tool_results::{result_content, result_payload},
+        unit::Unit,
+        value::{is_same, member, quote, string_member},
     },
 };
 
@@ -25,7 +31,7 @@ pub(super) const NOT_IN_EXTRA: &[&str] = &["model", "messages", "tools", "stream
 /// A request and its changes. What nobody changes stays byte for byte.
 #[derive(Debug)]
 pub(crate) struct RequestDraft<'a> {
-    request: &'a ChatRequest,
+    pub(super) request: &'a ChatRequest,
     /// Messages with another text.
     pub(super) edited: BTreeMap<usize, String>,
     /// Messages that are left out.
@@ -35,7 +41,7 @@ pub(crate) struct RequestDraft<'a> {
     /// The messages behind the system prompt, if their list was changed.
     pub(super) rest: Option<Vec<String>>,
     /// Members with another value, or without one.
-    pub(super) members: BTreeMap<String, Option<String>>,
+    pub(super) members: MemberChanges,
     /// Another model, as a JSON string.
     model: Option<String>,
     /// Other `stream_options`.
@@ -44,65 +50,54 @@ pub(crate) struct RequestDraft<'a> {
     breaks_lines: bool,
 }
 
-impl<'a> RequestDraft<'a> {
-    /// A draft without changes.
-    pub(crate) fn new(request: &'a ChatRequest) -> Self {
+impl<'a> FormatDraft<'a> for RequestDraft<'a> {
+    type Request = ChatRequest;
+
+    fn new(request: &'a ChatRequest) -> Self {
         RequestDraft {
             request,
             edited: BTreeMap::new(),
             removed: BTreeSet::new(),
             front: None,
             rest: None,
-            members: BTreeMap::new(),
+            members: MemberChanges::default(),
             model: None,
             stream_options: None,
             breaks_lines: false,
         }
     }
 
-    /// The request as it came.
-    pub(super) fn request(&self) -> &'a ChatRequest {
-        self.request
-    }
-
-    /// Asks this model.
-    pub(crate) fn set_model(&mut self, model: &str) {
+    fn set_model(&mut self, model: &str) {
         self.model = Some(model).filter(|model| *model != self.request.model()).map(quote);
     }
 
-    /// Asks for the usage at the end of a stream.
-    pub(crate) fn ask_for_usage(&mut self) {
+    fn ask_for_usage(&mut self) {
         let options = self.request.member("stream_options").unwrap_or("{}");
         self.stream_options = Some(edit_object(options, |options| options.set("include_usage", "true")));
     }
 
-    /// Keeps text parts apart, as plugins see them. What is sent depends on the messages alone, so that a provider's prompt
-    /// cache holds.
-    pub(crate) fn break_lines(&mut self) {
+    fn break_lines(&mut self) {
         self.breaks_lines = true;
     }
 
-    /// Puts another message, as JSON, in place of a unit's.
-    pub(crate) fn replace_message(&mut self, unit: &Unit, message: &Bytes) {
-        self.edited.insert(unit.message(), String::from_utf8_lossy(message).into_owned());
+    fn replace_unit(&mut self, unit: &Unit, json: &Bytes) {
+        self.edited.insert(unit.message(), String::from_utf8_lossy(json).into_owned());
     }
 
-    /// Puts a note in place of a unit's content.
-    pub(crate) fn remove_content(&mut self, unit: &Unit, note: &str) {
+    fn remove_content(&mut self, unit: &Unit, note: &str) {
         let removed = with_content(self.message(unit.message()), note);
         self.edited.insert(unit.message(), removed);
     }
 
-    /// Whether anything was changed but the model, the options of streams and line breaks.
-    pub(crate) fn is_changed(&self) -> bool {
+    fn is_changed(&self) -> bool {
         let is_listed = self.edited.is_empty() && self.removed.is_empty() && self.front.is_none();
         !(is_listed && self.rest.is_none() && self.members.is_empty())
     }
 
-    /// The payload of the main call: the last text of the user, and all that surrounds it.
-    pub(crate) fn main_payload(&self) -> BeforeLlmRequestPayload {
+    fn main_payload(&self) -> BeforeLlmRequestPayload {
         let main = self.request.main_unit().map(Unit::message);
-        let mut payload = main.map(|main| user_payload(self.message(main))).unwrap_or_default();
+        let mut payload =
+            main.map(|main| user_payload::<ChatCompletions>(self.message(main))).unwrap_or_default();
         let leading = self.request.leading();
         if leading > 0 {
             let texts: Vec<String> = (0..leading).map(|index| text_of(self.message(index))).collect();
@@ -116,61 +111,42 @@ impl<'a> RequestDraft<'a> {
         payload
     }
 
-    /// The payload of one user unit without what surrounds it.
-    pub(crate) fn unit_payload(&self, unit: &Unit) -> BeforeLlmRequestPayload {
-        user_payload(self.message(unit.message()))
+    fn unit_payload(&self, unit: &Unit) -> BeforeLlmRequestPayload {
+        user_payload::<ChatCompletions>(self.message(unit.message()))
     }
 
-    /// The payload of a result.
-    ///
-    /// # Errors
-    /// `PAYLOAD_INVALID` if its call isn't in the request; see [`ChatRequest::results_have_calls`].
-    pub(crate) fn result_payload(&self, unit: &Unit) -> Result<AfterToolResultPayload, Error> {
-        let named = unit.result().and_then(|result| Some((result.tool_name.clone()?, result)));
-        let (tool_name, result) = named.ok_or_else(|| Error::invalid(vec![result_without_call(unit)]))?;
-        Ok(AfterToolResultPayload {
-            tool_name,
-            result: result.result.clone(),
-            success: Some(true),
-            args: result.args.clone(),
-            call_id: result.call_id.clone(),
-            duration_ms: None,
-            extra: Bytes::new(),
-        })
+    fn result_payload(&self, unit: &Unit) -> Result<AfterToolResultPayload, Error> {
+        result_payload(unit)
     }
 
-    /// The message of a user unit with the text and media that plugins changed, as JSON. What else they changed counts
-    /// in the main call only.
-    ///
-    /// # Errors
-    /// The change can't be written in this format.
-    pub(crate) fn patched_unit(
+    fn patched_unit(
         &self,
         unit: &Unit,
         before: &BeforeLlmRequestPayload,
         after: &BeforeLlmRequestPayload,
     ) -> Result<Bytes, PatchError> {
-        with_changes(self.message(unit.message()), before, after).map(Bytes::from)
+        with_changes::<ChatCompletions>(self.message(unit.message()), before, after).map(Bytes::from)
     }
 
-    /// The message of a result with another result, as JSON. A string and an array of text parts become the content;
-    /// of another value it is the text. With the same result the message keeps its bytes.
-    pub(crate) fn patched_result(&self, unit: &Unit, result: &Bytes) -> Bytes {
+    fn patched_result(&self, unit: &Unit, result: &Bytes) -> Bytes {
         let message = self.message(unit.message());
         let result = str::from_utf8(result).unwrap_or_default().trim_ascii();
         if member(message, "content").is_some_and(|old| is_same(old, result)) {
             return message.to_owned().into();
         }
-        let content = match kind(result) {
-            ValueKind::String => result.to_owned(),
-            ValueKind::Array if is_text_parts(result) => result.to_owned(),
-            _ => quote(result),
-        };
+        let content = result_content(result, is_text_parts);
         edit_object(message, |message| message.set("content", content)).into()
     }
 
-    /// The body with all changes.
-    pub(crate) fn render(&self) -> Bytes {
+    fn apply_main(
+        &mut self,
+        before: &BeforeLlmRequestPayload,
+        after: &BeforeLlmRequestPayload,
+    ) -> Result<(), PatchError> {
+        self.apply_changes(before, after)
+    }
+
+    fn render(&self) -> Bytes {
         let body = self.request.body();
         let text = str::from_utf8(body).unwrap_or_default();
         let mut edits = Edits::default();
@@ -181,12 +157,7 @@ impl<'a> RequestDraft<'a> {
         if let Some(options) = &self.stream_options {
             object.set("stream_options", options.as_str());
         }
-        for (name, value) in &self.members {
-            match value {
-                Some(value) => object.set(name, value.as_str()),
-                None => object.remove(name),
-            }
-        }
+        self.members.apply(&mut object);
         if let Some(messages) = object.get("messages") {
             match &self.rest {
                 Some(rest) => object.set("messages", self.all_messages(rest)),
@@ -196,7 +167,9 @@ impl<'a> RequestDraft<'a> {
         object.finish(&mut edits);
         edits.apply(body)
     }
+}
 
+impl<'a> RequestDraft<'a> {
     /// A message as it is now.
     pub(super) fn message(&self, index: usize) -> &str {
         self.edited.get(&index).map_or_else(|| self.request.message_text(index), String::as_str)
@@ -237,12 +210,11 @@ impl<'a> RequestDraft<'a> {
     /// `{"request": {...}, "name": "..."}`: the members that plugins see nowhere else, and the `name` of the message whose
     /// text is the payload's.
     fn extra(&self) -> String {
-        let members = self.request.members().filter(|(name, _)| !NOT_IN_EXTRA.contains(name));
-        let members: Vec<String> = members.map(|(name, value)| format!("{}:{value}", quote(name))).collect();
+        let members = shown_members(self.request, NOT_IN_EXTRA);
         let main = self.request.main_unit().map(|main| self.message(main.message()));
         let name = main.and_then(|main| string_member(main, "name"));
         let name = name.map(|name| format!(r#","name":{}"#, quote(&name))).unwrap_or_default();
-        format!(r#"{{"request":{{{}}}{name}}}"#, members.join(","))
+        format!(r#"{{"request":{members}{name}}}"#)
     }
 
     fn share(&self, part: &str) -> Bytes {
@@ -250,25 +222,7 @@ impl<'a> RequestDraft<'a> {
     }
 }
 
-fn user_payload(message: &str) -> BeforeLlmRequestPayload {
-    let (images, files) = media_of(message);
-    BeforeLlmRequestPayload { text: text_of(message), images, files, ..BeforeLlmRequestPayload::default() }
-}
-
-/// Whether two JSON values have the same text, or are the same string in other spellings.
-fn is_same(one: &str, other: &str) -> bool {
-    one == other || string(one).is_some_and(|one| string(other) == Some(one))
-}
-
 fn is_text_parts(array: &str) -> bool {
     let mut parts = json::elements(array).peekable();
-    parts.peek().is_some() && parts.all(|part| is_text(part) && string_member(part, "text").is_some())
-}
-
-/// A JSON value that a plugin left. The chain has checked it.
-pub(super) fn json_text<'a>(json: &'a Bytes, name: &str) -> Result<&'a str, PatchError> {
-    match str::from_utf8(json) {
-        Ok(text) if !text.trim_ascii().is_empty() => Ok(text.trim_ascii()),
-        _ => Err(PatchError::new(format!("`{name}` is not JSON"))),
-    }
+    parts.peek().is_some() && parts.all(|part| is_text_part(part) && string_member(part, "text").is_some())
 }

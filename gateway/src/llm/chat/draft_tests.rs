@@ -2,7 +2,11 @@ use bytes::Bytes;
 use hookgate_proto::types::v1::{BeforeLlmRequestPayload, Media, media::Source};
 use serde_json::{Value, json};
 
-use super::{ChatRequest, PatchError, RequestDraft};
+use super::{ChatRequest, RequestDraft};
+use crate::llm::{
+    format::{FormatDraft as _, FormatRequest as _, PatchError},
+    request_view::RequestView as _,
+};
 
 fn request(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().into()).expect("a valid request")
@@ -283,10 +287,10 @@ fn text_parts_reach_the_model_on_lines_of_their_own() {
     draft.apply_main(&last, &patched).expect("written back");
     let left = json!([texts("system", &broken), texts("user", &["c\n", "d"]), texts("user", &["a\n", "b"])]);
     assert_eq!(rendered(&draft), left, "also where plugins changed the messages");
-    let unit = request.older_units().next().expect("the first user message");
+    let unit = request.older_units().first().expect("the first user message");
     let mut draft = RequestDraft::new(&request);
     draft.break_lines();
-    draft.replace_message(unit, &text(&texts("user", &["e", "f"])));
+    draft.replace_unit(unit, &text(&texts("user", &["e", "f"])));
     assert_eq!(rendered(&draft)[1], texts("user", &["e\n", "f"]));
 }
 
@@ -346,14 +350,14 @@ fn a_result_that_no_plugin_changes_keeps_its_bytes() {
     )))
     .expect("valid");
     let draft = RequestDraft::new(&request);
-    let units: Vec<_> = request.current_units().collect();
+    let units: Vec<_> = request.current_units().iter().collect();
     for (unit, same) in [
         (units[0], r#""caf\u00e9""#.to_owned()),
         (units[0], "\"caf\u{e9}\"".to_owned()),
         (units[1], image.to_string()),
         (units[1], format!(" {image}\n")),
     ] {
-        assert_eq!(draft.patched_result(unit, &Bytes::from(same)), request.message(unit));
+        assert_eq!(draft.patched_result(unit, &Bytes::from(same)), request.unit_json(unit));
     }
 }
 
@@ -366,8 +370,8 @@ fn results_and_earlier_messages_are_replaced_in_their_places() {
     );
     let request = ChatRequest::parse(body.clone()).expect("valid");
     let mut draft = RequestDraft::new(&request);
-    let old = request.older_units().next().expect("the first message");
-    let result = request.current_units().next().expect("the result");
+    let old = request.older_units().first().expect("the first message");
+    let result = request.current_units().first().expect("the result");
     for (value, content) in [
         (r#""r""#, json!("r")),
         (r#"{"a": 1}"#, json!("{\"a\": 1}")),
@@ -381,10 +385,10 @@ fn results_and_earlier_messages_are_replaced_in_their_places() {
     }
     let before = draft.unit_payload(old);
     let same = draft.patched_unit(old, &before, &before).expect("nothing to do");
-    assert_eq!(same, request.message(old), "without a change it keeps its bytes");
+    assert_eq!(same, request.unit_json(old), "without a change it keeps its bytes");
     let with_tools = BeforeLlmRequestPayload { tools: "[]".into(), ..before.clone() };
     let same = draft.patched_unit(old, &before, &with_tools).expect("nothing to do");
-    assert_eq!(same, request.message(old), "other changes are none of the message");
+    assert_eq!(same, request.unit_json(old), "other changes are none of the message");
     assert_eq!(
         (before.text.as_str(), &before.messages, &before.extra),
         ("old", &Bytes::new(), &Bytes::new())
@@ -393,7 +397,7 @@ fn results_and_earlier_messages_are_replaced_in_their_places() {
     let after =
         BeforeLlmRequestPayload { text: "o".into(), system_prompt: Some("s".into()), ..before.clone() };
     let message = draft.patched_unit(old, &before, &after).expect("a text");
-    draft.replace_message(old, &message);
+    draft.replace_unit(old, &message);
     draft.remove_content(result, "removed");
     draft.set_model("other");
     let changed =

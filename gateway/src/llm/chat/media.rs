@@ -1,24 +1,17 @@
 //! Images and files of user messages: content parts as media, and back.
 
-use std::{borrow::Cow, io};
+use std::borrow::Cow;
 
-use base64::{Engine, engine::general_purpose::STANDARD, read::DecoderReader};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use hookgate_proto::types::v1::{Media, media::Source};
 
-use super::message::PatchError;
 use crate::llm::{
     edits::{ObjectEdit, edit_object},
+    format::PatchError,
+    media::{check_base64, is_image},
+    surface::UnseenMedium,
     value::{member, object_member, quote, string, string_member},
 };
-
-/// Why plugins don't see the medium of a content part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnseenMedium {
-    /// It has no data and no URL where they belong, or the URL is that of a file on the provider's machine.
-    NoSource,
-    /// Its data isn't base64. The model's server may decode it in another way than the gateway.
-    NotBase64,
-}
 
 /// The source, the type and the name of a medium.
 struct Description<'a> {
@@ -34,11 +27,6 @@ enum Form<'a> {
     Url,
     /// The type, empty if none is named, and base64.
     Data(&'a str, &'a str),
-}
-
-/// Whether a medium is among the images of a payload, and not among its files.
-pub(super) fn is_image(media: &Media) -> bool {
-    media.mime_type == "image" || media.mime_type.starts_with("image/")
 }
 
 /// The medium in a content part, if it is an image, a file or audio that plugins see.
@@ -66,11 +54,7 @@ pub(crate) fn check_medium(part: &str) -> Result<(), UnseenMedium> {
     let Description { source, .. } = describe(part).ok_or(UnseenMedium::NoSource)?;
     match form(&source)? {
         Form::Url => Ok(()),
-        Form::Data(_, data) => {
-            let mut decoder = DecoderReader::new(data.as_bytes(), &STANDARD);
-            let decoded = io::copy(&mut decoder, &mut io::sink());
-            decoded.map(|_| ()).map_err(|_| UnseenMedium::NotBase64)
-        }
+        Form::Data(_, data) => check_base64(data),
     }
 }
 

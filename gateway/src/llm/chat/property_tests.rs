@@ -4,7 +4,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{CallEdit, ChatAnswer, ChatRequest, ChoiceEdit, RequestDraft, Unit};
+use super::{ChatAnswer, ChatRequest, RequestDraft};
+use crate::llm::{
+    format::{CallEdit, ChoiceEdit, FormatAnswer as _, FormatDraft as _, FormatRequest as _},
+    request_view::RequestView as _,
+    unit::Unit,
+};
 
 /// White space that may stand between the tokens of JSON.
 fn space() -> impl Strategy<Value = &'static str> {

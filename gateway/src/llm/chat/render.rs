@@ -8,114 +8,58 @@ use super::{
     answer::{ChatAnswer, Choice, REASONING, texts_in},
     call::{CallForm, ToolCall},
     withhold::{
-        Withheld, is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call,
-        is_seen_part, seen_annotations, seen_audio, seen_logprobs, seen_reasoning, withhold,
-        withhold_in_part, withhold_unknown,
+        is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call, is_seen_part,
+        seen_annotations, seen_audio, seen_logprobs, seen_reasoning, withhold_in_part, withhold_unknown,
     },
 };
 use crate::{
     json::ValueKind,
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit},
+        format::{CallEdit, ChoiceEdit, RenderedAnswer},
         value::{kind, quote, string, string_member},
+        withheld::{Withheld, keep_known},
     },
 };
 
-/// What happens to one choice. The default changes nothing.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ChoiceEdit {
-    /// Another text.
-    pub(crate) text: Option<String>,
-    /// Other reasoning; empty removes it.
-    pub(crate) reasoning: Option<String>,
-    /// What happens to each tool call; those beyond the list stay.
-    pub(crate) calls: Vec<CallEdit>,
-    /// A message in place of the whole answer. Nothing else of the edit then counts.
-    pub(crate) replaced: Option<String>,
-}
-
-/// What happens to a tool call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallEdit {
-    /// It stays byte for byte.
-    Keep,
-    /// It has another name or other arguments, as JSON.
-    Patch {
-        /// The tool's name.
-        name: String,
-        /// The arguments.
-        args: Bytes,
-    },
-    /// It is taken out, and this text stands in its place.
-    Note(String),
-}
-
-impl ChoiceEdit {
-    /// A message in place of the whole answer.
-    pub(crate) fn replaced(message: String) -> Self {
-        ChoiceEdit { replaced: Some(message), ..ChoiceEdit::default() }
-    }
-
-    /// Whether it takes something out: the answer or a tool call.
-    pub(crate) fn is_block(&self) -> bool {
-        self.replaced.is_some() || self.calls.iter().any(|call| matches!(call, CallEdit::Note(_)))
-    }
-}
-
-/// An answer to be sent.
-#[derive(Debug)]
-pub(crate) struct RenderedAnswer {
-    /// The body. Without changes it shares the memory of the old one.
-    pub(crate) body: Bytes,
-    /// The names of the members that were withheld, each once.
-    pub(crate) withheld: Vec<String>,
-}
-
-impl ChatAnswer {
-    /// The answer with an edit for each choice; choices beyond the list stay. With `expects_json` the client parses the
-    /// text, so that no message stands there. With `is_guarded`, members that may carry text that no plugin saw are
-    /// withheld.
-    pub(crate) fn render(
-        &self,
-        choices: &[ChoiceEdit],
-        expects_json: bool,
-        is_guarded: bool,
-    ) -> RenderedAnswer {
-        let text = str::from_utf8(self.body()).unwrap_or_default();
-        let mut edits = Edits::default();
-        let mut withheld = Withheld::default();
-        let unchanged = ChoiceEdit::default();
-        let choices = choices.iter().chain(std::iter::repeat(&unchanged));
-        for (choice, edit) in self.all().iter().zip(choices) {
-            let whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
-            let message = ObjectEdit::new(text, whole.get("message").unwrap_or_default());
-            let (edits, withheld) = (&mut edits, &mut withheld);
-            let mut renderer =
-                Renderer { text, choice, whole, message, edits, withheld, expects_json, is_guarded };
-            if is_guarded {
-                renderer.withhold_inside();
-            }
-            match &edit.replaced {
-                Some(replacement) => renderer.replace(replacement),
-                None => renderer.change(edit),
-            }
-            if is_guarded || edit.replaced.is_some() {
-                renderer.withhold_members(edit.replaced.is_some());
-            }
-            let Renderer { whole, message, edits, .. } = renderer;
-            message.finish(edits);
-            whole.finish(edits);
-        }
+/// See [`FormatAnswer::render`](crate::llm::format::FormatAnswer::render).
+pub(super) fn render(
+    answer: &ChatAnswer,
+    choices: &[ChoiceEdit],
+    expects_json: bool,
+    is_guarded: bool,
+) -> RenderedAnswer {
+    let text = str::from_utf8(answer.body()).unwrap_or_default();
+    let mut edits = Edits::default();
+    let mut withheld = Withheld::default();
+    let unchanged = ChoiceEdit::default();
+    let choices = choices.iter().chain(std::iter::repeat(&unchanged));
+    for (choice, edit) in answer.all().iter().zip(choices) {
+        let whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
+        let message = ObjectEdit::new(text, whole.get("message").unwrap_or_default());
+        let (edits, withheld) = (&mut edits, &mut withheld);
+        let mut renderer =
+            Renderer { text, choice, whole, message, edits, withheld, expects_json, is_guarded };
         if is_guarded {
-            let mut whole = ObjectEdit::new(text, text);
-            withhold_unknown(&mut whole, is_known_in_answer, &mut withheld);
-            whole.finish(&mut edits);
+            renderer.withhold_inside();
         }
-        let mut withheld = withheld.names;
-        withheld.sort_unstable();
-        withheld.dedup();
-        RenderedAnswer { body: edits.apply(self.body()), withheld }
+        match &edit.replaced {
+            Some(replacement) => renderer.replace(replacement),
+            None => renderer.change(edit),
+        }
+        if is_guarded || edit.replaced.is_some() {
+            renderer.withhold_members(edit.replaced.is_some());
+        }
+        let Renderer { whole, message, edits, .. } = renderer;
+        message.finish(edits);
+        whole.finish(edits);
     }
+    if is_guarded {
+        let mut whole = ObjectEdit::new(text, text);
+        withhold_unknown(&mut whole, is_known_in_answer, false, &mut withheld);
+        whole.finish(&mut edits);
+    }
+    RenderedAnswer { body: edits.apply(answer.body()), withheld: withheld.into_names() }
 }
 
 /// A text, unless it is empty, and the notes below it.
@@ -291,8 +235,9 @@ impl Renderer<'_, '_> {
             let mut whole = ObjectEdit::new(self.text, whole);
             function = whole.get(inner).unwrap_or_default();
             if self.is_guarded {
-                withhold(
+                keep_known(
                     &mut whole,
+                    &[],
                     |name, value| name == inner || is_passed_with_call(name, value),
                     self.withheld,
                 );
@@ -304,7 +249,7 @@ impl Renderer<'_, '_> {
             change_function(&mut function, call, arguments, (name, args));
         }
         if self.is_guarded {
-            withhold(&mut function, |name, _| name == "name" || name == arguments, self.withheld);
+            keep_known(&mut function, &[], |name, _| name == "name" || name == arguments, self.withheld);
         }
         function.finish(self.edits);
     }
@@ -339,13 +284,8 @@ impl Renderer<'_, '_> {
     /// Withholds unknown members of the message and the choice; in place of a blocked answer (`is_blocked`) also objects
     /// of settings.
     fn withhold_members(&mut self, is_blocked: bool) {
-        if is_blocked {
-            withhold(&mut self.message, is_known_in_message, self.withheld);
-            withhold(&mut self.whole, is_known_in_choice, self.withheld);
-        } else {
-            withhold_unknown(&mut self.message, is_known_in_message, self.withheld);
-            withhold_unknown(&mut self.whole, is_known_in_choice, self.withheld);
-        }
+        withhold_unknown(&mut self.message, is_known_in_message, is_blocked, self.withheld);
+        withhold_unknown(&mut self.whole, is_known_in_choice, is_blocked, self.withheld);
     }
 }
 

@@ -1,8 +1,15 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{ChatRequest, RequestDraft, Unit, UnitKind};
-use crate::core::error::Code;
+use super::{ChatRequest, RequestDraft};
+use crate::{
+    core::error::Code,
+    llm::{
+        format::{Conversation, FormatDraft as _, FormatRequest as _},
+        request_view::RequestView as _,
+        unit::{Unit, UnitKind},
+    },
+};
 
 fn parse(body: &Value) -> ChatRequest {
     ChatRequest::parse(body.to_string().into()).expect("a valid request")
@@ -63,18 +70,17 @@ fn settings_are_read() {
     }));
     assert_eq!((request.model(), request.is_streamed(), request.choices()), ("gpt", true, 3));
     assert!(request.expects_json());
-    assert_eq!(request.user(), Some("ann"));
-    assert_eq!(request.prompt_cache_key(), Some("k"));
-    assert_eq!(request.safety_identifier(), None);
-    assert_eq!(request.first_user_message(), br#"{"content":"hi","role":"user"}"#);
+    let first = br#"{"content":"hi","role":"user"}"#.as_slice();
+    let conversation = Conversation { session: Some("k"), user: Some("ann"), first_user_message: first };
+    assert_eq!(request.conversation(), conversation);
     let plain =
         parse(&json!({ "model": "gpt", "stream": null, "n": null, "response_format": { "type": "text" },
                                "messages": [{ "role": "user", "content": "" }] }));
     assert_eq!((plain.is_streamed(), plain.choices(), plain.expects_json()), (false, 1, false));
 }
 
-fn indices<'u>(units: impl Iterator<Item = &'u Unit>) -> Vec<usize> {
-    units.map(Unit::message).collect()
+fn indices(units: &[Unit]) -> Vec<usize> {
+    units.iter().map(Unit::message).collect()
 }
 
 #[test]
@@ -111,10 +117,10 @@ fn a_system_message_is_a_unit_if_another_message_or_its_name_keeps_it_out_of_the
         { "role": "system", "content": "c" }, { "role": "user", "content": "d" },
     ]));
     assert_eq!(request.leading(), 1);
-    let units: Vec<_> = request.current_units().map(|unit| (unit.message(), unit.kind())).collect();
+    let units: Vec<_> = request.current_units().iter().map(|unit| (unit.message(), unit.kind())).collect();
     assert_eq!(units, [(1, UnitKind::System), (2, UnitKind::System), (3, UnitKind::User)]);
     let draft = RequestDraft::new(&request);
-    let texts: Vec<_> = request.current_units().map(|unit| draft.unit_payload(unit).text).collect();
+    let texts: Vec<_> = request.current_units().iter().map(|unit| draft.unit_payload(unit).text).collect();
     assert_eq!(texts, ["b", "c", "d"]);
     let payload = draft.main_payload();
     assert_eq!((payload.text.as_str(), payload.system_prompt.as_deref()), ("d", Some("a")));
@@ -140,7 +146,7 @@ fn results_have_the_name_and_the_arguments_of_the_last_call_with_their_id() {
     ]));
     request.results_have_calls().expect("some providers begin anew with each message");
     let draft = RequestDraft::new(&request);
-    let units = request.older_units().chain(request.current_units());
+    let units = request.older_units().iter().chain(request.current_units());
     let results: Vec<_> = units.map(|unit| draft.result_payload(unit).expect("a result")).collect();
     let facts: Vec<_> = results
         .iter()
@@ -163,7 +169,7 @@ fn a_message_may_have_null_as_its_content() {
     ]));
     let draft = RequestDraft::new(&request);
     assert_eq!(draft.main_payload().text, "");
-    let result = request.current_units().next().expect("a result");
+    let result = request.current_units().first().expect("a result");
     assert_eq!(draft.result_payload(result).expect("its call is known").result, "null");
     assert_eq!(draft.render().as_ptr(), request.body().as_ptr());
 }
@@ -184,8 +190,8 @@ fn a_result_whose_call_comes_later_or_never_is_a_mistake() {
     let error = request.results_have_calls().expect_err("no calls");
     let pointers: Vec<_> = error.violations.iter().map(|violation| violation.pointer.as_str()).collect();
     assert_eq!(pointers, ["/messages/0", "/messages/2", "/messages/3", "/messages/4", "/messages/6"]);
-    let unit = request.older_units().next().expect("a unit");
-    assert_eq!((unit.kind(), request.call_of(unit)), (UnitKind::Result, ("", b"".as_slice())));
+    let unit = request.older_units().first().expect("a unit");
+    assert_eq!((unit.kind(), unit.call()), (UnitKind::Result, ("", b"".as_slice())));
     RequestDraft::new(&request).result_payload(unit).expect_err("it has no tool");
 }
 
@@ -214,8 +220,8 @@ fn a_result_is_remembered_by_a_digest_of_its_call() {
         ]))
     };
     let of = |request: &ChatRequest| {
-        let unit = request.current_units().next().expect("a result");
-        request.call_of(unit).1.to_vec()
+        let unit = request.current_units().first().expect("a result");
+        unit.call().1.to_vec()
     };
     let (short, long) = ("{}".to_owned(), format!("\"{}\"", "a".repeat(1000)));
     assert_eq!((of(&conversation(&short)).len(), of(&conversation(&long)).len()), (32, 32));

@@ -4,10 +4,13 @@ use bytes::Bytes;
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Map, Value, json};
 
-use super::{AnswerAssembly, ChunkEvent, DONE, chunk_events};
+use super::{AnswerAssembly, chunks::stream_events};
 use crate::{
     json::{MAX_DEPTH, scan},
-    llm::sse::SseDecoder,
+    llm::{
+        format::{FormatAssembly as _, StreamProgress},
+        sse::SseDecoder,
+    },
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -201,10 +204,10 @@ fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> AnswerAssembly {
         rest = after;
         decoder.push(piece);
         while let Some(event) = decoder.next_event().expect("events") {
-            match ChunkEvent::read(&event) {
-                ChunkEvent::Chunk(chunk) => assembly.push(chunk).expect("a chunk"),
-                ChunkEvent::Done => assert!(rest.is_empty()),
-                ChunkEvent::Error(error) => panic!("{error:?}"),
+            match assembly.push(&event).expect("a chunk") {
+                StreamProgress::GoesOn => {}
+                StreamProgress::Done => assert!(rest.is_empty()),
+                StreamProgress::Failed => panic!("{event:?}"),
             }
         }
     }
@@ -323,8 +326,8 @@ proptest! {
     fn the_events_of_an_answer_make_it_again(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut events = chunk_events(&answer.to_string().into(), true).concat();
-        events.extend_from_slice(DONE);
+        let events = stream_events(&answer.to_string().into(), true);
+        let events = [events.answer.concat(), events.end.concat()].concat();
         let assembly = assemble(&events, &mut Cuts(cuts.iter().cycle()));
         prop_assert_eq!(without_nulls(value(&assembly.finish())), without_nulls(answer));
     }
@@ -336,7 +339,7 @@ proptest! {
         let mut assembly = AnswerAssembly::new(limit);
         let mut held = 0;
         for chunk in &chunks {
-            let pushed = assembly.push(&chunk.to_string());
+            let pushed = assembly.push_chunk(&chunk.to_string());
             prop_assert!((held..=limit).contains(&assembly.held()));
             held = assembly.held();
             if pushed.is_err() {
@@ -344,11 +347,11 @@ proptest! {
             }
         }
         let whole = assembly.finish();
-        let events = chunk_events(&whole, true);
+        let events = stream_events(&whole, true).answer;
         let mut again = AnswerAssembly::new(1 << 20);
         for event in &events {
             let data = event.strip_prefix(b"data: ").expect("an event").to_vec();
-            again.push(str::from_utf8(&data).expect("text")).expect("a chunk");
+            again.push_chunk(str::from_utf8(&data).expect("text")).expect("a chunk");
         }
         // The text that was judged is the text that the client reads.
         let texts = |answer: Value| {

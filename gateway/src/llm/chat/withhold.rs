@@ -8,21 +8,13 @@ use crate::{
     json::{self, ValueKind},
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit, span_in},
-        value::{
-            has_only_settings, is_settings, is_text, kind, may_carry_text, member, object_member, string,
-            string_member,
+        value::{is_text, kind, may_carry_text, member, object_member, string, string_member},
+        withheld::{
+            MAX_CITATION_TEXT, MAX_MODEL, MAX_SIGNED, Withheld, is_other_settings, is_report, keep_known,
+            keep_members,
         },
     },
 };
-
-/// What is withheld from an answer.
-#[derive(Debug, Default)]
-pub(super) struct Withheld {
-    /// The names of the members.
-    pub(super) names: Vec<String>,
-    /// How many bytes of annotations were passed.
-    annotations: usize,
-}
 
 /// Members of an answer.
 const ANSWER_MEMBERS: &[&str] = &[
@@ -60,15 +52,6 @@ const PART_TEXTS: [&str; 3] = ["text", "refusal", "thinking"];
 /// Members of a citation.
 const CITATION_MEMBERS: &[&str] = &["url", "title", "start_index", "end_index"];
 
-/// Longest text of a citation, and longest id of reasoning, in bytes.
-const MAX_CITATION_TEXT: usize = 2 << 10;
-
-/// Longest value that providers sign or encrypt, and want back, in bytes. Also most of all annotations of an answer.
-const MAX_SIGNED: usize = 16 << 10;
-
-/// Longest name of a model, in bytes.
-const MAX_MODEL: usize = 256;
-
 /// Whether a member of an answer passes though it is more than a setting.
 pub(super) fn is_known_in_answer(name: &str, value: &str) -> bool {
     match name {
@@ -99,14 +82,6 @@ pub(super) fn is_known_in_message(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a value has numbers and names alone. It has some for each filter or kind of token, so it is longer than other
-/// settings.
-fn is_report(value: &str) -> bool {
-    matches!(kind(value), ValueKind::Object | ValueKind::Array)
-        && value.len() <= MAX_SIGNED
-        && has_only_settings(value)
-}
-
 /// Whether plugins read the texts in a value of this type.
 fn may_hold_text(value: &str) -> bool {
     matches!(kind(value), ValueKind::String | ValueKind::Array | ValueKind::Object)
@@ -135,29 +110,19 @@ pub(super) fn is_passed_with_call(name: &str, value: &str) -> bool {
     }
 }
 
-/// Removes members that may carry text, unless `is_known` by name and value, and adds their names to `withheld`.
-pub(super) fn withhold(
-    object: &mut ObjectEdit<'_>,
-    is_known: impl Fn(&str, &str) -> bool,
-    withheld: &mut Withheld,
-) {
-    keep_members(object, |name, value| is_known(name, value) || !may_carry_text(name, value), withheld);
-}
-
-/// Like [`withhold`], but objects of settings pass, such as the times that some servers add. Some clients ignore the case
-/// of names, so those of known members don't pass in another case.
+/// Withholds members that no plugin saw of the answer, a choice or its message. Objects of settings pass, unless the answer is
+/// blocked.
 pub(super) fn withhold_unknown(
     object: &mut ObjectEdit<'_>,
     is_known: impl Fn(&str, &str) -> bool,
+    is_blocked: bool,
     withheld: &mut Withheld,
 ) {
     let known = [ANSWER_MEMBERS, CHOICE_MEMBERS, MESSAGE_MEMBERS];
-    let is_other =
-        |name: &str| !known.iter().any(|list| list.iter().any(|one| one.eq_ignore_ascii_case(name)));
-    let is_passed = |name: &str, value: &str| {
-        kind(value) == ValueKind::Object && is_settings(name, value) && is_other(name)
+    let is_known = |name: &str, value: &str| {
+        is_known(name, value) || (!is_blocked && is_other_settings(&known, name, value))
     };
-    withhold(object, |name, value| is_known(name, value) || is_passed(name, value), withheld);
+    keep_known(object, &known, is_known, withheld);
 }
 
 /// Withholds what no plugin saw in `part`, a content part and slice of `root`.
@@ -168,7 +133,7 @@ pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withhe
         "annotations" => kind(value) == ValueKind::Array,
         _ => PART_TEXTS.contains(&name) && may_hold_text(value),
     };
-    withhold(&mut whole, is_known, withheld);
+    keep_known(&mut whole, &[], is_known, withheld);
     for text in PART_TEXTS.iter().filter_map(|name| whole.get(name)) {
         keep_seen(root, text, false, edits, withheld);
     }
@@ -186,12 +151,12 @@ pub(super) fn seen_annotations(annotations: &str, withheld: &mut Withheld) -> Op
         let shown =
             Some(annotation).filter(|_| is_object).and_then(|object| seen_annotation(object, withheld));
         let length = shown.as_deref().unwrap_or(annotation).len();
-        if !is_object || withheld.annotations + length > MAX_SIGNED {
+        if !is_object || withheld.citations + length > MAX_SIGNED {
             list.remove(index);
             withheld.names.push("annotations".to_owned());
             continue;
         }
-        withheld.annotations += length;
+        withheld.citations += length;
         shown.into_iter().for_each(|shown| list.replace(index, shown));
     }
     let mut edits = Edits::default();
@@ -349,9 +314,4 @@ fn is_signature(name: &str, value: &str) -> bool {
         _ => 0,
     };
     string(value).is_some_and(|text| text.len() <= longest)
-}
-
-/// Removes all other members than those to keep, and adds their names to `withheld`.
-fn keep_members(object: &mut ObjectEdit<'_>, is_kept: impl Fn(&str, &str) -> bool, withheld: &mut Withheld) {
-    withheld.names.extend(object.retain(is_kept));
 }

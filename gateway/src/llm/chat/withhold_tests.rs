@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
-use super::{ChatAnswer, ChoiceEdit};
+use super::ChatAnswer;
+use crate::llm::format::{ChoiceEdit, FormatAnswer as _};
 
 /// A rendered answer under a guard, and what was withheld from it.
 fn rendered(body: &Value, edit: ChoiceEdit) -> (Value, Vec<String>) {
@@ -114,6 +115,16 @@ fn objects_with_text_and_known_names_in_another_case_are_withheld() {
     assert_eq!(left, json!({ "choices": [{ "message": { "content": "a" } }] }));
     let names = ["Function_Call", "Message", "content_filter_results", "keys", "list", "many", "new"];
     assert_eq!(withheld, names);
+}
+
+#[test]
+fn a_short_text_under_a_known_name_in_another_case_is_withheld() {
+    for edit in [ChoiceEdit::default(), ChoiceEdit::replaced("a".to_owned())] {
+        let message = json!({ "content": "a", "Content": "secret", "REFUSAL": "secret", "short": "x" });
+        let (left, withheld) = guarded(&message, edit);
+        assert_eq!(left, json!({ "content": "a", "short": "x" }));
+        assert_eq!(withheld, ["Content", "REFUSAL"]);
+    }
 }
 
 #[test]
@@ -266,5 +277,5 @@ fn tens_of_thousands_of_members_are_judged_in_one_walk() {
     let mut body: Value = (0..50_000).map(|index| (format!("member-{index}"), json!([]))).collect();
     body["choices"] = json!([{ "message": { "content": "a" } }]);
     let (left, withheld) = rendered(&body, ChoiceEdit::default());
-    assert_eq!((left, withheld.len()), (json!({ "choices": [{ "message": { "content": "a" } }] }), 50_000));
+    assert_eq!((left, withheld.len()), (json!({ "choices": [{ "message": { "content": "a" } }] }), 32));
 }

@@ -4,13 +4,52 @@ use std::process::Command;
 
 use hookgate_tests::{
     clients,
-    provider::{FakeProvider, ProviderAct, ProviderRequest},
+    gateway::{Gateway, Setup},
+    provider::{FakeProvider, ProviderAct, ProviderRequest, messages},
     python, repository,
     token::token,
 };
 use serde_json::{Value, json};
 
-use super::support::setup;
+use super::{messages_support, support};
+
+/// What a client speaks.
+#[derive(Clone, Copy)]
+enum Api {
+    OpenAi,
+    Anthropic,
+}
+
+impl Api {
+    async fn provider(self) -> FakeProvider {
+        match self {
+            Api::OpenAi => FakeProvider::start(agent_model).await,
+            Api::Anthropic => messages_support::provider(agent_model_of_messages).await,
+        }
+    }
+
+    fn setup(self, provider: &FakeProvider) -> Setup {
+        match self {
+            Api::OpenAi => support::setup(provider),
+            Api::Anthropic => messages_support::setup(provider),
+        }
+    }
+
+    /// The last argument of clients, and the names of their variables for the address and the key, with the address.
+    fn of(self, gateway: &Gateway) -> (&'static str, [&'static str; 2], String) {
+        let address = gateway.data_addr();
+        match self {
+            Api::OpenAi => {
+                ("openai", ["OPENAI_BASE_URL", "OPENAI_API_KEY"], format!("http://{address}/openai/v1"))
+            }
+            Api::Anthropic => (
+                "anthropic",
+                ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
+                format!("http://{address}/anthropic"),
+            ),
+        }
+    }
+}
 
 /// Calls two tools at first, and then says what a tool has told. As strict as a provider: each result has its call, and each call
 /// its result.
@@ -36,25 +75,38 @@ fn agent_model(request: &ProviderRequest) -> ProviderAct {
     answer.for_request(request)
 }
 
+/// The same for the other API. What is strict is the provider itself.
+fn agent_model_of_messages(request: &ProviderRequest) -> ProviderAct {
+    let body = request.json();
+    let last = body["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
+    let result = &last["content"][0];
+    if result["type"] != "tool_result" {
+        return messages::calls(&[("shell_exec", json!({})), ("fs_read", json!({}))]);
+    }
+    // Some clients write a text as a block.
+    let text = result["content"].as_str().or_else(|| result["content"][0]["text"].as_str());
+    messages::says(&format!("the notes are {}", text.unwrap_or_default()))
+}
+
 /// What a client behind the gateway prints, `form` being `whole` or `stream`.
-async fn run(mut client: Command, form: &str) -> Value {
-    let provider = FakeProvider::start(agent_model).await;
+async fn run(mut client: Command, api: Api, form: &str) -> Value {
+    let provider = api.provider().await;
     let tools = json!({ "default": "allow", "rules": [{ "name": "no-shell", "tools": ["shell_*"], "action": "deny" }] });
     let words = json!({ "abuse": { "terms": ["bomb"] } });
-    let setup = setup(&provider).builtin("tool-policy", &tools).builtin("content-policy", &words);
+    let setup = api.setup(&provider).builtin("tool-policy", &tools).builtin("content-policy", &words);
     let setup = setup.builtin("redact", &json!({ "detectors": ["email"] }));
     let gateway =
         setup.binding("content-policy", 10).binding("redact", 20).binding("tool-policy", 30).start().await;
     gateway.wait_until_ready().await;
-    client.arg(form);
-    client.env("OPENAI_BASE_URL", format!("http://{}/openai/v1", gateway.data_addr()));
-    client.env("OPENAI_API_KEY", token("acme"));
+    let (name, [base_url, key], address) = api.of(&gateway);
+    client.args([form, name]).env(base_url, address).env(key, token("acme"));
     let output =
         tokio::task::spawn_blocking(move || client.output()).await.expect("no panic").expect("it runs");
     assert!(output.status.success(), "{form}: {}", String::from_utf8_lossy(&output.stderr));
-    let requests = provider.requests();
+    let mut requests = provider.requests();
+    requests.retain(|request| !request.path.ends_with("/count_tokens"));
     assert_eq!(requests.len(), 2, "a block is not asked again, and the provider is not asked at all");
-    for request in requests {
+    for request in provider.requests() {
         let body = String::from_utf8_lossy(&request.body);
         assert!(!body.contains("ada@example.com") && !body.contains("bomb"), "{body}");
     }
@@ -62,10 +114,10 @@ async fn run(mut client: Command, form: &str) -> Value {
 }
 
 /// Checks that a client is guarded at all four points, and doesn't repeat a block, which it reports as `blocked`.
-async fn assert_guarded(client: fn() -> Command, blocked: &str) -> Value {
+async fn assert_guarded(client: fn() -> Command, api: Api, blocked: &str) -> Value {
     let mut got = Value::Null;
     for form in ["whole", "stream"] {
-        got = run(client(), form).await;
+        got = run(client(), api, form).await;
         assert_eq!(got["ran"], json!(["fs_read"]), "{form}: {got}");
         assert_eq!(
             (&got["answer"], &got["blocked"]),
@@ -88,35 +140,76 @@ fn of_node(script: &str) -> Command {
     client
 }
 
+const BAD_REQUEST: &str = "BadRequestError 400 CONTENT_BLOCKED";
+const REJECTED: &str = "ModelRequestRejectedError 400 CONTENT_BLOCKED";
+const CALL_ERROR: &str = "APICallError 400 CONTENT_BLOCKED";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn openais_own_client_for_python_is_guarded_at_all_four_points() {
-    let got = assert_guarded(|| of_python("openai_python.py"), "BadRequestError 400 CONTENT_BLOCKED").await;
+    let got = assert_guarded(|| of_python("openai_python.py"), Api::OpenAi, BAD_REQUEST).await;
     assert_eq!(got["models"], json!(["fast"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn openais_own_client_for_node_is_guarded_at_all_four_points() {
-    let got = assert_guarded(|| of_node("openai_node.mjs"), "BadRequestError 400 CONTENT_BLOCKED").await;
+    let got = assert_guarded(|| of_node("openai_node.mjs"), Api::OpenAi, BAD_REQUEST).await;
     assert_eq!(got["models"], json!(["fast"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_openais_sdk_for_python_are_guarded_at_all_four_points() {
-    assert_guarded(|| of_python("openai_agents_python.py"), "BadRequestError 400 CONTENT_BLOCKED").await;
+    assert_guarded(|| of_python("openai_agents_python.py"), Api::OpenAi, BAD_REQUEST).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_openais_sdk_for_node_are_guarded_at_all_four_points() {
-    assert_guarded(|| of_node("openai_agents_node.mjs"), "BadRequestError 400 CONTENT_BLOCKED").await;
+    assert_guarded(|| of_node("openai_agents_node.mjs"), Api::OpenAi, BAD_REQUEST).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_pydantic_ai_are_guarded_at_all_four_points() {
-    assert_guarded(|| of_python("pydantic_ai_python.py"), "ModelRequestRejectedError 400 CONTENT_BLOCKED")
-        .await;
+    assert_guarded(|| of_python("pydantic_ai_python.py"), Api::OpenAi, REJECTED).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_vercels_ai_sdk_are_guarded_at_all_four_points() {
-    assert_guarded(|| of_node("vercel_ai.mjs"), "APICallError 400 CONTENT_BLOCKED").await;
+    assert_guarded(|| of_node("vercel_ai.mjs"), Api::OpenAi, CALL_ERROR).await;
+}
+
+/// Checks what Anthropic's own clients print beside.
+fn assert_counts_and_lists(got: &Value) {
+    assert_eq!((&got["models"], &got["uncounted"]), (&json!(["fast"]), &json!(BAD_REQUEST)), "{got}");
+    assert!(got["tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{got}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropics_own_client_for_python_is_guarded_at_all_four_points() {
+    let got = assert_guarded(|| of_python("anthropic_python.py"), Api::Anthropic, BAD_REQUEST).await;
+    assert_counts_and_lists(&got);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropics_own_client_for_node_is_guarded_at_all_four_points() {
+    let got = assert_guarded(|| of_node("anthropic_node.mjs"), Api::Anthropic, BAD_REQUEST).await;
+    assert_counts_and_lists(&got);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropics_tool_runner_for_python_goes_on_after_a_refused_call() {
+    assert_guarded(|| of_python("anthropic_runner_python.py"), Api::Anthropic, BAD_REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropics_tool_runner_for_node_goes_on_after_a_refused_call() {
+    assert_guarded(|| of_node("anthropic_runner_node.mjs"), Api::Anthropic, BAD_REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_pydantic_ai_with_anthropics_api_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_python("pydantic_ai_python.py"), Api::Anthropic, REJECTED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_vercels_ai_sdk_with_anthropics_api_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_node("vercel_ai.mjs"), Api::Anthropic, CALL_ERROR).await;
 }

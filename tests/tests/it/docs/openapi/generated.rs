@@ -44,16 +44,21 @@ const TOOL_ANSWER: &str = include_str!("tool_answer.json");
 /// An error answer that must not be cached.
 const ERROR_RESPONSE: &str = include_str!("error_response.json");
 
-/// An error answer of the LLM proxy.
-const MODEL_ERROR_RESPONSE: &str = include_str!("model_error_response.json");
-
-/// Where the paths of the LLM proxy begin.
-const MODEL_PATHS: &str = "/openai/";
+/// Where the paths of the LLM proxy begin, and the error answers there: in the form of that API.
+const MODEL_PATHS: [(&str, &str); 2] = [
+    ("/openai/", include_str!("model_error_response.json")),
+    ("/anthropic/", include_str!("messages_error_response.json")),
+];
 
 /// The operation of agents that is no point's and has errors of plugins.
 const HOOK_PATH: &str = "/v1/hooks/{hook}";
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
+
+/// The form of error answers to a path of the LLM proxy; `None` for another path.
+fn model_error_form(path: &str) -> Option<&'static str> {
+    MODEL_PATHS.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, form)| *form)
+}
 
 fn reference(kind: &str, name: &str) -> OrderedJson {
     OrderedJson::Object(vec![("$ref".to_owned(), format!("#/components/{kind}/{name}").into())])
@@ -101,7 +106,7 @@ fn set_servers(document: &mut OrderedJson) {
         match path.as_str() {
             "/openapi.json" => item.set("servers", of(&["data", "ops"])),
             path if path.starts_with("/admin/") => item.set("servers", of(&["admin"])),
-            path if path.starts_with("/v1/") || path.starts_with(MODEL_PATHS) => {}
+            path if path.starts_with("/v1/") || model_error_form(path).is_some() => {}
             _ => item.set("servers", of(&["ops"])),
         }
     }
@@ -272,9 +277,9 @@ fn error_response(status: u16, codes: &[Code], examples: &OrderedJson) -> Ordere
     response
 }
 
-/// An error answer in OpenAI's form. Requests to models, which have a body, can be blocked by plugins.
-fn model_error_response(status: u16, codes: &[Code], can_be_blocked: bool) -> OrderedJson {
-    let mut response = OrderedJson::parse(MODEL_ERROR_RESPONSE);
+/// An error answer of the LLM proxy. Requests to models, which have a body, can be blocked by plugins.
+fn model_error_response(form: &str, status: u16, codes: &[Code], can_be_blocked: bool) -> OrderedJson {
+    let mut response = OrderedJson::parse(form);
     let is_block_status = can_be_blocked && matches!(status, 400 | 429);
     let or_a_block = if is_block_status { "; a block of a plugin" } else { "" };
     response.set("description", format!("{}{or_a_block}.", listed(codes)));
@@ -330,16 +335,18 @@ fn set_error_responses(document: &mut OrderedJson) {
             let has_other_example = |shared: &Vec<Code>| {
                 shared.iter().any(|code| !codes.contains(code) && examples.get(code.as_str()).is_some())
             };
-            let response = match shared.get(status) {
-                _ if path.starts_with(MODEL_PATHS) => model_error_response(*status, codes, has_body),
+            let response = match (model_error_form(&path), shared.get(status)) {
+                (Some(form), _) => model_error_response(form, *status, codes, has_body),
                 _ if path == HOOK_PATH => {
                     let mut response = error_response(*status, codes, &examples);
                     // As answers to calls at points, they don't say how long they may be kept.
                     response.at_mut(&["headers"]).object_mut().retain(|(name, _)| name != "Cache-Control");
                     response
                 }
-                Some(shared) if shared == codes => reference("responses", &name),
-                Some(shared) if !has_other_example(shared) => described(&name, format!("{}.", listed(codes))),
+                (None, Some(shared)) if shared == codes => reference("responses", &name),
+                (None, Some(shared)) if !has_other_example(shared) => {
+                    described(&name, format!("{}.", listed(codes)))
+                }
                 _ => error_response(*status, codes, &examples),
             };
             (status.to_string(), response)

@@ -25,6 +25,9 @@ use hyper_util::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
+pub mod messages;
+mod messages_rules;
+
 /// A request that reached the provider.
 #[derive(Debug, Clone)]
 pub struct ProviderRequest {
@@ -248,9 +251,14 @@ impl FakeProvider {
         FakeProvider { address, seen: shared, serving }
     }
 
-    /// For `base_url` of an upstream.
+    /// For `base_url` of an upstream with OpenAI's API.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.root_url())
+    }
+
+    /// For `base_url` of an upstream with Anthropic's API.
+    pub fn root_url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// The requests so far, in the order of their arrival.
@@ -308,7 +316,8 @@ async fn answer(
             let mut answer = Response::new(streamed(pieces, end, count));
             let headers = answer.headers_mut();
             headers.insert("content-type", "text/event-stream".parse().expect("a header's value"));
-            headers.insert("x-request-id", "req-1".parse().expect("a header's value"));
+            let request_id = if messages::is_path(&request.path) { "request-id" } else { "x-request-id" };
+            headers.insert(request_id, "req-1".parse().expect("a header's value"));
             Ok(answer)
         }
         ProviderAct::Hang => {

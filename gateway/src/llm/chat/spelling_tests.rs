@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     core::error::Code,
-    llm::surface::{GuardedPoints, check_request},
+    llm::{chat::surface::check_request, format::FormatRequest, guarded_points::GuardedPoints},
 };
 
 fn with(member: &str, value: Value) -> ChatRequest {

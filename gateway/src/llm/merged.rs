@@ -1,8 +1,8 @@
-//! JSON values that grow as chunks are merged into them, for [`super::assembly`].
+//! JSON values that grow as the events of a stream are merged into them.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::assembly::AssemblyError;
+use super::format::AnswerError;
 use crate::{
     json::{self, ValueKind},
     llm::value::{kind, member, quote, string, string_member},
@@ -29,7 +29,12 @@ const REPEATED: [&str; 11] = [
     "index",
 ];
 
-pub(super) type Merging = Result<(), AssemblyError>;
+pub(super) type Merging = Result<(), AnswerError>;
+
+/// The error for an answer that there is no room for.
+pub(super) fn too_large() -> AnswerError {
+    AnswerError::TooLarge("the answer is too large to be held".to_owned())
+}
 
 /// How many bytes are held, and may be.
 #[derive(Debug)]
@@ -51,7 +56,7 @@ impl Account {
     pub(super) fn charge(&mut self, bytes: usize) -> Merging {
         let held = self.held.saturating_add(bytes);
         if held > self.limit {
-            return Err(AssemblyError::TooLarge);
+            return Err(too_large());
         }
         self.held = held;
         Ok(())
@@ -81,7 +86,7 @@ pub(super) enum MergedValue {
 }
 
 impl MergedValue {
-    pub(super) fn new(value: &str, rule: Rule, account: &mut Account) -> Result<MergedValue, AssemblyError> {
+    pub(super) fn new(value: &str, rule: Rule, account: &mut Account) -> Result<MergedValue, AnswerError> {
         Ok(match (kind(value), rule) {
             (ValueKind::String, Rule::Append) => {
                 let text = json::unescape(value);

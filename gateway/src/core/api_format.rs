@@ -1,0 +1,25 @@
+//! The APIs of models' providers.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The API that a provider's server has, and that its clients speak. Requests are never translated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ApiFormat {
+    /// OpenAI's: clients reach it below `/openai/v1`.
+    #[default]
+    Openai,
+    /// Anthropic's: clients reach it below `/anthropic/v1`.
+    Anthropic,
+}
+
+impl ApiFormat {
+    /// The name in configurations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ApiFormat::Openai => "openai",
+            ApiFormat::Anthropic => "anthropic",
+        }
+    }
+}

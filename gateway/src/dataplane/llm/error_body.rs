@@ -1,0 +1,184 @@
+//! The JSON of errors and blocks, in the form of the client's API.
+
+use bytes::Bytes;
+use hookgate_proto::types::v1::CancelScope;
+use http::StatusCode;
+use serde::Serialize;
+
+use crate::{
+    config::Detail,
+    core::{
+        api_format::ApiFormat,
+        error::{Code, Error, Party},
+    },
+    dataplane::llm::reply::Client,
+    edge::response::sentence,
+    invoke::Block,
+};
+
+/// OpenAI's error.
+#[derive(Serialize)]
+struct OpenAiBody<'a> {
+    error: OpenAiError<'a>,
+}
+
+/// All four members of OpenAI's error, and `hookgate`.
+#[derive(Serialize)]
+struct OpenAiError<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: &'a str,
+    hookgate: ErrorOrigin<'a>,
+}
+
+/// Anthropic's error.
+#[derive(Serialize)]
+struct AnthropicBody<'a> {
+    r#type: &'static str,
+    error: AnthropicError<'a>,
+    request_id: String,
+}
+
+/// Both members of Anthropic's error, and the gateway's.
+#[derive(Serialize)]
+struct AnthropicError<'a> {
+    r#type: &'static str,
+    message: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<ErrorDetails>,
+    hookgate: ErrorOrigin<'a>,
+}
+
+/// What a client may do without.
+#[derive(Serialize)]
+struct ErrorDetails {
+    error_code: &'static str,
+    unsupported: [&'static str; 1],
+}
+
+/// Anthropic's SDKs try to let the provider keep a conversation. Where they get this, they go on without that.
+const WITHOUT_THREADS: ErrorDetails =
+    ErrorDetails { error_code: "thread_unsupported_request", unsupported: ["thread"] };
+
+/// Who decided, or who failed. Members are absent where the tenant's `answer.detail` is `minimal`.
+#[derive(Serialize)]
+struct ErrorOrigin<'a> {
+    decision: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plugin: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binding: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    point: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<&'static str>,
+    request_id: String,
+}
+
+/// What an error says, whatever the form.
+struct ErrorView<'a> {
+    message: &'a str,
+    openai_type: &'static str,
+    anthropic_type: &'static str,
+    param: Option<&'a str>,
+    code: &'a str,
+    origin: ErrorOrigin<'a>,
+}
+
+impl ErrorView<'_> {
+    fn json(self, client: Client<'_>) -> Bytes {
+        let details = (self.code == Code::Unsupported.as_str() && self.param == Some("thread"))
+            .then_some(WITHOUT_THREADS);
+        let ErrorView { message, openai_type, anthropic_type, param, code, origin: hookgate } = self;
+        let json = match client.api {
+            ApiFormat::Openai => serde_json::to_vec(&OpenAiBody {
+                error: OpenAiError { message, r#type: openai_type, param, code, hookgate },
+            }),
+            ApiFormat::Anthropic => serde_json::to_vec(&AnthropicBody {
+                r#type: "error",
+                error: AnthropicError { r#type: anthropic_type, message, code, details, hookgate },
+                request_id: client.meta.request_id.to_string(),
+            }),
+        };
+        json.expect("texts are JSON").into()
+    }
+}
+
+/// The JSON of an error.
+pub(super) fn error_body(client: Client<'_>, error: &Error, detail: Detail) -> Bytes {
+    let step = error.step.as_ref().filter(|_| detail == Detail::Full);
+    let view = ErrorView {
+        message: error.violations.first().map_or(sentence(error, detail), |violation| &violation.message),
+        openai_type: openai_type(error.code),
+        anthropic_type: anthropic_type(error.code),
+        // OpenAI's parameters are names, not pointers.
+        param: error.violations.first().map(|violation| violation.pointer.trim_start_matches('/')),
+        code: match error.code {
+            // The name by which SDKs and agents know it.
+            Code::ModelUnknown if client.api == ApiFormat::Openai => "model_not_found",
+            code => code.as_str(),
+        },
+        origin: ErrorOrigin {
+            decision: "none",
+            plugin: step.map(|step| &*step.plugin),
+            binding: step.map(|step| &*step.binding),
+            point: step.map(|step| step.site.to_string()),
+            scope: None,
+            request_id: client.meta.request_id.to_string(),
+        },
+    };
+    view.json(client)
+}
+
+/// The JSON of a block, whose answer has this status.
+pub(super) fn block_body(client: Client<'_>, status: StatusCode, block: &Block, detail: Detail) -> Bytes {
+    let is_full = detail == Detail::Full;
+    let error_type = match status {
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        _ => "invalid_request_error",
+    };
+    let view = ErrorView {
+        message: &block.message,
+        openai_type: error_type,
+        anthropic_type: error_type,
+        param: None,
+        code: &block.code,
+        origin: ErrorOrigin {
+            decision: "block",
+            plugin: is_full.then_some(&*block.plugin),
+            binding: is_full.then_some(&*block.binding),
+            point: None,
+            scope: Some(if block.scope == CancelScope::Run { "run" } else { "step" }),
+            request_id: client.meta.request_id.to_string(),
+        },
+    };
+    view.json(client)
+}
+
+/// OpenAI's name for the kind of an error.
+const fn openai_type(code: Code) -> &'static str {
+    match (code.party(), code.http()) {
+        (_, 401) => "authentication_error",
+        (_, 403) => "permission_error",
+        (_, 404) => "not_found_error",
+        (_, 429) => "rate_limit_error",
+        (Party::Caller, _) => "invalid_request_error",
+        (Party::Plugin | Party::Gateway | Party::Provider, _) => "server_error",
+    }
+}
+
+/// Anthropic's name for the kind of an error.
+const fn anthropic_type(code: Code) -> &'static str {
+    match (code.party(), code.http()) {
+        (_, 401) => "authentication_error",
+        (_, 403) => "permission_error",
+        (_, 404) => "not_found_error",
+        (_, 413) => "request_too_large",
+        (_, 429) => "rate_limit_error",
+        (_, 504) => "timeout_error",
+        (Party::Caller, _) => "invalid_request_error",
+        (Party::Plugin | Party::Gateway | Party::Provider, _) => "api_error",
+    }
+}

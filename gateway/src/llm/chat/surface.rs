@@ -1,0 +1,238 @@
+//! What of a Chat Completions request is refused because it would pass plugins by.
+
+use super::{
+    media::check_medium,
+    request::{ChatRequest, Role},
+    spelling,
+};
+use crate::{
+    core::error::{Error, Violation},
+    json::{self, pointer::child},
+    llm::{
+        format::FormatRequest,
+        guarded_points::GuardedPoints,
+        request_view::RequestView as _,
+        surface::{
+            HOSTED, LISTED, RESULT, Row, STATE, Surface,
+            Treatment::{Refused, Seen},
+            UNLISTED, UNSEEN, Unknown, When, has_only_switches, is_name, unsupported,
+        },
+        unit::Unit,
+        value::{member, object_member, string, string_member},
+    },
+};
+
+/// Most answers to a request while plugins judge each of them.
+const MAX_GUARDED_CHOICES: u32 = 8;
+
+const SPOKEN: &str = "spoken answers have no text to judge";
+const NO_CONTENT: &str = "`content` must be a string or an array of parts while plugins judge it, is null";
+
+/// The members of a request that not all formats have.
+const MEMBERS: &[Row] = &[
+    ("model", Seen),
+    ("messages", Seen),
+    ("tools", Seen),
+    ("functions", Seen),
+    ("function_call", Seen),
+    ("tool_choice", Seen),
+    ("prediction", Seen),
+    ("response_format", Seen),
+    ("logit_bias", Seen),
+    ("metadata", Seen),
+    ("modalities", Seen),
+    ("moderation", Seen),
+    ("prompt_cache_key", Seen),
+    ("prompt_cache_options", Seen),
+    ("safety_identifier", Seen),
+    ("stop", Seen),
+    ("stream_options", Seen),
+    ("user", Seen),
+    ("reasoning", Seen),
+    ("thinking", Seen),
+    ("audio", Refused(When::Answer, SPOKEN)),
+    ("container", Refused(When::Tools, HOSTED)),
+];
+
+/// Where the data of a medium is.
+const MEDIUM_SOURCES: [&str; 4] = ["url", "data", "file_data", "file_url"];
+
+/// Refuses what would pass plugins by, unless it is in `allowed` (`llm.allow`). Tenants without plugins are only kept
+/// apart. Nothing allows a name that some servers take for another.
+///
+/// # Errors
+/// `UNSUPPORTED`, with a violation for the first thing that is refused.
+pub(crate) fn check_request(
+    request: &ChatRequest,
+    guarded: GuardedPoints,
+    allowed: &[String],
+) -> Result<(), Error> {
+    let check = Check { request, surface: Surface { guarded, allowed } };
+    let checked = spelling::check(request).and_then(|()| check.members()).and_then(|()| check.messages());
+    checked.map_err(unsupported)
+}
+
+struct Check<'a> {
+    request: &'a ChatRequest,
+    surface: Surface<'a>,
+}
+
+impl Check<'_> {
+    fn members(&self) -> Result<(), Violation> {
+        self.surface.members(self.request.members(), MEMBERS)?;
+        self.modalities()?;
+        self.stream_options()?;
+        self.choices()?;
+        self.tools()
+    }
+
+    fn modalities(&self) -> Result<(), Violation> {
+        let mut modalities = json::elements(self.request.member("modalities").unwrap_or_default());
+        match modalities.any(|modality| string(modality).is_some_and(|modality| modality == "audio")) {
+            true => self.surface.refuse(When::Answer, "audio", "/modalities", SPOKEN),
+            false => Ok(()),
+        }
+    }
+
+    /// Plugins don't see the options of streams, so these are only switches.
+    fn stream_options(&self) -> Result<(), Violation> {
+        let options = self.request.member("stream_options").unwrap_or_default();
+        match has_only_switches(options) {
+            true => Ok(()),
+            false => self.surface.refuse(When::Request, "stream_options", "/stream_options", UNSEEN),
+        }
+    }
+
+    fn choices(&self) -> Result<(), Violation> {
+        if self.request.choices() > MAX_GUARDED_CHOICES && self.surface.guarded.has_answers() {
+            let message = format!(
+                "`n` is {}, and at most {MAX_GUARDED_CHOICES} while plugins judge each answer",
+                self.request.choices()
+            );
+            return Err(Violation::new("/n", message));
+        }
+        Ok(())
+    }
+
+    fn tools(&self) -> Result<(), Violation> {
+        for (index, tool) in json::elements(self.request.member("tools").unwrap_or_default()).enumerate() {
+            match string_member(tool, "type").as_deref() {
+                Some("function" | "custom") => {}
+                Some(hosted) => {
+                    self.surface.refuse(When::Tools, hosted, &format!("/tools/{index}/type"), HOSTED)?;
+                }
+                None => {
+                    let pointer = format!("/tools/{index}");
+                    self.surface.refuse(
+                        When::Tools,
+                        "tools",
+                        &pointer,
+                        "a tool without a `type` is not known here",
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn messages(&self) -> Result<(), Violation> {
+        let main = self.request.main_unit().map(Unit::message);
+        for index in 0..self.request.message_count() {
+            let Some(role) = self.request.role(index) else { continue };
+            let message = self.request.message_text(index);
+            let pointer = format!("/messages/{index}");
+            if member(message, "audio").is_some() {
+                self.surface.refuse(When::Always, "audio_id", &child(&pointer, "audio"), STATE)?;
+            }
+            let is_main = main == Some(index);
+            let unknown = match role {
+                Role::Tool | Role::Function => RESULT,
+                _ if is_main || index < self.request.leading() => UNLISTED,
+                _ => LISTED,
+            };
+            if role != Role::Assistant {
+                let is_known = |name: &str, value: &str| is_message_member(role, is_main, name, value);
+                self.surface.unknown_members(message, is_known, unknown, &pointer)?;
+            }
+            let content = member(message, "content");
+            if content.is_none() && role != Role::Assistant && unknown.when.applies(self.surface.guarded) {
+                return Err(Violation::new(child(&pointer, "content"), NO_CONTENT));
+            }
+            let content = content.unwrap_or_default();
+            self.parts(role, content, unknown, &child(&pointer, "content"))?;
+        }
+        Ok(())
+    }
+
+    fn parts(&self, role: Role, content: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
+        for (index, part) in json::elements(content).enumerate() {
+            let pointer = format!("{pointer}/{index}");
+            let name = string_member(part, "type").unwrap_or_default();
+            let source = object_member(part, &name).unwrap_or_default();
+            let has_id = member(part, "file_id").or_else(|| member(source, "file_id")).is_some();
+            if has_id {
+                self.surface.refuse(When::Always, "file_id", &pointer, STATE)?;
+            }
+            // Plugins see these messages as they are: the model's in `messages`, and a tool's as its result.
+            if matches!(role, Role::Assistant | Role::Tool | Role::Function) {
+                continue;
+            }
+            match (name.as_ref(), role) {
+                ("text", _) | ("image_url" | "file", Role::User) => {}
+                ("input_audio", Role::User) => {
+                    self.surface.refuse(
+                        When::Request,
+                        "audio",
+                        &pointer,
+                        "plugins have no text of it to judge",
+                    )?;
+                }
+                (other, _) => self.surface.refuse(When::Request, other, &pointer, UNSEEN)?,
+            }
+            // A medium at the provider has nothing else that a server could read in its place.
+            let has_source = MEDIUM_SOURCES.iter().any(|source_name| {
+                member(part, source_name).or_else(|| member(source, source_name)).is_some()
+            });
+            let is_stored = has_id && !has_source && member(part, &name).and_then(string).is_none();
+            if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !is_stored {
+                self.surface.medium(|| check_medium(part), &name, &pointer)?;
+            }
+            let is_known = |member: &str, _: &str| member == "type" || member == "file_id" || member == name;
+            self.surface.unknown_members(part, is_known, unknown, &pointer)?;
+            let has_url = string_member(source, "file_url").is_some();
+            let is_known = |member: &str, value: &str| is_source_member(&name, has_url, member, value);
+            self.surface.unknown_members(source, is_known, unknown, &child(&pointer, &name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether plugins see a member of a message that isn't the model's. They don't judge the names of users and tools as
+/// text, so these must look like names.
+fn is_message_member(role: Role, is_main: bool, member: &str, value: &str) -> bool {
+    match (member, role) {
+        ("role" | "content", _) | ("tool_call_id", Role::Tool) | ("name", Role::Function) => true,
+        ("name", Role::User) if is_main => string(value).is_some_and(|name| is_name(&name, "_-")),
+        ("name", Role::Tool) => string(value).is_some_and(|name| is_name(&name, "_-.:/")),
+        _ => false,
+    }
+}
+
+/// Whether plugins see a member of an image, a file or audio, or it is a setting that looks like a name. If a file has a
+/// URL (`has_url`), they don't see its data.
+fn is_source_member(part_type: &str, has_url: bool, member: &str, value: &str) -> bool {
+    let Some(text) = string(value) else { return false };
+    match (part_type, member) {
+        ("image_url", "detail") => is_name(&text, "_-"),
+        ("image_url", "url") | ("input_audio", "data" | "format") | ("file", "filename" | "file_id") => true,
+        ("file", "file_url") => has_url,
+        ("file", "file_data") => !has_url,
+        ("text" | "image_url" | "input_audio" | "file", _) => false,
+        // A part that `llm.allow` lets pass.
+        (_, member) => matches!(member, "url" | "data" | "file_data" | "filename" | "file_id"),
+    }
+}
+
+#[cfg(test)]
+#[path = "surface_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! What plugins changed in the payload of the main call, written back into the request, in all formats.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
+
+use bytes::Bytes;
+use hookgate_proto::types::v1::BeforeLlmRequestPayload;
+
+use super::{
+    edits::ObjectEdit,
+    format::{FormatDraft, FormatRequest as _, PatchError},
+    message_content::is_user_changed,
+    request_shape::{OwnShape, read_message},
+    request_view::RequestView,
+    unit::Unit,
+    value::{kind, object_member, quote},
+};
+use crate::{
+    json::{self, ValueKind, pointer::JsonLocation},
+    payload::Findings,
+};
+
+/// A draft that takes the changes of the main call part by part.
+pub(super) trait MainPatch<'r>: FormatDraft<'r, Request: 'r> {
+    /// The request as it came.
+    fn request(&self) -> &'r Self::Request;
+
+    /// Puts another JSON in place of a unit.
+    fn put(&mut self, unit: &Unit, json: String);
+
+    /// Another system prompt.
+    fn apply_system_prompt(&mut self, text: &str);
+
+    /// Other messages beside that of the text.
+    fn apply_messages(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError>;
+
+    /// Other members of the request.
+    fn apply_extra(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError>;
+
+    /// Other tools.
+    fn apply_tools(&mut self, tools: &Bytes) -> Result<(), PatchError>;
+
+    /// Whether nothing is left to ask the model.
+    fn is_without_messages(&self) -> bool;
+
+    /// Writes back what differs between the payload of the main call and what plugins left of it.
+    ///
+    /// # Errors
+    /// A change can't be written back. The draft may then hold some of the other changes.
+    fn apply_changes(
+        &mut self,
+        before: &BeforeLlmRequestPayload,
+        after: &BeforeLlmRequestPayload,
+    ) -> Result<(), PatchError> {
+        if is_user_changed(before, after) {
+            let Some(main) = self.request().main_unit() else {
+                let sentence =
+                    "The current turn has no message of the user whose text or media could be changed";
+                return Err(PatchError::new(sentence));
+            };
+            let json = self.patched_unit(main, before, after)?;
+            self.put(main, String::from_utf8_lossy(&json).into_owned());
+        }
+        if before.system_prompt != after.system_prompt {
+            self.apply_system_prompt(after.system_prompt.as_deref().unwrap_or_default());
+        }
+        if before.messages != after.messages {
+            self.apply_messages(&before.messages, &after.messages)?;
+        }
+        if before.extra != after.extra {
+            self.apply_extra(&before.extra, &after.extra)?;
+        }
+        if before.tools != after.tools {
+            self.apply_tools(&after.tools)?;
+        }
+        match self.is_without_messages() {
+            true => Err(PatchError::new("No message is left in the request")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Members of a request with another value, or without one.
+#[derive(Debug, Default)]
+pub(super) struct MemberChanges(BTreeMap<String, Option<String>>);
+
+impl MemberChanges {
+    /// Sets a member, or removes it.
+    pub(super) fn insert(&mut self, name: &str, value: Option<String>) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    /// Whether nothing was changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of a member as it is now.
+    pub(super) fn current<'a>(&'a self, request: &'a impl RequestView, name: &str) -> Option<&'a str> {
+        match self.0.get(name) {
+            Some(changed) => changed.as_deref(),
+            None => request.member(name),
+        }
+    }
+
+    /// Whether a member was set or removed.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Writes the changes.
+    pub(super) fn apply(&self, request: &mut ObjectEdit<'_>) {
+        for (name, value) in &self.0 {
+            match value {
+                Some(value) => request.set(name, value.as_str()),
+                None => request.remove(name),
+            }
+        }
+    }
+}
+
+/// The object `request` of a payload's `extra`: all members but those with the names `hidden`.
+pub(super) fn shown_members(request: &impl RequestView, hidden: &[&str]) -> String {
+    let members = request.members().filter(|(name, _)| !hidden.contains(name));
+    let members: Vec<String> = members.map(|(name, value)| format!("{}:{value}", quote(name))).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// The object `request` of `extra`, before and after plugins changed it.
+pub(super) struct ExtraChange<'a> {
+    before: HashMap<Cow<'a, str>, &'a str>,
+    after: HashMap<Cow<'a, str>, &'a str>,
+}
+
+impl<'a> ExtraChange<'a> {
+    /// Reads two texts of `extra`. Beside `request` it may have the members `others`, and `request` none of `hidden`.
+    pub(super) fn read(
+        before: &'a str,
+        after: &'a str,
+        others: &[&str],
+        hidden: &[&str],
+    ) -> Result<Self, PatchError> {
+        if json::members(after).any(|(name, _)| name != "request" && !others.contains(&name.as_ref())) {
+            return Err(PatchError::new("`extra` may have only the member `request` in a model call"));
+        }
+        let Some(after) = object_member(after, "request") else {
+            return Err(PatchError::new("`extra` must have an object `request`"));
+        };
+        let before = json::members(object_member(before, "request").unwrap_or_default()).collect();
+        let after: HashMap<Cow<'_, str>, &str> = json::members(after).collect();
+        if let Some(fixed) = hidden.iter().find(|name| after.contains_key(**name)) {
+            return Err(PatchError::new(format!("`extra.request` must not have the member `{fixed}`")));
+        }
+        Ok(ExtraChange { before, after })
+    }
+
+    /// Whether a member is another one.
+    pub(super) fn has_changed(&self, name: &str) -> bool {
+        self.before.get(name) != self.after.get(name)
+    }
+
+    /// Adds what was changed.
+    pub(super) fn apply(&self, members: &mut MemberChanges) {
+        for name in self.before.keys().filter(|name| !self.after.contains_key(*name)) {
+            members.insert(name, None);
+        }
+        for (name, value) in self.after.iter().filter(|(name, _)| self.has_changed(name)) {
+            members.insert(name, Some((*value).to_owned()));
+        }
+    }
+}
+
+/// Checks the shape of a message that a plugin left in `messages`.
+pub(super) fn check_message<O: OwnShape>(index: usize, message: &str) -> Result<(), PatchError> {
+    let mut findings = Findings::default();
+    let root = JsonLocation::Root("");
+    read_message::<O>(message, &JsonLocation::Index(&root, index), &mut findings);
+    match findings.into_violations().first() {
+        Some(flaw) => Err(PatchError::new(format!("`messages{}`: {}", flaw.pointer, flaw.message))),
+        None => Ok(()),
+    }
+}
+
+/// A list of tools that a plugin left.
+pub(super) fn tool_list(tools: &Bytes) -> Result<&str, PatchError> {
+    let tools = if tools.is_empty() { "[]" } else { array(tools, "tools")? };
+    match json::elements(tools).position(|tool| kind(tool) != ValueKind::Object) {
+        Some(index) => Err(PatchError::new(format!("Tool {index} of `tools` is not an object"))),
+        None => Ok(tools),
+    }
+}
+
+/// A JSON array that a plugin left.
+pub(super) fn array<'a>(json: &'a Bytes, name: &str) -> Result<&'a str, PatchError> {
+    let text = json_text(json, name)?;
+    match kind(text) {
+        ValueKind::Array => Ok(text),
+        other => Err(PatchError::new(format!("`{name}` must be an array, is {other}"))),
+    }
+}
+
+/// A JSON value that a plugin left. The chain has checked it.
+pub(super) fn json_text<'a>(json: &'a Bytes, name: &str) -> Result<&'a str, PatchError> {
+    match str::from_utf8(json) {
+        Ok(text) if !text.trim_ascii().is_empty() => Ok(text.trim_ascii()),
+        _ => Err(PatchError::new(format!("`{name}` is not JSON"))),
+    }
+}

@@ -1,0 +1,138 @@
+//! Anthropic's format Messages: `POST /v1/messages`, and the tokens of such a request: `POST /v1/messages/count_tokens`.
+
+use bytes::Bytes;
+
+use super::{
+    format::{Format, StreamEvents},
+    guarded_points::GuardedPoints,
+};
+use crate::core::{api_format::ApiFormat, error::Error};
+
+mod answer;
+mod assembly;
+mod block_assembly;
+mod blocks;
+mod draft;
+mod error_body;
+mod events;
+mod media;
+mod message;
+mod model_message;
+mod patch;
+mod render;
+mod request;
+mod shape;
+mod spelling;
+mod surface;
+mod token_count;
+mod units;
+mod withhold;
+
+#[cfg(test)]
+mod answer_tests;
+#[cfg(test)]
+mod draft_property_tests;
+#[cfg(test)]
+mod draft_tests;
+#[cfg(test)]
+mod patch_tests;
+#[cfg(test)]
+mod request_property_tests;
+#[cfg(test)]
+mod request_tests;
+#[cfg(test)]
+mod stream_property_tests;
+#[cfg(test)]
+mod test_edits;
+#[cfg(test)]
+mod withhold_tests;
+
+pub(crate) use answer::MessagesAnswer;
+pub(crate) use assembly::MessageAssembly;
+pub(crate) use draft::RequestDraft;
+pub(crate) use request::MessagesRequest;
+pub(crate) use token_count::TokenCount;
+
+/// The format of messages.
+pub(crate) enum Messages {}
+
+impl Format for Messages {
+    type Request = MessagesRequest;
+    type Draft<'r> = RequestDraft<'r>;
+    type Answer = MessagesAnswer;
+    type Assembly = MessageAssembly;
+
+    const API: ApiFormat = ApiFormat::Anthropic;
+    const PATH: &'static str = "v1/messages";
+    const HEARTBEAT: &'static [u8] = events::PING;
+    const ARGS_ARE_OBJECTS: bool = true;
+
+    fn check_request(
+        request: &MessagesRequest,
+        guarded: GuardedPoints,
+        allowed: &[String],
+    ) -> Result<(), Error> {
+        surface::check_request(request, guarded, allowed)
+    }
+
+    fn error_without_ids(body: &Bytes) -> Bytes {
+        error_body::without_ids(body)
+    }
+
+    fn error_without_details(body: &Bytes, status: u16) -> Bytes {
+        error_body::error_without_details(body, status)
+    }
+
+    fn stream_events(answer: &Bytes, _shows_usage: bool) -> StreamEvents {
+        events::stream_events(answer)
+    }
+
+    fn error_event(json: &[u8]) -> Bytes {
+        events::error_event(json)
+    }
+}
+
+/// The format of a question for the number of tokens of messages. To plugins it is the request that it counts: the provider gets
+/// the same text.
+pub(crate) enum CountTokens {}
+
+impl Format for CountTokens {
+    type Request = MessagesRequest;
+    type Draft<'r> = RequestDraft<'r>;
+    type Answer = TokenCount;
+    type Assembly = MessageAssembly;
+
+    const API: ApiFormat = Messages::API;
+    const PATH: &'static str = "v1/messages/count_tokens";
+    const HEARTBEAT: &'static [u8] = Messages::HEARTBEAT;
+    const ARGS_ARE_OBJECTS: bool = Messages::ARGS_ARE_OBJECTS;
+
+    fn check_request(
+        request: &MessagesRequest,
+        guarded: GuardedPoints,
+        allowed: &[String],
+    ) -> Result<(), Error> {
+        Messages::check_request(request, guarded, allowed)
+    }
+
+    /// A count is never a stream.
+    fn is_streamed(_request: &MessagesRequest) -> bool {
+        false
+    }
+
+    fn error_without_ids(body: &Bytes) -> Bytes {
+        Messages::error_without_ids(body)
+    }
+
+    fn error_without_details(body: &Bytes, status: u16) -> Bytes {
+        Messages::error_without_details(body, status)
+    }
+
+    fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
+        Messages::stream_events(answer, shows_usage)
+    }
+
+    fn error_event(json: &[u8]) -> Bytes {
+        Messages::error_event(json)
+    }
+}

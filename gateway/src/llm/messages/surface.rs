@@ -1,0 +1,249 @@
+//! What of a Messages request is refused because it would pass plugins by.
+
+use super::{
+    media::check_medium,
+    request::{MessagesRequest, Role},
+    spelling,
+};
+use crate::{
+    core::error::{Error, Violation},
+    json::{
+        self, ValueKind,
+        pointer::{JsonLocation, child},
+    },
+    llm::{
+        format::FormatRequest,
+        guarded_points::GuardedPoints,
+        request_view::RequestView as _,
+        surface::{
+            HOSTED, LISTED, RESULT, Row, STATE, Surface,
+            Treatment::{Refused, Seen, Settings},
+            UNLISTED, UNSEEN, Unknown, When, has_only_switches, unsupported,
+        },
+        unit::Unit,
+        value::{is_settings, kind, member, object_member, string, string_member},
+    },
+};
+
+/// The members of a request that not all formats have.
+const MEMBERS: &[Row] = &[
+    ("model", Seen),
+    ("messages", Seen),
+    ("system", Seen),
+    ("tools", Seen),
+    ("tool_choice", Seen),
+    ("stream", Seen),
+    ("metadata", Seen),
+    ("stop_sequences", Seen),
+    ("output_config", Seen),
+    ("output_format", Seen),
+    ("max_tokens", Settings),
+    ("temperature", Settings),
+    ("top_p", Settings),
+    ("top_k", Settings),
+    ("thinking", Settings),
+    ("service_tier", Settings),
+    ("inference_geo", Settings),
+    ("cache_control", Settings),
+    // It takes older content away, which plugins have judged. Instructions for a summary are text.
+    ("context_management", Settings),
+    ("container", Refused(When::Always, STATE)),
+    ("diagnostics", Refused(When::Always, STATE)),
+];
+
+/// What names a stored file in a content block.
+const STORED: &[Row] = &[("file_id", Refused(When::Always, STATE))];
+
+/// The tools that an agent runs, although the provider defines them. Their types end with a version.
+const AGENT_RUN: [&str; 4] = ["bash", "text_editor", "memory", "computer"];
+
+const UNKNOWN_TOOL: &str = "a tool without a `type` has a `name` and an `input_schema`";
+const NO_RESULT: &str = "results of tools are judged in messages of the role `user` only";
+
+/// Refuses what would pass plugins by, unless it is in `allowed` (`llm.allow`). Tenants without plugins are only kept
+/// apart. Nothing allows a name that some servers take for another.
+///
+/// # Errors
+/// `UNSUPPORTED`, with a violation for the first thing that is refused.
+pub(crate) fn check_request(
+    request: &MessagesRequest,
+    guarded: GuardedPoints,
+    allowed: &[String],
+) -> Result<(), Error> {
+    let check = Check { request, surface: Surface { guarded, allowed } };
+    let checked = spelling::check(request).and_then(|()| check.members()).and_then(|()| check.messages());
+    checked.map_err(unsupported)
+}
+
+struct Check<'a> {
+    request: &'a MessagesRequest,
+    surface: Surface<'a>,
+}
+
+impl Check<'_> {
+    fn members(&self) -> Result<(), Violation> {
+        let members = self.request.members();
+        let members = members.filter(|(name, value)| *name != "diagnostics" || names_an_answer(value));
+        self.surface.members(members, MEMBERS)?;
+        self.tools()?;
+        let system = self.request.member("system").unwrap_or_default();
+        self.blocks(Role::System, system, UNLISTED, "/system")
+    }
+
+    fn tools(&self) -> Result<(), Violation> {
+        for (index, tool) in json::elements(self.request.member("tools").unwrap_or_default()).enumerate() {
+            let pointer = format!("/tools/{index}");
+            let type_name = member(tool, "type").map(|name| string(name).unwrap_or_default());
+            match type_name.as_deref() {
+                Some("custom") => {}
+                Some(name) if is_agent_run(name) || self.surface.allows(name) => {}
+                Some(name) => {
+                    let name = without_version(name).unwrap_or(name);
+                    self.surface.refuse(When::Tools, name, &child(&pointer, "type"), HOSTED)?;
+                }
+                None if string_member(tool, "name").is_some()
+                    && object_member(tool, "input_schema").is_some() => {}
+                None => self.surface.refuse(When::Tools, "tools", &pointer, UNKNOWN_TOOL)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn messages(&self) -> Result<(), Violation> {
+        let main = self.request.main_unit().map(Unit::message);
+        for index in 0..self.request.message_count() {
+            let Some(role) = self.request.role(index) else { continue };
+            let message = self.request.message_text(index);
+            let pointer = format!("/messages/{index}");
+            let unknown =
+                if main == Some(index) || index < self.request.leading() { UNLISTED } else { LISTED };
+            if role != Role::Assistant {
+                let is_known = |name: &str, _: &str| matches!(name, "role" | "content");
+                self.surface.unknown_members(message, is_known, unknown, &pointer)?;
+            }
+            let content = member(message, "content").unwrap_or_default();
+            self.blocks(role, content, unknown, &child(&pointer, "content"))?;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, role: Role, content: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
+        json::elements(content)
+            .enumerate()
+            .try_for_each(|(index, block)| self.block(role, block, unknown, &format!("{pointer}/{index}")))
+    }
+
+    fn block(&self, role: Role, block: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
+        let name = string_member(block, "type").unwrap_or_default();
+        self.stored(role, block, &name, pointer)?;
+        match (name.as_ref(), role) {
+            ("tool_result", Role::User) => {
+                let is_known = |name: &str, value: &str| match name {
+                    "type" | "content" => true,
+                    name => name == "tool_use_id" && string(value).is_some(),
+                };
+                self.surface.unknown_members(block, is_known, RESULT, pointer)
+            }
+            ("tool_result", _) => self.surface.refuse(When::Results, &name, pointer, NO_RESULT),
+            // Plugins see what the model said as it is, in `messages`.
+            (_, Role::Assistant) => Ok(()),
+            ("text", _) => {
+                let is_known =
+                    |name: &str, value: &str| matches!(name, "type" | "text") || is_citing(name, value);
+                self.surface.unknown_members(block, is_known, unknown, pointer)
+            }
+            ("image" | "document", Role::User) => self.medium(block, &name, unknown, pointer),
+            (other, _) if other.ends_with("_tool_result") => {
+                self.surface.refuse(When::Results, other, pointer, UNSEEN)
+            }
+            (other, _) => self.surface.refuse(When::Request, other, pointer, UNSEEN),
+        }
+    }
+
+    /// Refuses what is stored at the provider.
+    fn stored(&self, role: Role, block: &str, name: &str, pointer: &str) -> Result<(), Violation> {
+        if name == "container_upload" {
+            return self.surface.refuse(When::Always, name, pointer, STATE);
+        }
+        // Arguments may have any names, and the provider's own results name files for their readers.
+        let is_of_call = name.ends_with("tool_use") || name.ends_with("_tool_result");
+        if role == Role::Assistant && is_of_call {
+            return Ok(());
+        }
+        self.surface.always_refused("", block, &JsonLocation::Root(pointer), &[STORED])
+    }
+
+    fn medium(
+        &self,
+        block: &str,
+        block_type: &str,
+        unknown: Unknown,
+        pointer: &str,
+    ) -> Result<(), Violation> {
+        let source = object_member(block, "source").unwrap_or_default();
+        let form = string_member(source, "type").unwrap_or_default();
+        let is_stored = is_stored(source, &form);
+        if !is_stored {
+            self.surface.medium(|| check_medium(block), block_type, pointer)?;
+        }
+        // Plugins see the title of a document as the name of a file that they see.
+        let is_known = |name: &str, value: &str| match name {
+            "type" | "source" => true,
+            "title" => block_type == "document" && !is_stored && string(value).is_some(),
+            _ => is_citing(name, value),
+        };
+        self.surface.unknown_members(block, is_known, unknown, pointer)?;
+        let is_known = |name: &str, value: &str| is_source_member(&form, name, value);
+        self.surface.unknown_members(source, is_known, unknown, &child(pointer, "source"))
+    }
+}
+
+/// Whether `diagnostics` have an earlier answer that the provider compares with this one. Agents also send them without.
+fn names_an_answer(diagnostics: &str) -> bool {
+    let is_id = |name: &str, value: &str| name.eq_ignore_ascii_case("previous_message_id") && value != "null";
+    kind(diagnostics) != ValueKind::Object
+        || !is_settings("diagnostics", diagnostics)
+        || json::members(diagnostics).any(|(name, value)| is_id(&name, value))
+}
+
+/// Whether a medium is at the provider. It then has nothing else that a server could read in its place.
+fn is_stored(source: &str, form: &str) -> bool {
+    let has_other = ["data", "url", "content"].iter().any(|name| member(source, name).is_some());
+    form == "file" && string_member(source, "file_id").is_some() && !has_other
+}
+
+/// Whether plugins see a member of a source of this form, or `llm.allow` has let it pass.
+fn is_source_member(form: &str, name: &str, value: &str) -> bool {
+    match (form, name) {
+        ("content", "content") => true,
+        ("text", "media_type") => value == r#""text/plain""#,
+        (_, "type") | ("base64", "media_type" | "data") => string(value).is_some(),
+        ("text", "data") | ("url", "url") | ("file", "file_id") => string(value).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether a member only turns citations on or off.
+fn is_citing(name: &str, value: &str) -> bool {
+    name == "citations"
+        && match kind(value) {
+            ValueKind::Object => has_only_switches(value),
+            ValueKind::Array => json::elements(value).next().is_none(),
+            _ => false,
+        }
+}
+
+/// Whether a tool with this type comes back as an ordinary call.
+fn is_agent_run(type_name: &str) -> bool {
+    without_version(type_name).is_some_and(|name| AGENT_RUN.contains(&name))
+}
+
+/// The name of a provider's tool: its type without the date at the end; `None` if there is no date.
+fn without_version(type_name: &str) -> Option<&str> {
+    let (name, date) = type_name.rsplit_once('_')?;
+    (date.len() == 8 && date.bytes().all(|digit| digit.is_ascii_digit())).then_some(name)
+}
+
+#[cfg(test)]
+#[path = "surface_tests.rs"]
+mod tests;

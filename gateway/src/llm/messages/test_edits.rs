@@ -1,0 +1,19 @@
+//! Edits of answers, for tests.
+
+use crate::llm::format::{CallEdit, ChoiceEdit};
+
+pub(super) fn note(text: &str) -> CallEdit {
+    CallEdit::Note(text.to_owned())
+}
+
+pub(super) fn call_edits(calls: Vec<CallEdit>) -> ChoiceEdit {
+    ChoiceEdit { calls, ..ChoiceEdit::default() }
+}
+
+pub(super) fn text(text: &str) -> ChoiceEdit {
+    ChoiceEdit { text: Some(text.to_owned()), ..ChoiceEdit::default() }
+}
+
+pub(super) fn reasoning(text: &str) -> ChoiceEdit {
+    ChoiceEdit { reasoning: Some(text.to_owned()), ..ChoiceEdit::default() }
+}

@@ -1,0 +1,76 @@
+//! [`RequestView`]: a request's bytes and where its parts are, in all formats.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::request_shape::{Message, MessageRole, OwnShape, Shape};
+use crate::core::error::{Error, Violation};
+
+/// Most texts of users and results of tools in one request.
+pub(super) const MAX_UNITS: usize = 10_000;
+
+/// A request of the right shape.
+pub(super) trait RequestView {
+    /// What the format has of its own.
+    type Own: OwnShape;
+
+    /// The body as it came.
+    fn body(&self) -> &Bytes;
+
+    /// Where the parts are in the body.
+    fn shape(&self) -> &Shape<Self::Own>;
+
+    /// How many messages at the beginning are part of the system prompt.
+    fn leading(&self) -> usize;
+
+    /// The members: name, and text of the value.
+    fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        let members = self.shape().members.iter();
+        members.map(|member| (member.name.as_str(), text_at(self.body(), &member.value)))
+    }
+
+    /// The text of a member's value; `None` also if it is `null`.
+    fn member(&self, name: &str) -> Option<&str> {
+        let member = self.shape().members.iter().find(|member| member.name == name)?;
+        Some(text_at(self.body(), &member.value)).filter(|value| *value != "null")
+    }
+
+    /// How many messages there are.
+    fn message_count(&self) -> usize {
+        self.shape().messages.len()
+    }
+
+    /// Who a message is from.
+    fn role(&self, message: usize) -> Option<<Self::Own as OwnShape>::Role> {
+        self.shape().messages.get(message).map(|message| message.role)
+    }
+
+    /// The JSON text of a message.
+    fn message_text(&self, index: usize) -> &str {
+        let message = self.shape().messages.get(index);
+        message.map(|message| text_at(self.body(), &message.span)).unwrap_or_default()
+    }
+}
+
+/// The text in a span of the body.
+pub(super) fn text_at<'a>(body: &'a Bytes, span: &Range<usize>) -> &'a str {
+    body.get(span.clone()).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
+}
+
+/// The index of the first message of the current turn: what follows the last assistant message that something else
+/// follows. Assistant messages at the end begin the answer, and belong to the current turn.
+pub(super) fn current_turn<R: MessageRole>(messages: &[Message<R>]) -> usize {
+    let is_assistant = |message: &Message<R>| message.role == R::ASSISTANT;
+    let end = messages.iter().rposition(|message| !is_assistant(message)).map_or(0, |last| last + 1);
+    messages[..end].iter().rposition(is_assistant).map_or(0, |last| last + 1)
+}
+
+/// Checks how many units a request has.
+pub(super) fn check_unit_count(units: usize) -> Result<(), Error> {
+    if units > MAX_UNITS {
+        let message = format!("`messages` has {units} texts and results, more than {MAX_UNITS}");
+        return Err(Error::invalid(vec![Violation::new("/messages", message)]));
+    }
+    Ok(())
+}
