@@ -179,8 +179,8 @@ async fn a_tool_call_is_in_the_stream_whole_or_not_at_all() {
     let got = stream(&gateway, question()).await;
     let expected = json!([
         text("Tool call bad_shell was refused: Not on your plan."),
-        tool_use("toolu_1", "fs_read", &json!({ "path": "/a" })),
         text("Tool call fs_read was refused: its arguments are not valid JSON"),
+        tool_use("toolu_1", "fs_read", &json!({ "path": "/a" })),
         tool_use("toolu_3", "fs_list", &json!({})),
     ]);
     assert_eq!(got.content(), &expected, "{got:?}");
