@@ -66,6 +66,15 @@ async fn the_call_of_the_banner_is_answered_when_it_is_pasted() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains(r#""payload":{"text":"write to [EMAIL]"}"#), "{answer}");
 
+    // Agents that only know their model's API reach a model too.
+    for (name, path) in [("OPENAI", "/openai/v1/chat/completions"), ("ANTHROPIC", "/anthropic/v1/messages")] {
+        assert!(banner.contains(&format!("export {name}_BASE_URL=http://{}", address(&call))), "{banner}");
+        let url = format!("http://{}{path}", address(&call));
+        let body = json!({ "model": "demo", "max_tokens": 9, "messages": [{ "role": "user", "content": "I am ada@example.com" }] });
+        let asked = reqwest::Client::new().post(url).bearer_auth(&minted).json(&body).send().await.unwrap();
+        assert!(asked.text().await.unwrap().contains("You said: I am [EMAIL]"), "{name}");
+    }
+
     // A token may be for any tenant; a text that is too long is blocked.
     let agent = HttpAgent::new(address(&call)).with_token(&minted);
     let blocked = agent.call(ExtensionPoint::BeforeLlmRequest, json!({ "text": "x".repeat(2000) })).await;
