@@ -55,11 +55,13 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// Where clients of Anthropic's API have their key.
 const API_KEY: &str = "x-api-key";
 
+/// What a verified token is remembered by: the port, and its SHA-256.
+type CacheKey = (Port, [u8; 32]);
+
 /// Verifies bearer tokens.
 pub struct Authenticator {
     issuers: Vec<TrustedIssuer>,
-    /// Keyed by port and the token's SHA-256.
-    remembered: Cache<(Port, [u8; 32]), CachedVerification>,
+    remembered: Cache<CacheKey, CachedVerification>,
     clock: Clock,
 }
 
@@ -114,25 +116,23 @@ impl Authenticator {
         port: Port,
         headers: &HeaderMap,
     ) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        self.check(port, bearer(headers)?).await
+        let token = bearer(headers)?;
+        let key = cache_key(port, token)?;
+        if let Some(verified) = self.recall(&key)? {
+            return Ok(verified);
+        }
+        self.verify(token, key).await
     }
 
     /// Like [`Authenticator::authenticate`], for clients of an API that has its key in `x-api-key`: the token is there, in
     /// `authorization`, or in both.
     pub async fn authenticate_api_key(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        self.check(Port::Data, api_key(headers)?).await
-    }
-
-    async fn check(&self, port: Port, token: &str) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        if token.len() > token::MAX_TOKEN_BYTES {
-            return Err(AuthRefusal::new(RefusalReason::TooLarge, "The token is longer than 8 KiB"));
-        }
-        let place = (port, Sha256::digest(token.as_bytes()).into());
-        if let Some(verified) = self.recall(&place) {
-            verified.validity.check((self.clock)())?;
+        let token = api_key(headers)?;
+        let key = cache_key(Port::Data, token)?;
+        if let Some(verified) = self.recall(&key)? {
             return Ok(verified);
         }
-        self.verify(token, place).await
+        self.verify(token, key).await
     }
 
     /// Whether every issuer has keys (for /readyz).
@@ -168,20 +168,24 @@ impl Authenticator {
         })
     }
 
-    fn recall(&self, place: &(Port, [u8; 32])) -> Option<Arc<VerifiedToken>> {
-        let known = self.remembered.get(place)?;
-        self.issuers[known.issuer].stands(known.generation).then_some(known.verified)
+    fn recall(&self, key: &CacheKey) -> Result<Option<Arc<VerifiedToken>>, AuthRefusal> {
+        let known = self.remembered.get(key);
+        let Some(known) = known.filter(|known| self.issuers[known.issuer].stands(known.generation)) else {
+            return Ok(None);
+        };
+        known.verified.validity.check((self.clock)())?;
+        Ok(Some(known.verified))
     }
 
-    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<VerifiedToken>, AuthRefusal> {
+    async fn verify(&self, token: &str, key: CacheKey) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         let token = UnverifiedToken::parse(token)?;
         let index = self.issuer_of(&token)?;
         let issuer = &self.issuers[index];
         let generation = issuer.verify(&token).await?;
-        let verified = Arc::new(issuer.rules.read(&token.claims, place.0)?);
+        let verified = Arc::new(issuer.rules.read(&token.claims, key.0)?);
         verified.validity.check((self.clock)())?;
         let known = CachedVerification { issuer: index, generation, verified: Arc::clone(&verified) };
-        self.remembered.insert(place, known);
+        self.remembered.insert(key, known);
         Ok(verified)
     }
 
@@ -199,6 +203,14 @@ impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authenticator").field("issuers", &self.issuers).finish_non_exhaustive()
     }
+}
+
+/// The key of a token that isn't too long.
+fn cache_key(port: Port, token: &str) -> Result<CacheKey, AuthRefusal> {
+    if token.len() > token::MAX_TOKEN_BYTES {
+        return Err(AuthRefusal::new(RefusalReason::TooLarge, "The token is longer than 8 KiB"));
+    }
+    Ok((port, Sha256::digest(token.as_bytes()).into()))
 }
 
 /// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).

@@ -235,7 +235,8 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     match status {
         StatusCode::BAD_REQUEST => {
-            ["API_KEY_INVALID", "credit balance is too low"].iter().any(|mark| text.contains(mark))
+            let marks = ["API_KEY_INVALID", r#""message":"Your credit balance is too low"#];
+            marks.iter().any(|mark| text.contains(mark))
         }
         StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),
         _ => false,

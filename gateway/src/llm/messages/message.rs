@@ -72,6 +72,9 @@ pub(super) fn with_note(message: &str, note: &str) -> String {
     edit_object(message, |message| message.set("content", content))
 }
 
+/// A JSON string in place of a text of which a plugin left nothing.
+pub(super) const REMOVED: &str = "\"[removed]\"";
+
 /// A message with the changes of its parts: `unit` is the message without results as plugins left it, and `results` are
 /// result blocks as they left them, by their places.
 pub(super) fn with_parts(
@@ -83,7 +86,12 @@ pub(super) fn with_parts(
     let mut array = ArrayEdit::new(content, content);
     let others: Vec<usize> = other_places(&array);
     if let Some(unit) = unit.filter(|_| others.len() == array.elements().len()) {
-        return unit.to_owned();
+        // Providers refuse a message without content.
+        let was_empty = content_blocks(message).is_empty();
+        return match content_blocks(unit).is_empty() && !was_empty {
+            true => edit_object(unit, |unit| unit.set("content", REMOVED)),
+            false => unit.to_owned(),
+        };
     }
     if let Some(unit) = unit {
         place_blocks(&mut array, &others, &content_blocks(unit));

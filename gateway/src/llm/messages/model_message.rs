@@ -1,14 +1,14 @@
 //! The model's own messages in a request. Providers sign thoughts and refuse a request in which they, or their place, are another. So
 //! plugins may change the texts and the arguments of tool calls, and nothing else.
 
-use serde_json::Value;
+use std::{borrow::Cow, collections::HashMap};
 
-use super::blocks::blocks;
+use super::{blocks::blocks, message::REMOVED};
 use crate::{
-    json::ValueKind,
+    json::{self, ValueKind},
     llm::{
         edits::{ArrayEdit, Edits, edit_object},
-        value::{kind, member, string_member},
+        value::{kind, member, string, string_member},
     },
 };
 
@@ -22,7 +22,7 @@ pub(super) fn with_changes_of(message: &str, changed: &str) -> Option<String> {
         return None;
     }
     if kind(content) == ValueKind::String {
-        return Some(edit_object(message, |message| message.set("content", new_content)));
+        return Some(edit_object(message, |message| message.set("content", text_left(new_content))));
     }
     if blocks(message).count() != blocks(changed).count() {
         return None;
@@ -36,6 +36,11 @@ pub(super) fn with_changes_of(message: &str, changed: &str) -> Option<String> {
     }
     list.finish(&mut edits);
     Some(edits.apply_to_str(message))
+}
+
+/// A text that a plugin left, or arguments. Providers refuse an empty text.
+fn text_left(value: &str) -> &str {
+    if string(value).is_some_and(|text| text.is_empty()) { REMOVED } else { value }
 }
 
 /// A block with the text or the arguments of `new`, which has another value.
@@ -55,30 +60,43 @@ fn changed_block(block: &str, new: &str) -> Option<String> {
         return None;
     }
     Some(edit_object(block, |block| {
-        block.set(name, value);
+        block.set(name, text_left(value));
         dependent.iter().for_each(|name| block.remove(name));
     }))
 }
 
-/// Whether two JSON texts have the same value. Plugins may write what they leave with other white space.
+/// Whether two JSON texts have the same value. Plugins may write what they leave with other white space, and the members of an
+/// object in another order. Numbers count as they are written: large ones that differ are the same to many readers. Depth is bounded
+/// by the scan.
 pub(super) fn is_same_value(one: &str, other: &str) -> bool {
-    one == other || value(one).is_some_and(|one| value(other) == Some(one))
+    if one == other {
+        return true;
+    }
+    match (kind(one), kind(other)) {
+        (ValueKind::Object, ValueKind::Object) => is_same_but(one, other, &[]),
+        (ValueKind::Array, ValueKind::Array) => {
+            let (mut one, mut other) = (json::elements(one), json::elements(other));
+            loop {
+                match (one.next(), other.next()) {
+                    (None, None) => return true,
+                    (Some(one), Some(other)) if is_same_value(one, other) => {}
+                    _ => return false,
+                }
+            }
+        }
+        (ValueKind::String, ValueKind::String) => string(one) == string(other),
+        _ => false,
+    }
 }
 
 /// Whether two objects have the same members, but for those with these names.
 fn is_same_but(one: &str, other: &str, names: &[&str]) -> bool {
-    let without = |object: &str| match value(object) {
-        Some(Value::Object(mut members)) => {
-            members.retain(|name, _| !names.contains(&name.as_str()));
-            Some(members)
-        }
-        _ => None,
+    let members = |object| json::members(object).filter(|(name, _)| !names.contains(&name.as_ref()));
+    let others: HashMap<_, _> = members(other).collect();
+    let is_in_both = |(name, value): (Cow<'_, str>, &str)| {
+        others.get(&name).is_some_and(|other| is_same_value(value, other))
     };
-    without(one).is_some_and(|one| without(other) == Some(one))
-}
-
-fn value(text: &str) -> Option<Value> {
-    serde_json::from_str(text).ok()
+    members(one).count() == others.len() && members(one).all(is_in_both)
 }
 
 #[cfg(test)]
@@ -116,6 +134,43 @@ mod tests {
             r#"{"type":"text","citations":[{"cited_text":"a"}],"text":"b","x":1}"#,
         ] {
             assert_eq!(with_changes_of(&cited, &with(new)), None, "{new}");
+        }
+    }
+
+    #[test]
+    fn an_emptied_text_is_one_that_providers_take() {
+        for (message, left) in [
+            (r#"{"role":"assistant","content":"a"}"#, r#"{"role":"assistant","content":"[removed]"}"#),
+            (
+                r#"{"role":"assistant","content":[{"type":"text","text":"a"}]}"#,
+                r#"{"role":"assistant","content":[{"type":"text","text":"[removed]"}]}"#,
+            ),
+        ] {
+            let emptied = message.replace(r#""a""#, r#""""#);
+            assert_eq!(with_changes_of(message, &emptied).as_deref(), Some(left));
+        }
+    }
+
+    #[test]
+    fn values_are_compared_without_the_way_they_are_written() {
+        for (one, other) in [
+            (r#"{"a":[1,{"b":"\u0061"}],"c":null}"#, r#"{ "c": null, "a": [1, {"b": "a"}] }"#),
+            ("[ ]", "[]"),
+            ("1e400", "1e400"),
+        ] {
+            assert!(is_same_value(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("41111111111111111111", "41111111111111110000"),
+            ("[1]", "[1,2]"),
+            ("[1,2]", "[1]"),
+            (r#"{"a":1}"#, r#"{"a":1,"b":1}"#),
+            (r#"{"a":1,"b":1}"#, r#"{"a":1}"#),
+            (r#"{"a":1}"#, r#"{"b":1}"#),
+            ("null", "false"),
+            (r#""1""#, "1"),
+        ] {
+            assert!(!is_same_value(one, other), "{one} {other}");
         }
     }
 

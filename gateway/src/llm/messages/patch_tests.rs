@@ -68,7 +68,7 @@ fn the_first_text_block_takes_the_text_and_the_mark_of_the_others() {
         (json!([marked("a", "5m"), marked("b", "1h")]), "new", json!([marked("new", "5m")])),
         (json!([photo]), "new", json!([text_block("new"), photo])),
         (json!([text_block("a"), photo, text_block("b")]), "", json!([photo])),
-        (json!([text_block("a")]), "", json!("")),
+        (json!([text_block("a")]), "", json!("[removed]")),
         (json!("a"), "new", json!("new")),
     ] {
         assert_eq!(messages(&user(given), |payload| payload.text = new.into()), user(expected));
@@ -299,7 +299,7 @@ fn media_are_removed_replaced_and_added() {
     let plain = messages(&user(json!("t")), |payload| payload.images.push(image(a)));
     assert_eq!(plain, user(json!([text_block("t"), image_block(a)])));
     let only = messages(&user(json!([image_block(a)])), |payload| payload.images.clear());
-    assert_eq!(only, user(json!("")));
+    assert_eq!(only, user(json!("[removed]")));
     let file =
         Media { mime_type: "application/pdf".into(), filename: None, source: Some(Source::Url(a.into())) };
     let added = messages(&user(json!("")), |payload| payload.files.push(file.clone()));
