@@ -20,8 +20,8 @@ pub struct LlmProxy {
     /// The providers of models, 1 to 64.
     #[schemars(length(min = 1))]
     pub upstreams: Vec<Arc<ModelUpstream>>,
-    /// Which model goes to which provider, 1 to 256 rules: the first that matches, of those whose provider has the API that
-    /// the client speaks. A model that none matches is unknown.
+    /// Which model goes to which provider, 1 to 256 rules. The first that matches counts. Rules for providers of another API
+    /// than the client's are skipped. A model that no rule matches is unknown.
     #[schemars(length(min = 1))]
     pub models: Vec<ModelRule>,
     /// Names of members of requests that are accepted although they are refused by default, at most 64.
@@ -42,11 +42,12 @@ pub struct LlmProxy {
 pub struct ModelUpstream {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; unique.
     pub name: String,
-    /// The API that it has. Only clients of the same API reach it.
+    /// The API of the provider. Absent: `openai`. Only clients of the same API reach it.
     #[serde(default)]
     pub format: ApiFormat,
-    /// URL of the API, such as `https://api.openai.com/v1` or `https://api.anthropic.com`; `/chat/completions` or
-    /// `/v1/messages` and their like are added to it. Exactly one of `base_url` and `builtin` is given.
+    /// URL of the API. For `openai` with `/v1` at its end, such as `https://api.openai.com/v1`; for `anthropic` without it,
+    /// such as `https://api.anthropic.com`. The gateway adds the rest of the path. Exactly one of `base_url` and `builtin`
+    /// is given.
     pub base_url: Option<String>,
     /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tools that the
     /// user names.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{format::AnswerError, merged::Merging};
+use super::format::AnswerError;
 use crate::{
     json::{self, JsonErrorKind, MAX_DEPTH, ValueKind},
     payload::{MAX_TOOL_NAME, sentence},
@@ -26,7 +26,7 @@ pub(super) fn scanned(body: &Bytes) -> Result<&str, String> {
 }
 
 /// Checks that the data of an event, called `what`, is an object without repeated keys.
-pub(super) fn check_event(data: &str, what: &str, max_depth: usize) -> Merging {
+pub(super) fn check_event(data: &str, what: &str, max_depth: usize) -> Result<(), AnswerError> {
     let scanned = json::scan(data.as_bytes(), max_depth).map_err(|flaw| {
         AnswerError::Invalid(match flaw.kind {
             JsonErrorKind::DuplicateKey => {

@@ -7,7 +7,8 @@ use super::value::quote;
 /// Longest text, in bytes.
 const MAX_TEXT_BYTES: usize = 2 << 10;
 
-/// What is in messages in which servers repeat what the model said.
+/// Parts of the messages in which servers repeat what the model said. `ailed` without its first letter, which servers write in either
+/// case.
 const QUOTES_MODEL: [&str; 3] = ["raw=", "failed_generation", "ailed to parse"];
 
 /// What the ids of an operator's organizations and projects begin with.

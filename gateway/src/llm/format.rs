@@ -43,7 +43,8 @@ pub(crate) trait Format: Send + Sync + 'static {
         allowed: &[String],
     ) -> Result<(), Error>;
 
-    /// Whether the answer is to be a stream.
+    /// Whether the answer is to be a stream. A format whose answers never are, such as a count of tokens, ignores what the
+    /// request says.
     fn is_streamed(request: &Self::Request) -> bool {
         request.is_streamed()
     }
@@ -96,7 +97,8 @@ pub(crate) trait FormatRequest: Send + Sync + Sized {
     /// Whether the answer is to be a stream.
     fn is_streamed(&self) -> bool;
 
-    /// Whether the answer says how many tokens it took, without being asked for it.
+    /// Whether the client gets the usage with this request as it is. Otherwise the gateway asks for it, for plugins, and leaves
+    /// it out of the client's stream.
     fn shows_usage(&self) -> bool;
 
     /// How many answers are asked for.
@@ -277,7 +279,7 @@ pub(crate) struct ChoiceEdit {
     /// What happens to each tool call; those beyond the list stay.
     pub(crate) calls: Vec<CallEdit>,
     /// A message in place of the whole answer. Nothing else of the edit then counts.
-    pub(crate) replaced: Option<String>,
+    pub(crate) replacement: Option<String>,
 }
 
 /// What happens to a tool call.
@@ -299,12 +301,12 @@ pub(crate) enum CallEdit {
 impl ChoiceEdit {
     /// A message in place of the whole answer.
     pub(crate) fn replaced(message: String) -> Self {
-        ChoiceEdit { replaced: Some(message), ..ChoiceEdit::default() }
+        ChoiceEdit { replacement: Some(message), ..ChoiceEdit::default() }
     }
 
     /// Whether it takes something out: the answer or a tool call.
     pub(crate) fn is_block(&self) -> bool {
-        self.replaced.is_some() || self.calls.iter().any(|call| matches!(call, CallEdit::Note(_)))
+        self.replacement.is_some() || self.calls.iter().any(|call| matches!(call, CallEdit::Note(_)))
     }
 }
 

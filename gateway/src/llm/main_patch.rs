@@ -12,7 +12,7 @@ use super::{
     edits::ObjectEdit,
     format::{FormatDraft, FormatRequest as _, PatchError},
     message_content::is_user_changed,
-    request_shape::{OwnShape, read_message},
+    request_shape::{FormatShape, read_message},
     request_view::RequestView,
     unit::Unit,
     value::{kind, object_member, quote},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A draft that takes the changes of the main call part by part.
-pub(super) trait MainPatch<'r>: FormatDraft<'r, Request: 'r> {
+pub(super) trait MainCallDraft<'r>: FormatDraft<'r, Request: 'r> {
     /// The request as it came.
     fn request(&self) -> &'r Self::Request;
 
@@ -143,7 +143,9 @@ impl<'a> ExtraChange<'a> {
         hidden: &[&str],
     ) -> Result<Self, PatchError> {
         if json::members(after).any(|(name, _)| name != "request" && !others.contains(&name.as_ref())) {
-            return Err(PatchError::new("`extra` may have only the member `request` in a model call"));
+            let names: String = others.iter().map(|name| format!(", `{name}`")).collect();
+            let sentence = format!("`extra` may have only these members in a model call: `request`{names}");
+            return Err(PatchError::new(sentence));
         }
         let Some(after) = object_member(after, "request") else {
             return Err(PatchError::new("`extra` must have an object `request`"));
@@ -173,7 +175,7 @@ impl<'a> ExtraChange<'a> {
 }
 
 /// Checks the shape of a message that a plugin left in `messages`.
-pub(super) fn check_message<O: OwnShape>(index: usize, message: &str) -> Result<(), PatchError> {
+pub(super) fn check_message<O: FormatShape>(index: usize, message: &str) -> Result<(), PatchError> {
     let mut findings = Findings::default();
     let root = JsonLocation::Root("");
     read_message::<O>(message, &JsonLocation::Index(&root, index), &mut findings);

@@ -29,7 +29,7 @@ const REPEATED: [&str; 11] = [
     "index",
 ];
 
-pub(super) type Merging = Result<(), AnswerError>;
+pub(super) type MergeResult = Result<(), AnswerError>;
 
 /// The error for an answer that there is no room for.
 pub(super) fn too_large() -> AnswerError {
@@ -53,7 +53,7 @@ impl Account {
     }
 
     /// Called before anything is held.
-    pub(super) fn charge(&mut self, bytes: usize) -> Merging {
+    pub(super) fn charge(&mut self, bytes: usize) -> MergeResult {
         let held = self.held.saturating_add(bytes);
         if held > self.limit {
             return Err(too_large());
@@ -111,7 +111,7 @@ impl MergedValue {
     }
 
     /// Merges the next value. If it is of another kind, it replaces the one that is there.
-    pub(super) fn merge(&mut self, value: &str, rule: Rule, account: &mut Account) -> Merging {
+    pub(super) fn merge(&mut self, value: &str, rule: Rule, account: &mut Account) -> MergeResult {
         if value == "null" || (is_empty(value) && !self.is_null()) {
             return Ok(());
         }
@@ -193,7 +193,7 @@ pub(super) struct List {
 }
 
 impl List {
-    fn append(&mut self, list: &str, account: &mut Account) -> Merging {
+    fn append(&mut self, list: &str, account: &mut Account) -> MergeResult {
         for element in json::elements(list) {
             let is_object = kind(element) == ValueKind::Object;
             let index = member(element, "index").filter(|_| is_object).and_then(|index| index.parse().ok());
@@ -249,7 +249,13 @@ impl Members {
     }
 
     /// Merges the next value of a member.
-    pub(super) fn merge(&mut self, name: &str, value: &str, rule: Rule, account: &mut Account) -> Merging {
+    pub(super) fn merge(
+        &mut self,
+        name: &str,
+        value: &str,
+        rule: Rule,
+        account: &mut Account,
+    ) -> MergeResult {
         let rule = if rule == Rule::Append && REPEATED.contains(&name) { Rule::Replace } else { rule };
         if let Some(place) = self.place(name) {
             return self.list[place].1.merge(value, rule, account);
@@ -265,7 +271,7 @@ impl Members {
         Ok(())
     }
 
-    fn merge_all(&mut self, object: &str, rule: Rule, account: &mut Account) -> Merging {
+    fn merge_all(&mut self, object: &str, rule: Rule, account: &mut Account) -> MergeResult {
         json::members(object).try_for_each(|(name, value)| self.merge(&name, value, rule, account))
     }
 

@@ -35,7 +35,7 @@ pub(super) trait MessageRole: Copy + PartialEq + 'static {
 }
 
 /// What the requests of one format have beside what those of all formats have.
-pub(super) trait OwnShape: Default {
+pub(super) trait FormatShape: Default {
     /// Who messages are from.
     type Role: MessageRole;
 
@@ -67,7 +67,7 @@ pub(super) struct Message<R> {
 
 /// Where the parts of a request are in its body.
 #[derive(Debug)]
-pub(super) struct Shape<O: OwnShape> {
+pub(super) struct Shape<O: FormatShape> {
     pub(super) members: Vec<Member>,
     pub(super) messages: Vec<Message<O::Role>>,
     pub(super) model: String,
@@ -76,7 +76,7 @@ pub(super) struct Shape<O: OwnShape> {
 }
 
 /// Reads a body that nobody has checked before.
-pub(super) fn read<O: OwnShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violation>> {
+pub(super) fn read<O: FormatShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violation>> {
     let mut findings = Findings::default();
     if let Err(flaws) = json::scan_all(body, MAX_DEPTH) {
         for flaw in flaws {
@@ -97,13 +97,13 @@ pub(super) fn read<O: OwnShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violation>
     if reader.findings.is_empty() { Ok(reader.shape) } else { Err(reader.findings.into_violations()) }
 }
 
-struct Reader<'a, O: OwnShape> {
+struct Reader<'a, O: FormatShape> {
     text: &'a str,
     shape: Shape<O>,
     findings: Findings,
 }
 
-impl<O: OwnShape> Reader<'_, O> {
+impl<O: FormatShape> Reader<'_, O> {
     fn body(&mut self) {
         let root = JsonLocation::Root("");
         if kind(self.text) != ValueKind::Object {
@@ -158,7 +158,7 @@ impl<O: OwnShape> Reader<'_, O> {
 }
 
 /// Checks one message. Returns `None` if its role was reported.
-pub(super) fn read_message<O: OwnShape>(
+pub(super) fn read_message<O: FormatShape>(
     message: &str,
     place: &JsonLocation<'_>,
     findings: &mut Findings,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::request_shape::{Message, MessageRole, OwnShape, Shape};
+use super::request_shape::{FormatShape, Message, MessageRole, Shape};
 use crate::core::error::{Error, Violation};
 
 /// Most texts of users and results of tools in one request.
@@ -13,7 +13,7 @@ pub(super) const MAX_UNITS: usize = 10_000;
 /// A request of the right shape.
 pub(super) trait RequestView {
     /// What the format has of its own.
-    type Own: OwnShape;
+    type Own: FormatShape;
 
     /// The body as it came.
     fn body(&self) -> &Bytes;
@@ -42,7 +42,7 @@ pub(super) trait RequestView {
     }
 
     /// Who a message is from.
-    fn role(&self, message: usize) -> Option<<Self::Own as OwnShape>::Role> {
+    fn role(&self, message: usize) -> Option<<Self::Own as FormatShape>::Role> {
         self.shape().messages.get(message).map(|message| message.role)
     }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Checks that each result has one call, and each call at most one result. `repeated_ids` are the pointers to the ids of
-/// calls that an earlier call of the message has too.
+/// calls that an earlier call of the message has too. Plugins judge a result by the tool of its call, so there must be exactly one.
 pub(super) fn check_results(units: &[Unit], repeated_ids: impl Iterator<Item = String>) -> Result<(), Error> {
     let without = units.iter().filter(|unit| unit.is_without_call()).map(without_call);
     let second = units

@@ -10,8 +10,9 @@ use crate::json::{ValueKind, pointer::cut};
 /// Longest text of a citation, and longest id of reasoning, in bytes.
 pub(super) const MAX_CITATION_TEXT: usize = 2 << 10;
 
-/// Longest value that providers sign or encrypt, and want back, in bytes. Also most of all citations of an answer.
-pub(super) const MAX_SIGNED: usize = 16 << 10;
+/// Most bytes of a member that passes although no plugin judges it, such as `usage` or a signature of Chat Completions; also of all
+/// citations of an answer together. Signatures of Messages have a limit of their own.
+pub(super) const MAX_UNJUDGED_BYTES: usize = 16 << 10;
 
 /// Longest name of a model, in bytes.
 pub(super) const MAX_MODEL: usize = 256;
@@ -19,16 +20,16 @@ pub(super) const MAX_MODEL: usize = 256;
 /// Most names of members that were withheld from an answer. The provider can make up any number.
 const MAX_NAMES: usize = 32;
 
-/// What is withheld from an answer.
+/// The members withheld from an answer, and the bytes of citations that passed.
 #[derive(Debug, Default)]
-pub(super) struct Withheld {
+pub(super) struct WithheldMembers {
     /// The names of the members.
     pub(super) names: Vec<String>,
     /// How many bytes of citations were passed.
     pub(super) citations: usize,
 }
 
-impl Withheld {
+impl WithheldMembers {
     /// The names of the members, each once, cut to a length that a log takes. Of more than 32 names, the first in their
     /// order count.
     pub(super) fn into_names(self) -> Vec<String> {
@@ -47,7 +48,7 @@ impl Withheld {
 pub(super) fn keep_members(
     object: &mut ObjectEdit<'_>,
     is_kept: impl Fn(&str, &str) -> bool,
-    withheld: &mut Withheld,
+    withheld: &mut WithheldMembers,
 ) {
     withheld.names.extend(object.retain(is_kept));
 }
@@ -58,7 +59,7 @@ pub(super) fn keep_known(
     object: &mut ObjectEdit<'_>,
     known: &[&[&str]],
     is_known: impl Fn(&str, &str) -> bool,
-    withheld: &mut Withheld,
+    withheld: &mut WithheldMembers,
 ) {
     let is_in_another_case =
         |name: &str| !known.iter().any(|list| list.contains(&name)) && is_listed(known, name);
@@ -83,6 +84,6 @@ fn is_listed(lists: &[&[&str]], name: &str) -> bool {
 /// settings.
 pub(super) fn is_report(value: &str) -> bool {
     matches!(kind(value), ValueKind::Object | ValueKind::Array)
-        && value.len() <= MAX_SIGNED
+        && value.len() <= MAX_UNJUDGED_BYTES
         && has_only_settings(value)
 }

@@ -13,7 +13,7 @@ use crate::{
     llm::{
         answer_json::{check_event, invalid},
         format::{AnswerError, FormatAssembly, StreamProgress},
-        merged::{Account, Members, MergedValue, Merging, NODE_BYTES, ObjectWriter, Rule, too_large},
+        merged::{Account, Members, MergeResult, MergedValue, NODE_BYTES, ObjectWriter, Rule, too_large},
         sse::SseEvent,
         value::{kind, member, object_member, quote, string, string_member},
     },
@@ -106,7 +106,7 @@ impl FormatAssembly for AnswerAssembly {
 
 impl AnswerAssembly {
     /// Takes the data of an event.
-    pub(super) fn push_chunk(&mut self, data: &str) -> Merging {
+    pub(super) fn push_chunk(&mut self, data: &str) -> MergeResult {
         check_event(data, "a chunk", MAX_DEPTH)?;
         for (name, value) in json::members(data) {
             match &*name {
@@ -118,7 +118,7 @@ impl AnswerAssembly {
         Ok(())
     }
 
-    fn push_choices(&mut self, choices: &str) -> Merging {
+    fn push_choices(&mut self, choices: &str) -> MergeResult {
         match kind(choices) {
             ValueKind::Array => {}
             ValueKind::Null => return Ok(()),
@@ -154,7 +154,7 @@ impl Choice {
         self.members.get("finish_reason").is_some_and(|reason| !reason.is_null())
     }
 
-    fn merge(&mut self, choice: &str, account: &mut Account) -> Merging {
+    fn merge(&mut self, choice: &str, account: &mut Account) -> MergeResult {
         for (name, value) in json::members(choice) {
             match (&*name, value) {
                 ("delta", _) => self.merge_delta(value, account)?,
@@ -169,7 +169,7 @@ impl Choice {
         Ok(())
     }
 
-    fn merge_delta(&mut self, delta: &str, account: &mut Account) -> Merging {
+    fn merge_delta(&mut self, delta: &str, account: &mut Account) -> MergeResult {
         match kind(delta) {
             ValueKind::Object => {}
             ValueKind::Null => return Ok(()),
@@ -236,7 +236,7 @@ struct Call {
 }
 
 impl Calls {
-    fn merge(&mut self, part: &str, account: &mut Account) -> Merging {
+    fn merge(&mut self, part: &str, account: &mut Account) -> MergeResult {
         if kind(part) != ValueKind::Object {
             return invalid(format!("an element of `tool_calls` is {}", kind(part)));
         }
@@ -311,7 +311,7 @@ fn has_name(call: &str) -> bool {
 }
 
 impl Call {
-    fn merge(&mut self, part: &str, account: &mut Account) -> Merging {
+    fn merge(&mut self, part: &str, account: &mut Account) -> MergeResult {
         for (name, value) in json::members(part) {
             match (&*name, kind(value)) {
                 ("id" | "index", _) | ("function" | "custom", ValueKind::Null) => {}
@@ -342,7 +342,7 @@ struct Function {
 
 impl Function {
     /// Merges the next part, with the arguments in its member `input`.
-    fn merge(&mut self, part: &str, input: &str, account: &mut Account) -> Merging {
+    fn merge(&mut self, part: &str, input: &str, account: &mut Account) -> MergeResult {
         for (name, value) in json::members(part) {
             if name == "name" {
                 self.merge_name(value, account)?;
@@ -360,7 +360,7 @@ impl Function {
         Ok(())
     }
 
-    fn merge_name(&mut self, value: &str, account: &mut Account) -> Merging {
+    fn merge_name(&mut self, value: &str, account: &mut Account) -> MergeResult {
         match (kind(value), string(value)) {
             (ValueKind::Null, _) => Ok(()),
             // Some servers repeat the name in each part.

@@ -16,7 +16,7 @@ use crate::{
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         format::{FormatDraft, FormatRequest as _, PatchError},
-        main_patch::{MainPatch as _, MemberChanges, shown_members},
+        main_patch::{MainCallDraft as _, MemberChanges, shown_members},
         message_content::{is_text_part, text_of, user_payload, with_changes},
         request_view::RequestView as _,
         tool_results::{result_content, result_payload},

@@ -231,7 +231,7 @@ fn members_are_changed_added_and_removed_through_extra() {
         (extra(json!({ "n": 2, "model": "other" })), "`model`"),
         (extra(json!({ "n": 2, "stream": true })), "`stream`"),
         (text(&json!({})), "an object `request`"),
-        (text(&json!({ "request": {}, "note": 1 })), "only the member `request`"),
+        (text(&json!({ "request": {}, "note": 1 })), "only these members in a model call: `request`"),
     ] {
         let sentence = refused(&request(&body), |payload| payload.extra = extra);
         assert!(sentence.contains(flaw), "{sentence}");

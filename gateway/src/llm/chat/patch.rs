@@ -15,7 +15,7 @@ use crate::{
     llm::{
         edits::edit_object,
         format::{FormatRequest as _, PatchError},
-        main_patch::{ExtraChange, MainPatch, array, check_message, json_text, tool_list},
+        main_patch::{ExtraChange, MainCallDraft, array, check_message, json_text, tool_list},
         message_content::with_text,
         request_view::RequestView as _,
         unit::Unit,
@@ -26,7 +26,7 @@ use crate::{
 /// Members that only make sense with tools.
 const TOOL_OPTIONS: [&str; 2] = ["tool_choice", "parallel_tool_calls"];
 
-impl<'r> MainPatch<'r> for RequestDraft<'r> {
+impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     fn request(&self) -> &'r ChatRequest {
         self.request
     }

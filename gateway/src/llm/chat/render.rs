@@ -18,7 +18,7 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit},
         format::{CallEdit, ChoiceEdit, RenderedAnswer},
         value::{kind, quote, string, string_member},
-        withheld::{Withheld, keep_known},
+        withheld::{WithheldMembers, keep_known},
     },
 };
 
@@ -31,7 +31,7 @@ pub(super) fn render(
 ) -> RenderedAnswer {
     let text = str::from_utf8(answer.body()).unwrap_or_default();
     let mut edits = Edits::default();
-    let mut withheld = Withheld::default();
+    let mut withheld = WithheldMembers::default();
     let unchanged = ChoiceEdit::default();
     let choices = choices.iter().chain(std::iter::repeat(&unchanged));
     for (choice, edit) in answer.all().iter().zip(choices) {
@@ -43,12 +43,12 @@ pub(super) fn render(
         if is_guarded {
             renderer.withhold_inside();
         }
-        match &edit.replaced {
+        match &edit.replacement {
             Some(replacement) => renderer.replace(replacement),
             None => renderer.change(edit),
         }
-        if is_guarded || edit.replaced.is_some() {
-            renderer.withhold_members(edit.replaced.is_some());
+        if is_guarded || edit.replacement.is_some() {
+            renderer.withhold_members(edit.replacement.is_some());
         }
         let Renderer { whole, message, edits, .. } = renderer;
         message.finish(edits);
@@ -78,7 +78,7 @@ struct Renderer<'a, 'e> {
     message: ObjectEdit<'a>,
     /// Changes inside `tool_calls`, `function_call` and content parts.
     edits: &'e mut Edits,
-    withheld: &'e mut Withheld,
+    withheld: &'e mut WithheldMembers,
     expects_json: bool,
     is_guarded: bool,
 }

@@ -6,7 +6,7 @@ use super::request::Role;
 use crate::{
     json::{self, ValueKind, pointer::JsonLocation},
     llm::{
-        request_shape::{OwnShape, expected},
+        request_shape::{FormatShape, expected},
         value::{kind, string, string_member},
     },
     payload::Findings,
@@ -25,7 +25,7 @@ pub(crate) struct ChatShape {
     pub(super) choices: Option<u32>,
 }
 
-impl OwnShape for ChatShape {
+impl FormatShape for ChatShape {
     type Role = Role;
 
     fn read_member(&mut self, name: &str, value: &str, place: &JsonLocation<'_>, findings: &mut Findings) {

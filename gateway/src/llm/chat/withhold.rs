@@ -10,8 +10,8 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit, span_in},
         value::{is_text, kind, may_carry_text, member, object_member, string, string_member},
         withheld::{
-            MAX_CITATION_TEXT, MAX_MODEL, MAX_SIGNED, Withheld, is_other_settings, is_report, keep_known,
-            keep_members,
+            MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,
+            keep_known, keep_members,
         },
     },
 };
@@ -105,7 +105,7 @@ pub(super) fn is_passed_with_call(name: &str, value: &str) -> bool {
         "id" => string(value).is_some(),
         // Gemini puts the signature of a thought here, and refuses a request that has the call without it. So this much
         // text passes that no plugin saw.
-        "extra_content" => kind(value) == ValueKind::Object && value.len() <= MAX_SIGNED,
+        "extra_content" => kind(value) == ValueKind::Object && value.len() <= MAX_UNJUDGED_BYTES,
         _ => false,
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn withhold_unknown(
     object: &mut ObjectEdit<'_>,
     is_known: impl Fn(&str, &str) -> bool,
     is_blocked: bool,
-    withheld: &mut Withheld,
+    withheld: &mut WithheldMembers,
 ) {
     let known = [ANSWER_MEMBERS, CHOICE_MEMBERS, MESSAGE_MEMBERS];
     let is_known = |name: &str, value: &str| {
@@ -126,7 +126,7 @@ pub(super) fn withhold_unknown(
 }
 
 /// Withholds what no plugin saw in `part`, a content part and slice of `root`.
-pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withheld: &mut Withheld) {
+pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withheld: &mut WithheldMembers) {
     let mut whole = ObjectEdit::new(root, part);
     let is_known = |name: &str, value: &str| match name {
         "type" => true,
@@ -143,7 +143,7 @@ pub(super) fn withhold_in_part(root: &str, part: &str, edits: &mut Edits, withhe
 }
 
 /// Annotations of a text with nothing but short citations of web pages; `None` if that is all there is.
-pub(super) fn seen_annotations(annotations: &str, withheld: &mut Withheld) -> Option<String> {
+pub(super) fn seen_annotations(annotations: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let array = Some(annotations).filter(|value| kind(value) == ValueKind::Array)?;
     let mut list = ArrayEdit::new(annotations, array);
     for (index, annotation) in list.elements().to_vec().into_iter().enumerate() {
@@ -151,7 +151,7 @@ pub(super) fn seen_annotations(annotations: &str, withheld: &mut Withheld) -> Op
         let shown =
             Some(annotation).filter(|_| is_object).and_then(|object| seen_annotation(object, withheld));
         let length = shown.as_deref().unwrap_or(annotation).len();
-        if !is_object || withheld.citations + length > MAX_SIGNED {
+        if !is_object || withheld.citations + length > MAX_UNJUDGED_BYTES {
             list.remove(index);
             withheld.names.push("annotations".to_owned());
             continue;
@@ -164,7 +164,7 @@ pub(super) fn seen_annotations(annotations: &str, withheld: &mut Withheld) -> Op
     (!edits.is_empty()).then(|| edits.apply_to_str(annotations))
 }
 
-fn seen_annotation(annotation: &str, withheld: &mut Withheld) -> Option<String> {
+fn seen_annotation(annotation: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let mut edits = Edits::default();
     let mut whole = ObjectEdit::new(annotation, annotation);
     let is_kept = |name: &str, value: &str| match name {
@@ -188,7 +188,7 @@ fn is_of_citation(name: &str, value: &str) -> bool {
 }
 
 /// Spoken audio with nothing but what is known; `None` if that is all there is. Plugins see its transcript.
-pub(super) fn seen_audio(audio: &str, withheld: &mut Withheld) -> Option<String> {
+pub(super) fn seen_audio(audio: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let audio = Some(audio).filter(|audio| kind(audio) == ValueKind::Object)?;
     let mut edits = Edits::default();
     let mut object = ObjectEdit::new(audio, audio);
@@ -207,7 +207,7 @@ pub(super) fn seen_audio(audio: &str, withheld: &mut Withheld) -> Option<String>
 pub(super) fn seen_logprobs(
     logprobs: &str,
     (content, refusal): (&str, &str),
-    withheld: &mut Withheld,
+    withheld: &mut WithheldMembers,
 ) -> Option<String> {
     if kind(logprobs) == ValueKind::Null {
         return None;
@@ -261,7 +261,7 @@ fn is_bytes_of(list: &str, text: &str) -> bool {
 }
 
 /// A member with reasoning without what no plugin saw in it; `None` if plugins saw all of it.
-pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut Withheld) -> Option<String> {
+pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let mut edits = Edits::default();
     keep_seen(reasoning, reasoning, name == "reasoning_details", &mut edits, withheld);
     (!edits.is_empty()).then(|| edits.apply_to_str(reasoning))
@@ -269,7 +269,13 @@ pub(super) fn seen_reasoning(name: &str, reasoning: &str, withheld: &mut Withhel
 
 /// Keeps the texts that plugins see in `value`, a slice of `root`; of details of reasoning (`has_signatures`) also what
 /// the provider wants back. Depth is bounded by the scan.
-fn keep_seen(root: &str, value: &str, has_signatures: bool, edits: &mut Edits, withheld: &mut Withheld) {
+fn keep_seen(
+    root: &str,
+    value: &str,
+    has_signatures: bool,
+    edits: &mut Edits,
+    withheld: &mut WithheldMembers,
+) {
     match kind(value) {
         ValueKind::Array => {
             let mut list = ArrayEdit::new(root, value);
@@ -310,7 +316,7 @@ fn is_passed_with_reasoning(name: &str, value: &str) -> bool {
 fn is_signature(name: &str, value: &str) -> bool {
     let longest = match name {
         "id" => MAX_CITATION_TEXT,
-        "data" | "signature" => MAX_SIGNED,
+        "data" | "signature" => MAX_UNJUDGED_BYTES,
         _ => 0,
     };
     string(value).is_some_and(|text| text.len() <= longest)

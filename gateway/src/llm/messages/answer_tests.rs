@@ -413,7 +413,7 @@ proptest! {
         let body = json!({ "type": "message", "content": blocks, "stop_reason": "tool_use" });
         let body = if is_pretty { serde_json::to_string_pretty(&body).expect("JSON") } else { body.to_string() };
         let before = parse(body);
-        let edit = ChoiceEdit { text: new_text.clone(), reasoning: new_reasoning.clone(), calls, replaced: None };
+        let edit = ChoiceEdit { text: new_text.clone(), reasoning: new_reasoning.clone(), calls, replacement: None };
         let after = parse(before.render(std::slice::from_ref(&edit), false, is_guarded).body);
         let edits: Vec<&CallEdit> = edit.calls.iter().take(before.calls(0)).collect();
         let notes = edits.iter().filter(|edit| matches!(edit, CallEdit::Note(_))).count();

@@ -11,7 +11,7 @@ use crate::{
     llm::{
         answer_json::{check_event, invalid},
         format::{AnswerError, FormatAssembly, StreamProgress},
-        merged::{Account, Members, Merging, NODE_BYTES, ObjectWriter, Rule, too_large},
+        merged::{Account, Members, MergeResult, NODE_BYTES, ObjectWriter, Rule, too_large},
         sse::SseEvent,
         value::{kind, member, object_member, string_member},
     },
@@ -146,7 +146,7 @@ impl FormatAssembly for MessageAssembly {
 
 /// Checks that the data is an object, and says the same type of event as its name. Some readers go by the one and some by
 /// the other.
-fn check(name: &str, data: &str) -> Merging {
+fn check(name: &str, data: &str) -> MergeResult {
     check_event(data, "an event", MAX_EVENT_DEPTH)?;
     if string_member(data, "type").is_none_or(|kind| kind != name) {
         return invalid(format!("the `type` of a `{name}` is another one"));
@@ -167,7 +167,7 @@ impl MessageAssembly {
         self.members.get("stop_reason").is_some_and(|reason| !reason.is_null())
     }
 
-    fn start(&mut self, data: &str) -> Merging {
+    fn start(&mut self, data: &str) -> MergeResult {
         let Some(message) = object_member(data, "message") else {
             return invalid("a `message_start` has no `message`");
         };
@@ -187,7 +187,7 @@ impl MessageAssembly {
         Ok(())
     }
 
-    fn start_block(&mut self, data: &str) -> Merging {
+    fn start_block(&mut self, data: &str) -> MergeResult {
         if index("content_block_start", data)? != self.blocks.len() {
             return invalid("a block begins with an `index` that is not the next one");
         }
@@ -197,7 +197,7 @@ impl MessageAssembly {
         self.begin_block(block, true)
     }
 
-    fn begin_block(&mut self, block: &str, is_open: bool) -> Merging {
+    fn begin_block(&mut self, block: &str, is_open: bool) -> MergeResult {
         if self.blocks.len() == MAX_BLOCKS {
             return Err(too_large());
         }
@@ -216,7 +216,7 @@ impl MessageAssembly {
     }
 
     /// Takes a `message_delta`. What its `delta` says counts more than what stands beside it.
-    fn merge_end(&mut self, data: &str) -> Merging {
+    fn merge_end(&mut self, data: &str) -> MergeResult {
         let Some(delta) = object_member(data, "delta") else {
             return invalid("a `message_delta` has no `delta`");
         };
@@ -239,7 +239,7 @@ impl MessageAssembly {
         Ok(())
     }
 
-    fn merge_member(&mut self, name: &str, value: &str) -> Merging {
+    fn merge_member(&mut self, name: &str, value: &str) -> MergeResult {
         // Some servers write an empty reason as long as there is none.
         if name == "stop_reason" && value == "\"\"" {
             return Ok(());
@@ -247,7 +247,7 @@ impl MessageAssembly {
         self.members.merge(name, value, Rule::Whole, &mut self.account)
     }
 
-    fn merge_usage(&mut self, usage: &str) -> Merging {
+    fn merge_usage(&mut self, usage: &str) -> MergeResult {
         match kind(usage) {
             ValueKind::Null => return Ok(()),
             ValueKind::Object => {}

@@ -7,7 +7,7 @@ use crate::{
     llm::{
         answer_json::invalid,
         format::AnswerError,
-        merged::{Account, Merging, NODE_BYTES, ObjectWriter},
+        merged::{Account, MergeResult, NODE_BYTES, ObjectWriter},
         value::{kind, member, quote, string_member},
     },
 };
@@ -141,7 +141,7 @@ impl BlockAssembly {
     ///
     /// # Errors
     /// It is none of such a block, or there is no room for it.
-    pub(super) fn merge(&mut self, delta: &str, account: &mut Account) -> Merging {
+    pub(super) fn merge(&mut self, delta: &str, account: &mut Account) -> MergeResult {
         let name = string_member(delta, "type").unwrap_or_default();
         for form in DELTA_FORMS.iter().filter(|form| form.name == name) {
             if !form.blocks.contains(&self.kind) {
@@ -227,7 +227,7 @@ impl Part {
     }
 
     /// Joins a piece: a string, a value or, in a list, an element.
-    fn join(&mut self, piece: &str, account: &mut Account) -> Merging {
+    fn join(&mut self, piece: &str, account: &mut Account) -> MergeResult {
         let piece = match self.form.join {
             Join::Text | Join::Json => json::unescape(piece),
             Join::Last | Join::Element => Cow::Borrowed(piece),

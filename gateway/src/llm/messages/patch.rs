@@ -16,7 +16,7 @@ use crate::{
     json,
     llm::{
         format::{FormatRequest as _, PatchError},
-        main_patch::{ExtraChange, MainPatch, array, check_message, json_text, tool_list},
+        main_patch::{ExtraChange, MainCallDraft, array, check_message, json_text, tool_list},
         message_content::with_text,
         request_shape::MessageRole as _,
         request_view::RequestView as _,
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-impl<'r> MainPatch<'r> for RequestDraft<'r> {
+impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     fn request(&self) -> &'r MessagesRequest {
         self.request
     }

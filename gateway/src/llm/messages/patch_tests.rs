@@ -349,7 +349,7 @@ fn members_are_changed_added_and_removed_through_extra() {
         (extra(json!({ "tools": [] })), "`tools`"),
         (extra(json!({ "stream": true })), "`stream`"),
         (text(&json!({})), "an object `request`"),
-        (text(&json!({ "request": {}, "name": "n" })), "only the member `request`"),
+        (text(&json!({ "request": {}, "name": "n" })), "only these members in a model call: `request`"),
     ] {
         let sentence = refused(&request(&body), |payload| payload.extra = extra);
         assert!(sentence.contains(flaw), "{sentence}");

@@ -14,7 +14,7 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit, span_in},
         format::{CallEdit, ChoiceEdit, RenderedAnswer},
         value::{kind, quote},
-        withheld::Withheld,
+        withheld::WithheldMembers,
     },
 };
 
@@ -32,19 +32,19 @@ pub(super) fn render(
     is_guarded: bool,
 ) -> RenderedAnswer {
     let text = str::from_utf8(answer.body()).unwrap_or_default();
-    let (edits, withheld) = (Edits::default(), Withheld::default());
+    let (edits, withheld) = (Edits::default(), WithheldMembers::default());
     let message = ObjectEdit::new(text, text);
     let mut renderer = Renderer { answer, text, message, edits, withheld, expects_json, is_guarded };
     if is_guarded {
         renderer.withhold_stop_details();
     }
-    match &edit.replaced {
+    match &edit.replacement {
         Some(replacement) => renderer.replace(replacement),
         None => renderer.change(edit),
     }
     let Renderer { mut message, mut edits, mut withheld, .. } = renderer;
-    if is_guarded || edit.replaced.is_some() {
-        withhold_unknown(&mut message, edit.replaced.is_some(), &mut withheld);
+    if is_guarded || edit.replacement.is_some() {
+        withhold_unknown(&mut message, edit.replacement.is_some(), &mut withheld);
     }
     message.finish(&mut edits);
     RenderedAnswer { body: edits.apply(answer.body()), withheld: withheld.into_names() }
@@ -58,7 +58,7 @@ struct Renderer<'a> {
     message: ObjectEdit<'a>,
     /// Changes inside the content.
     edits: Edits,
-    withheld: Withheld,
+    withheld: WithheldMembers,
     expects_json: bool,
     is_guarded: bool,
 }

@@ -4,7 +4,7 @@ use super::request::Role;
 use crate::{
     json::{self, MAX_DEPTH, ValueKind, pointer::JsonLocation},
     llm::{
-        request_shape::{OwnShape, expected},
+        request_shape::{FormatShape, expected},
         value::{kind, member_or_null, string_member},
     },
     payload::Findings,
@@ -41,7 +41,7 @@ impl Names {
     }
 }
 
-impl OwnShape for MessagesShape {
+impl FormatShape for MessagesShape {
     type Role = Role;
 
     fn read_member(&mut self, name: &str, value: &str, place: &JsonLocation<'_>, findings: &mut Findings) {

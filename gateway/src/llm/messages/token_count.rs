@@ -9,7 +9,7 @@ use crate::llm::{
     edits::{Edits, ObjectEdit},
     format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
     value::member,
-    withheld::Withheld,
+    withheld::WithheldMembers,
 };
 
 /// How many tokens a request has. The model said nothing, so there is no choice to judge.
@@ -45,7 +45,7 @@ impl FormatAnswer for TokenCount {
     }
 
     fn render(&self, _edits: &[ChoiceEdit], _expects_json: bool, is_guarded: bool) -> RenderedAnswer {
-        let (mut edits, mut withheld) = (Edits::default(), Withheld::default());
+        let (mut edits, mut withheld) = (Edits::default(), WithheldMembers::default());
         if is_guarded {
             let text = str::from_utf8(&self.body).unwrap_or_default();
             let mut count = ObjectEdit::new(text, text);

@@ -8,8 +8,8 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         value::{is_settings, is_text, kind, may_carry_text, member, string, string_member},
         withheld::{
-            MAX_CITATION_TEXT, MAX_MODEL, MAX_SIGNED, Withheld, is_other_settings, is_report, keep_known,
-            keep_members,
+            MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,
+            keep_known, keep_members,
         },
     },
 };
@@ -81,7 +81,11 @@ pub(super) fn withheld_block(kind: BlockKind, block: &str) -> Option<String> {
 }
 
 /// Withholds what no plugin saw in a block that isn't [withheld](withheld_block) as a whole.
-pub(super) fn withhold_in_block(block: &mut ObjectEdit<'_>, block_kind: BlockKind, withheld: &mut Withheld) {
+pub(super) fn withhold_in_block(
+    block: &mut ObjectEdit<'_>,
+    block_kind: BlockKind,
+    withheld: &mut WithheldMembers,
+) {
     let is_known = |name: &str, value: &str| match (block_kind, name) {
         (BlockKind::Text, "text")
         | (BlockKind::Thinking, "thinking" | "signature")
@@ -97,13 +101,19 @@ pub(super) fn withhold_in_block(block: &mut ObjectEdit<'_>, block_kind: BlockKin
 
 /// Withholds what no plugin saw in `citations`, a list and slice of `root`: unknown members, and citations with long
 /// texts. A citation without one of its members fails in clients that check answers, so it stays or goes as a whole.
-pub(super) fn withhold_in_citations(root: &str, citations: &str, edits: &mut Edits, withheld: &mut Withheld) {
+pub(super) fn withhold_in_citations(
+    root: &str,
+    citations: &str,
+    edits: &mut Edits,
+    withheld: &mut WithheldMembers,
+) {
     if kind(citations) != ValueKind::Array {
         return;
     }
     let mut list = ArrayEdit::new(root, citations);
     for (index, citation) in list.elements().to_vec().into_iter().enumerate() {
-        let is_kept = is_short_citation(citation) && withheld.citations + citation.len() <= MAX_SIGNED;
+        let is_kept =
+            is_short_citation(citation) && withheld.citations + citation.len() <= MAX_UNJUDGED_BYTES;
         if !is_kept {
             list.remove(index);
             withheld.names.push("citations".to_owned());
@@ -127,7 +137,7 @@ fn is_short_citation(citation: &str) -> bool {
 }
 
 /// The details of a stop without what may carry text; `None` if that is all there is.
-pub(super) fn withhold_in_stop_details(details: &str, withheld: &mut Withheld) -> Option<String> {
+pub(super) fn withhold_in_stop_details(details: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let mut names = Vec::new();
     let shown =
         edit_object(details, |object| names = object.retain(|name, value| !may_carry_text(name, value)));
@@ -137,7 +147,11 @@ pub(super) fn withhold_in_stop_details(details: &str, withheld: &mut Withheld) -
 }
 
 /// Withholds members of the answer that no plugin saw. Objects of settings pass, unless the answer is blocked.
-pub(super) fn withhold_unknown(answer: &mut ObjectEdit<'_>, is_blocked: bool, withheld: &mut Withheld) {
+pub(super) fn withhold_unknown(
+    answer: &mut ObjectEdit<'_>,
+    is_blocked: bool,
+    withheld: &mut WithheldMembers,
+) {
     let is_known = |name: &str, value: &str| match name {
         "content" => true,
         "model" => string(value).is_some_and(|model| model.len() <= MAX_MODEL),
@@ -152,7 +166,7 @@ pub(super) fn withhold_unknown(answer: &mut ObjectEdit<'_>, is_blocked: bool, wi
 }
 
 /// Withholds members of a count of tokens that may carry text.
-pub(super) fn withhold_in_count(count: &mut ObjectEdit<'_>, withheld: &mut Withheld) {
+pub(super) fn withhold_in_count(count: &mut ObjectEdit<'_>, withheld: &mut WithheldMembers) {
     let known: &[&[&str]] = &[&["input_tokens", "context_management"]];
     let is_known = |name: &str, value: &str| match name {
         "input_tokens" => true,
