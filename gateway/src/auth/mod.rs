@@ -111,24 +111,31 @@ impl Authenticator {
     }
 
     /// Like [`Authenticator::authenticate`], for the audience of `port`.
-    pub async fn authenticate_at(
-        &self,
+    pub fn authenticate_at<'a>(
+        &'a self,
         port: Port,
-        headers: &HeaderMap,
-    ) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        let token = bearer(headers)?;
-        let key = cache_key(port, token)?;
-        if let Some(verified) = self.recall(&key)? {
-            return Ok(verified);
-        }
-        self.verify(token, key).await
+        headers: &'a HeaderMap,
+    ) -> impl Future<Output = Result<Arc<VerifiedToken>, AuthRefusal>> + 'a {
+        self.check(port, headers, bearer)
     }
 
     /// Like [`Authenticator::authenticate`], for clients of an API that has its key in `x-api-key`: the token is there, in
     /// `authorization`, or in both.
-    pub async fn authenticate_api_key(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, AuthRefusal> {
-        let token = api_key(headers)?;
-        let key = cache_key(Port::Data, token)?;
+    pub fn authenticate_api_key<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+    ) -> impl Future<Output = Result<Arc<VerifiedToken>, AuthRefusal>> + 'a {
+        self.check(Port::Data, headers, api_key)
+    }
+
+    async fn check(
+        &self,
+        port: Port,
+        headers: &HeaderMap,
+        token_of: fn(&HeaderMap) -> Result<&str, AuthRefusal>,
+    ) -> Result<Arc<VerifiedToken>, AuthRefusal> {
+        let token = token_of(headers)?;
+        let key = cache_key(port, token)?;
         if let Some(verified) = self.recall(&key)? {
             return Ok(verified);
         }

@@ -2,6 +2,8 @@
 //!
 //! The formats are never translated into each other. An exchange has one format from end to end.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use hookgate_proto::types::v1::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
@@ -79,8 +81,6 @@ pub(crate) struct Conversation<'r> {
     pub(crate) session: Option<&'r str>,
     /// Who uses the agent.
     pub(crate) user: Option<&'r str>,
-    /// What the first message of a user says, as JSON that is the same in every turn; empty if there is none.
-    pub(crate) first_user_message: &'r [u8],
 }
 
 /// A view of a request's bytes.
@@ -109,6 +109,9 @@ pub(crate) trait FormatRequest: Send + Sync + Sized {
 
     /// The conversation that it is a part of.
     fn conversation(&self) -> Conversation<'_>;
+
+    /// What the first message of a user says, as JSON that is the same in every turn; empty if there is none.
+    fn first_user_message(&self) -> Cow<'_, str>;
 
     /// The units of turns that the model has answered.
     fn older_units(&self) -> &[Unit];

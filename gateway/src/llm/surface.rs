@@ -62,7 +62,7 @@ pub(super) enum Treatment {
 
 use Treatment::{Refused, Seen, Settings};
 
-/// A known name, and what is done with it.
+/// A name that the surface knows, and how it treats it.
 pub(super) type Row = (&'static str, Treatment);
 
 pub(super) const STATE: &str =

@@ -5,10 +5,7 @@ use hookgate_proto::gateway::v1::RequestContext;
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use crate::{
-    core::context::Identity,
-    llm::format::{Conversation, FormatRequest},
-};
+use crate::{core::context::Identity, llm::format::FormatRequest};
 
 /// Headers that name a conversation, the first one counts: the gateway's own, Claude Code's, and three of Codex.
 const SESSION_HEADERS: [&str; 5] =
@@ -36,7 +33,7 @@ pub(super) fn context(
         None => conversation.user.and_then(fitting),
     };
     RequestContext {
-        session_id: Some(named.unwrap_or_else(|| derived(&conversation, identity))),
+        session_id: Some(named.unwrap_or_else(|| derived(request, identity))),
         agent_id: AGENT_HEADERS.iter().find_map(|name| header(name)).or_else(product).and_then(fitting),
         user_id,
         provider: fitting(provider),
@@ -52,9 +49,10 @@ fn fitting(value: &str) -> Option<String> {
 }
 
 /// The same for all turns of a conversation, on every replica: from its first user message.
-fn derived(conversation: &Conversation<'_>, identity: &Identity) -> String {
+fn derived(request: &impl FormatRequest, identity: &Identity) -> String {
+    let first = request.first_user_message();
     let mut hash = Sha256::new();
-    for part in [identity.tenant.as_bytes(), identity.operator.as_bytes(), conversation.first_user_message] {
+    for part in [identity.tenant.as_bytes(), identity.operator.as_bytes(), first.as_bytes()] {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

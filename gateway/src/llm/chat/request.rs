@@ -1,5 +1,7 @@
 //! [`ChatRequest`]: a view of a request's bytes.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::{shape::ChatShape, units};
@@ -100,15 +102,15 @@ impl FormatRequest for ChatRequest {
 
     fn conversation(&self) -> Conversation<'_> {
         let own = &self.shape.own;
-        let first = self.shape.messages.iter().find(|message| message.role == Role::User);
         Conversation {
             session: own.prompt_cache_key.as_deref(),
             user: own.safety_identifier.as_deref().or(own.user.as_deref()),
-            first_user_message: first
-                .map(|message| text_at(&self.body, &message.span))
-                .unwrap_or_default()
-                .as_bytes(),
         }
+    }
+
+    fn first_user_message(&self) -> Cow<'_, str> {
+        let first = self.shape.messages.iter().find(|message| message.role == Role::User);
+        first.map(|message| text_at(&self.body, &message.span)).unwrap_or_default().into()
     }
 
     fn older_units(&self) -> &[Unit] {

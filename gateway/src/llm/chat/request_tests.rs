@@ -70,9 +70,8 @@ fn settings_are_read() {
     }));
     assert_eq!((request.model(), request.is_streamed(), request.choices()), ("gpt", true, 3));
     assert!(request.expects_json());
-    let first = br#"{"content":"hi","role":"user"}"#.as_slice();
-    let conversation = Conversation { session: Some("k"), user: Some("ann"), first_user_message: first };
-    assert_eq!(request.conversation(), conversation);
+    assert_eq!(request.conversation(), Conversation { session: Some("k"), user: Some("ann") });
+    assert_eq!(request.first_user_message(), r#"{"content":"hi","role":"user"}"#);
     let plain =
         parse(&json!({ "model": "gpt", "stream": null, "n": null, "response_format": { "type": "text" },
                                "messages": [{ "role": "user", "content": "" }] }));

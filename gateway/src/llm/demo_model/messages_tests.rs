@@ -1,7 +1,7 @@
 use super::*;
 use crate::llm::demo_model::{
     MAX_REQUEST, PAUSE,
-    tests::{Received, receive, with},
+    tests::{ReceivedAnswer, receive, with},
 };
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ const PATH: &str = "v1/messages";
 const COUNT: &str = "v1/messages/count_tokens";
 
 /// The answer to a request with these members beside the model and `max_tokens`.
-async fn answered(members: &Value) -> Received {
+async fn answered(members: &Value) -> ReceivedAnswer {
     receive(PATH, &with(json!({ "model": "claude", "max_tokens": 9 }), members).to_string()).await
 }
 

@@ -3,13 +3,13 @@ use serde_json::json;
 use super::*;
 
 /// An answer that was read to its end.
-pub(super) struct Received {
+pub(super) struct ReceivedAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
-impl Received {
+impl ReceivedAnswer {
     /// The JSON of a whole answer.
     pub(super) fn json(&self) -> Value {
         assert_eq!(self.headers["content-type"], "application/json");
@@ -25,9 +25,9 @@ impl Received {
 }
 
 /// What the model answers to a request to this path.
-pub(super) async fn receive(path: &str, request: &str) -> Received {
+pub(super) async fn receive(path: &str, request: &str) -> ReceivedAnswer {
     let DemoAnswer { status, headers, body } = answer(path, &Bytes::copy_from_slice(request.as_bytes()));
-    Received { status, headers, text: collect(body).await }
+    ReceivedAnswer { status, headers, text: collect(body).await }
 }
 
 async fn collect(mut body: DemoBody) -> String {

@@ -33,7 +33,7 @@ pub(super) struct DeltaForm {
     pub(super) join: Join,
 }
 
-/// How a piece joins what is there.
+/// What a delta does to the value that came before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Join {
     /// The text goes on.

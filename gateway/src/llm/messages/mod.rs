@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    format::{Format, StreamEvents},
+    format::{Format, FormatAnswer, FormatRequest as _, StreamEvents},
     guarded_points::GuardedPoints,
 };
 use crate::core::{api_format::ApiFormat, error::Error};
@@ -53,17 +53,46 @@ pub(crate) use draft::RequestDraft;
 pub(crate) use request::MessagesRequest;
 pub(crate) use token_count::TokenCount;
 
-/// The format of messages.
+/// An endpoint whose requests are messages. The rest of the format is the same for all of them.
+pub(crate) trait MessagesEndpoint: Send + Sync + 'static {
+    /// Its answer.
+    type Answer: FormatAnswer;
+
+    /// Its path, below the base URL of a provider.
+    const PATH: &'static str;
+
+    /// Whether its answers may be streams.
+    const MAY_STREAM: bool;
+}
+
+/// The model answers messages.
 pub(crate) enum Messages {}
 
-impl Format for Messages {
+impl MessagesEndpoint for Messages {
+    type Answer = MessagesAnswer;
+
+    const PATH: &'static str = "v1/messages";
+    const MAY_STREAM: bool = true;
+}
+
+/// The provider counts the tokens of messages. To plugins it is the request that it counts: the provider gets the same text.
+pub(crate) enum CountTokens {}
+
+impl MessagesEndpoint for CountTokens {
+    type Answer = TokenCount;
+
+    const PATH: &'static str = "v1/messages/count_tokens";
+    const MAY_STREAM: bool = false;
+}
+
+impl<E: MessagesEndpoint> Format for E {
     type Request = MessagesRequest;
     type Draft<'r> = RequestDraft<'r>;
-    type Answer = MessagesAnswer;
+    type Answer = E::Answer;
     type Assembly = MessageAssembly;
 
     const API: ApiFormat = ApiFormat::Anthropic;
-    const PATH: &'static str = "v1/messages";
+    const PATH: &'static str = E::PATH;
     const HEARTBEAT: &'static [u8] = events::PING;
     const ARGS_ARE_OBJECTS: bool = true;
 
@@ -73,6 +102,10 @@ impl Format for Messages {
         allowed: &[String],
     ) -> Result<(), Error> {
         surface::check_request(request, guarded, allowed)
+    }
+
+    fn is_streamed(request: &MessagesRequest) -> bool {
+        E::MAY_STREAM && request.is_streamed()
     }
 
     fn error_without_ids(body: &Bytes) -> Bytes {
@@ -89,50 +122,5 @@ impl Format for Messages {
 
     fn error_event(json: &[u8]) -> Bytes {
         events::error_event(json)
-    }
-}
-
-/// The format of a question for the number of tokens of messages. To plugins it is the request that it counts: the provider gets
-/// the same text.
-pub(crate) enum CountTokens {}
-
-impl Format for CountTokens {
-    type Request = MessagesRequest;
-    type Draft<'r> = RequestDraft<'r>;
-    type Answer = TokenCount;
-    type Assembly = MessageAssembly;
-
-    const API: ApiFormat = Messages::API;
-    const PATH: &'static str = "v1/messages/count_tokens";
-    const HEARTBEAT: &'static [u8] = Messages::HEARTBEAT;
-    const ARGS_ARE_OBJECTS: bool = Messages::ARGS_ARE_OBJECTS;
-
-    fn check_request(
-        request: &MessagesRequest,
-        guarded: GuardedPoints,
-        allowed: &[String],
-    ) -> Result<(), Error> {
-        Messages::check_request(request, guarded, allowed)
-    }
-
-    /// A count is never a stream.
-    fn is_streamed(_request: &MessagesRequest) -> bool {
-        false
-    }
-
-    fn error_without_ids(body: &Bytes) -> Bytes {
-        Messages::error_without_ids(body)
-    }
-
-    fn error_without_details(body: &Bytes, status: u16) -> Bytes {
-        Messages::error_without_details(body, status)
-    }
-
-    fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
-        Messages::stream_events(answer, shows_usage)
-    }
-
-    fn error_event(json: &[u8]) -> Bytes {
-        Messages::error_event(json)
     }
 }

@@ -48,8 +48,6 @@ pub(crate) struct MessagesRequest {
     units: Units,
     /// The index of the first unit of the current turn.
     first_current: usize,
-    /// What the first user message says, in a form that is the same in each request of the conversation.
-    first_user_message: Bytes,
 }
 
 impl RequestView for MessagesRequest {
@@ -80,14 +78,7 @@ impl FormatRequest for MessagesRequest {
         }
         let turn = current_turn(messages);
         let first_current = units.list.partition_point(|unit| unit.message() < turn);
-        let first_user = messages.iter().find(|message| message.role == Role::User);
-        let first_user = first_user.map(|message| without_cache_marks(text_at(&body, &message.span)));
-        let first_user_message = match first_user {
-            Some(Cow::Borrowed(content)) => body.slice_ref(content.as_bytes()),
-            Some(Cow::Owned(content)) => content.into(),
-            None => Bytes::new(),
-        };
-        Ok(MessagesRequest { body, shape, leading, units, first_current, first_user_message })
+        Ok(MessagesRequest { body, shape, leading, units, first_current })
     }
 
     fn model(&self) -> &str {
@@ -119,8 +110,12 @@ impl FormatRequest for MessagesRequest {
         Conversation {
             session: self.shape.own.names.session.as_deref(),
             user: self.shape.own.names.user.as_deref(),
-            first_user_message: &self.first_user_message,
         }
+    }
+
+    fn first_user_message(&self) -> Cow<'_, str> {
+        let first = self.shape.messages.iter().find(|message| message.role == Role::User);
+        first.map(|message| without_cache_marks(text_at(&self.body, &message.span))).unwrap_or_default()
     }
 
     fn older_units(&self) -> &[Unit] {

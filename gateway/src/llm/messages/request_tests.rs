@@ -219,7 +219,7 @@ fn the_first_user_message_is_the_same_wherever_the_client_puts_its_cache_marks()
             format!(r#"[{{"role":"assistant","content":"a"}},{{"role":"user","content":{content}}}]"#);
         let body = format!(r#"{{"model":"m","messages":{messages}}}"#);
         let request = MessagesRequest::parse(body.into()).expect("valid");
-        String::from_utf8(request.conversation().first_user_message.to_vec()).expect("UTF-8")
+        request.first_user_message().into_owned()
     };
     let plain = r#"[{"type":"text","text":"h\u0069"}]"#;
     let cases = [
@@ -237,7 +237,7 @@ fn the_first_user_message_is_the_same_wherever_the_client_puts_its_cache_marks()
         assert_eq!(first(content), expected, "{content}");
     }
     let without = conversation(&json!([{ "role": "assistant", "content": "a" }]));
-    assert_eq!(without.conversation().first_user_message, b"");
+    assert_eq!(without.first_user_message(), "");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{
 const CANARY: &str = "555-0100";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum PluginAction {
     Block,
     BlockRun,
     Patch,
@@ -30,9 +30,16 @@ enum Deed {
     Advise,
 }
 
-const DEEDS: [Deed; 6] = [Deed::Block, Deed::BlockRun, Deed::Patch, Deed::Hang, Deed::BadReply, Deed::Advise];
+const ACTIONS: [PluginAction; 6] = [
+    PluginAction::Block,
+    PluginAction::BlockRun,
+    PluginAction::Patch,
+    PluginAction::Hang,
+    PluginAction::BadReply,
+    PluginAction::Advise,
+];
 
-/// What comes of it.
+/// The outcome for the client and the provider.
 #[derive(Debug)]
 enum Outcome {
     /// No provider is asked. Status and code.
@@ -54,59 +61,61 @@ fn said() -> Value {
     json!([text(&format!("call {CANARY}")), call(&json!({ "path": "/etc" }))])
 }
 
-fn act(point: ExtensionPoint, deed: Deed) -> Act {
+fn act(point: ExtensionPoint, action: PluginAction) -> Act {
     let redacted = || Some("[PHONE]".to_owned());
-    match (deed, point) {
-        (Deed::Block | Deed::Advise, _) => Act::cancel("POLICY", "No."),
-        (Deed::BlockRun, _) => Act::cancel("POLICY", "No.").scope(CancelScope::Run),
-        (Deed::Hang, _) => Act::hang(),
-        (Deed::BadReply, _) => Act::no_verdict(),
-        (Deed::Patch, ExtensionPoint::BeforeLlmRequest) => {
+    match (action, point) {
+        (PluginAction::Block | PluginAction::Advise, _) => Act::cancel("POLICY", "No."),
+        (PluginAction::BlockRun, _) => Act::cancel("POLICY", "No.").scope(CancelScope::Run),
+        (PluginAction::Hang, _) => Act::hang(),
+        (PluginAction::BadReply, _) => Act::no_verdict(),
+        (PluginAction::Patch, ExtensionPoint::BeforeLlmRequest) => {
             Act::patch(BeforeLlmRequestPatch { text: redacted(), ..BeforeLlmRequestPatch::default() })
         }
-        (Deed::Patch, ExtensionPoint::AfterToolResult) => {
+        (PluginAction::Patch, ExtensionPoint::AfterToolResult) => {
             let result = Some(r#""[PHONE]""#.into());
             Act::patch(AfterToolResultPatch { result, ..AfterToolResultPatch::default() })
         }
-        (Deed::Patch, ExtensionPoint::BeforeToolCall) => {
+        (PluginAction::Patch, ExtensionPoint::BeforeToolCall) => {
             let args = Some(r#"{"path":"/safe"}"#.into());
             Act::patch(BeforeToolCallPatch { args, ..BeforeToolCallPatch::default() })
         }
-        (Deed::Patch, _) => {
+        (PluginAction::Patch, _) => {
             Act::patch(BeforeResponsePatch { content: redacted(), ..BeforeResponsePatch::default() })
         }
     }
 }
 
-fn outcome(point: ExtensionPoint, deed: Deed) -> Outcome {
+fn outcome(point: ExtensionPoint, action: PluginAction) -> Outcome {
     let result =
         |content: &str| json!({ "type": "tool_result", "tool_use_id": "toolu_0", "content": content });
-    match (point, deed) {
-        (_, Deed::Advise) => Outcome::Answered(said(), "tool_use"),
-        (_, Deed::Hang) => Outcome::Failed(504, "PLUGIN_TIMEOUT"),
-        (_, Deed::BadReply) => Outcome::Failed(502, "PLUGIN_BAD_REPLY"),
-        (ExtensionPoint::BeforeLlmRequest, Deed::Patch) => {
+    match (point, action) {
+        (_, PluginAction::Advise) => Outcome::Answered(said(), "tool_use"),
+        (_, PluginAction::Hang) => Outcome::Failed(504, "PLUGIN_TIMEOUT"),
+        (_, PluginAction::BadReply) => Outcome::Failed(502, "PLUGIN_BAD_REPLY"),
+        (ExtensionPoint::BeforeLlmRequest, PluginAction::Patch) => {
             Outcome::Sent("/messages/0/content", json!("[PHONE]"))
         }
-        (ExtensionPoint::BeforeLlmRequest, _) | (ExtensionPoint::AfterToolResult, Deed::BlockRun) => {
+        (ExtensionPoint::BeforeLlmRequest, _) | (ExtensionPoint::AfterToolResult, PluginAction::BlockRun) => {
             Outcome::Refused(400, "POLICY")
         }
-        (ExtensionPoint::AfterToolResult, Deed::Block) => {
+        (ExtensionPoint::AfterToolResult, PluginAction::Block) => {
             let mut result = result("No.");
             result["is_error"] = json!(true);
             Outcome::Sent("/messages/2/content/0", result)
         }
-        (ExtensionPoint::AfterToolResult, Deed::Patch) => {
+        (ExtensionPoint::AfterToolResult, PluginAction::Patch) => {
             Outcome::Sent("/messages/2/content/0", result("[PHONE]"))
         }
-        (ExtensionPoint::BeforeToolCall, Deed::Patch) => {
+        (ExtensionPoint::BeforeToolCall, PluginAction::Patch) => {
             Outcome::Answered(json!([said()[0], call(&json!({ "path": "/safe" }))]), "tool_use")
         }
-        (ExtensionPoint::BeforeToolCall, Deed::Block) => {
+        (ExtensionPoint::BeforeToolCall, PluginAction::Block) => {
             Outcome::Answered(json!([said()[0], text("Tool call fs_read was refused: No.")]), "end_turn")
         }
-        (_, Deed::Patch) => Outcome::Answered(json!([text("[PHONE]"), said()[1]]), "tool_use"),
-        (_, Deed::Block | Deed::BlockRun) => Outcome::Answered(json!([text("No.")]), "end_turn"),
+        (_, PluginAction::Patch) => Outcome::Answered(json!([text("[PHONE]"), said()[1]]), "tool_use"),
+        (_, PluginAction::Block | PluginAction::BlockRun) => {
+            Outcome::Answered(json!([text("No.")]), "end_turn")
+        }
     }
 }
 
@@ -158,7 +167,7 @@ async fn got(gateway: &Gateway, tenant: &str, mut body: Value, is_streamed: bool
     Got { error: code.map(|code| (status, code)), content, stop_reason, text }
 }
 
-/// Checks every deed at a point, in both forms.
+/// Checks every action at a point, in both forms.
 async fn assert_guarded(point: ExtensionPoint) {
     let provider = always(answer(&message(&said()))).await;
     let plugin = FakePlugin::named("policy").only(&[point]).start().await;
@@ -167,14 +176,14 @@ async fn assert_guarded(point: ExtensionPoint) {
     let setup = setup(&provider).tenant("globex").plugin_without_breaker(&plugin);
     let setup = setup.binding_with("policy", 10, &enforced).binding_with("policy", 10, &advised);
     let gateway = setup.start().await;
-    for (deed, is_streamed) in DEEDS.into_iter().flat_map(|deed| [(deed, false), (deed, true)]) {
-        plugin.set(point, act(point, deed));
+    for (action, is_streamed) in ACTIONS.into_iter().flat_map(|action| [(action, false), (action, true)]) {
+        plugin.set(point, act(point, action));
         let before = provider.requests().len();
-        let tenant = if deed == Deed::Advise { "globex" } else { "acme" };
+        let tenant = if action == PluginAction::Advise { "globex" } else { "acme" };
         let got = got(&gateway, tenant, question(point), is_streamed).await;
         let sent = provider.requests().split_off(before);
-        let cell = format!("{point:?} {deed:?}, streamed: {is_streamed}: {got:?}");
-        match outcome(point, deed) {
+        let cell = format!("{point:?} {action:?}, streamed: {is_streamed}: {got:?}");
+        match outcome(point, action) {
             Outcome::Refused(status, code) => {
                 assert_eq!((got.error, sent.len()), (Some((status, code.to_owned())), 0), "{cell}");
             }
@@ -203,21 +212,21 @@ async fn assert_guarded(point: ExtensionPoint) {
 }
 
 #[tokio::test]
-async fn every_deed_before_the_request_has_its_outcome() {
+async fn every_action_before_the_request_has_its_outcome() {
     assert_guarded(ExtensionPoint::BeforeLlmRequest).await;
 }
 
 #[tokio::test]
-async fn every_deed_after_a_result_has_its_outcome() {
+async fn every_action_after_a_result_has_its_outcome() {
     assert_guarded(ExtensionPoint::AfterToolResult).await;
 }
 
 #[tokio::test]
-async fn every_deed_before_a_call_has_its_outcome() {
+async fn every_action_before_a_call_has_its_outcome() {
     assert_guarded(ExtensionPoint::BeforeToolCall).await;
 }
 
 #[tokio::test]
-async fn every_deed_before_the_answer_has_its_outcome() {
+async fn every_action_before_the_answer_has_its_outcome() {
     assert_guarded(ExtensionPoint::BeforeResponse).await;
 }
