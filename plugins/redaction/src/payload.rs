@@ -18,7 +18,7 @@ const MAX_KEY_BYTES: usize = 2048;
 const MAX_NESTED_JSON: usize = 4;
 
 /// Members of a conversation that belong to its format. Models sign what they thought, and accept no other text.
-const FORMAT_MEMBERS: [&str; 14] = [
+const FORMAT_MEMBERS: [&str; 15] = [
     "data",
     "encrypted_content",
     "id",
@@ -27,6 +27,7 @@ const FORMAT_MEMBERS: [&str; 14] = [
     "mime_type",
     "model",
     "name",
+    "namespace",
     "role",
     "signature",
     "thinking",
