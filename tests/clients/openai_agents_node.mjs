@@ -3,9 +3,13 @@
 import { Agent, run, setOpenAIAPI, setTracingDisabled, tool } from "@openai/agents";
 import { z } from "zod";
 
-setOpenAIAPI("chat_completions");
+const [form, api] = process.argv.slice(2);
+// Without this it speaks Responses.
+if (api !== "responses") {
+  setOpenAIAPI("chat_completions");
+}
 setTracingDisabled(true);
-const streams = process.argv[2] === "stream";
+const streams = form === "stream";
 const ran = [];
 const runs = (name, answer) =>
   tool({

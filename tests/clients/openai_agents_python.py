@@ -7,7 +7,9 @@ import sys
 import openai
 from agents import Agent, Runner, function_tool, set_default_openai_api, set_tracing_disabled
 
-set_default_openai_api("chat_completions")
+# Without this it speaks Responses.
+if sys.argv[2] != "responses":
+    set_default_openai_api("chat_completions")
 set_tracing_disabled(True)
 ran = []
 

@@ -9,7 +9,12 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 FORM, API = sys.argv[1:]
 # Addresses and keys are in the environment.
-agent = Agent({"openai": "openai-chat:gpt-5", "anthropic": "anthropic:claude-sonnet-5"}[API])
+MODELS = {
+    "openai": "openai-chat:gpt-5",
+    "responses": "openai-responses:gpt-5",
+    "anthropic": "anthropic:claude-sonnet-5",
+}
+agent = Agent(MODELS[API])
 ran = []
 
 

@@ -8,6 +8,7 @@ import { z } from "zod";
 // Addresses and keys are in the environment. Anthropic's own client adds the `/v1` itself.
 const MODELS = {
   openai: () => createOpenAI().chat("gpt-5"),
+  responses: () => createOpenAI().responses("gpt-5"),
   anthropic: () => createAnthropic({ baseURL: `${process.env.ANTHROPIC_BASE_URL}/v1` })("claude-sonnet-5"),
 };
 const [form, api] = process.argv.slice(2);
@@ -26,7 +27,9 @@ const runs = (name, answer) =>
 const tools = { fs_read: runs("fs_read", "by ada@example.com"), shell_exec: runs("shell_exec", "") };
 
 async function run(prompt) {
-  const options = { model, prompt, tools, stopWhen: stepCountIs(5) };
+  // Otherwise it refers to what it believes that OpenAI keeps.
+  const providerOptions = { openai: { store: false } };
+  const options = { model, prompt, tools, providerOptions, stopWhen: stepCountIs(5) };
   if (!streams) {
     return (await generateText(options)).text;
   }

@@ -42,7 +42,7 @@ pub struct LlmProxy {
 pub struct ModelUpstream {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; unique.
     pub name: String,
-    /// The API of the provider. Absent: `openai`. Only clients of the same API reach it.
+    /// The API of the provider. Only clients of the same API reach it.
     #[serde(default)]
     pub format: ApiFormat,
     /// URL of the API. For `openai` with `/v1` at its end, such as `https://api.openai.com/v1`; for `anthropic` without it,

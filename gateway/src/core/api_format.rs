@@ -1,10 +1,10 @@
 //! The APIs of models' providers.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The API that a provider's server has, and that its clients speak. Requests are never translated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApiFormat {
     /// OpenAI's: clients reach it below `/openai/v1`.

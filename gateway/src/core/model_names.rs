@@ -37,6 +37,11 @@ impl ModelNames {
         self.literals.contains(name) || self.globs.is_match(name)
     }
 
+    /// Whether any entry has a wildcard.
+    pub fn has_globs(&self) -> bool {
+        !self.globs.is_empty()
+    }
+
     /// The entries without a wildcard, sorted.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         self.literals.iter().map(String::as_str)
@@ -62,6 +67,7 @@ mod tests {
             assert!(!set.contains(name), "{name}");
         }
         assert_eq!(set.literals().collect::<Vec<_>>(), ["fast"]);
+        assert!(set.has_globs() && !names(&["fast"]).has_globs());
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, AnswerError> {
     Err(AnswerError::Invalid(reason.into()))
 }
 
+/// The text of an answer that is JSON.
+///
+/// # Errors
+/// It isn't, or an object has a key twice.
+pub(crate) fn json_answer(body: &Bytes) -> Result<&str, AnswerError> {
+    scanned(body).map_err(AnswerError::Invalid)
+}
+
 /// The text of a body that is JSON without repeated keys.
 pub(super) fn scanned(body: &Bytes) -> Result<&str, String> {
     json::scan(body, MAX_DEPTH).map_err(|flaw| match flaw.kind {

@@ -9,8 +9,11 @@ use hookgate_proto::types::v1::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
 };
 
-use super::{guarded_points::GuardedPoints, sse::SseEvent, unit::Unit};
-use crate::core::{api_format::ApiFormat, error::Error};
+use super::{guarded_points::GuardedPoints, sse::SseEvent, surface::SurfaceTable, unit::Unit};
+use crate::{
+    core::{api_format::ApiFormat, error::Error},
+    json::ValueKind,
+};
 
 /// A format of requests to models and of their answers.
 pub(crate) trait Format: Send + Sync + 'static {
@@ -22,6 +25,8 @@ pub(crate) trait Format: Send + Sync + 'static {
     type Answer: FormatAnswer;
     /// An answer that comes as a stream.
     type Assembly: FormatAssembly;
+    /// What tells a client that a streamed answer, which is held, is on its way.
+    type Heartbeat: FormatHeartbeat;
 
     /// The API that it is a part of.
     const API: ApiFormat;
@@ -29,11 +34,19 @@ pub(crate) trait Format: Send + Sync + 'static {
     /// The path of requests, below the base URL of a provider.
     const PATH: &'static str;
 
-    /// Sent when a client has got nothing for a while. Clients read nothing in it.
-    const HEARTBEAT: &'static [u8];
+    /// Whether an answer has anything that plugins are asked about. One that hasn't, such as a list of embeddings, passes as it
+    /// comes.
+    const HAS_CHOICES: bool = true;
 
-    /// Whether the arguments of a tool must be an object.
-    const ARGS_ARE_OBJECTS: bool;
+    /// How many times the events of an answer have its text, about.
+    const EVENT_COPIES: usize = 1;
+
+    /// Whether an answer may be a stream. A format whose answers never are, such as a count of tokens, ignores what the request
+    /// says.
+    const MAY_STREAM: bool = true;
+
+    /// What it refuses.
+    const SURFACE: &'static SurfaceTable;
 
     /// Refuses what would pass plugins by, unless it is in `allowed` (`llm.allow`).
     ///
@@ -45,10 +58,9 @@ pub(crate) trait Format: Send + Sync + 'static {
         allowed: &[String],
     ) -> Result<(), Error>;
 
-    /// Whether the answer is to be a stream. A format whose answers never are, such as a count of tokens, ignores what the
-    /// request says.
+    /// Whether the answer is to be a stream.
     fn is_streamed(request: &Self::Request) -> bool {
-        request.is_streamed()
+        Self::MAY_STREAM && request.is_streamed()
     }
 
     /// A provider's error in any form, without the ids of the operator's organizations and projects.
@@ -58,11 +70,79 @@ pub(crate) trait Format: Send + Sync + 'static {
     /// said, and so may the message: always where the server failed (from status 500), and otherwise where it says so.
     fn error_without_details(body: &Bytes, status: u16) -> Bytes;
 
+    /// What a provider that repeats the request in its answer may repeat of `sent`, as the client wrote it in `request`. A client
+    /// must not read there what plugins made of it. With `is_guarded`, also what plugins left as it is and what is withheld from
+    /// answers: the provider could write something else there.
+    fn echoes(_request: &Self::Request, _sent: &Self::Request, _is_guarded: bool) -> Echoes {
+        Echoes::default()
+    }
+
+    /// A whole answer, a valid JSON object, with the client's own words where it repeats the request. `None` if that changes
+    /// nothing.
+    fn with_echoes(_answer: &str, _echoes: &Echoes) -> Option<String> {
+        None
+    }
+
+    /// The data of an event, with the client's own words where the answer in it repeats the request. `None` if that changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// Nobody can say what it repeats.
+    fn event_with_echoes(_data: &str, _echoes: &Echoes) -> Result<Option<String>, UnreadableEvent> {
+        Ok(None)
+    }
+
     /// A whole answer, as [`FormatAnswer::render`] wrote it, as the events of a stream; with the usage, if the client `shows_usage`.
-    fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents;
+    /// They follow what the heartbeat has sent.
+    fn stream_events(answer: &Bytes, shows_usage: bool, heartbeat: &Self::Heartbeat) -> StreamEvents;
 
     /// An event with an error, given as the JSON of a whole answer, in place of the rest of a stream.
     fn error_event(json: &[u8]) -> Bytes;
+}
+
+/// Members of a request that answers may repeat otherwise than the client wrote them, with the client's values; `None` for those that
+/// it didn't write.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Echoes(Vec<(String, Option<String>)>);
+
+impl Echoes {
+    /// Members with the client's values, as JSON.
+    pub(super) fn new(members: Vec<(String, Option<String>)>) -> Self {
+        Echoes(members)
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
+    }
+}
+
+/// The data of an event isn't a JSON object that every client reads in the same way. One sentence says why, without a full stop.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UnreadableEvent(String);
+
+impl UnreadableEvent {
+    pub(super) fn new(sentence: impl Into<String>) -> Self {
+        UnreadableEvent(sentence.into())
+    }
+}
+
+/// Tells a client that its stream is alive while the answer is held.
+pub(crate) trait FormatHeartbeat: Send + Sized {
+    /// The heartbeat for an answer that repeats these members of the request. With `is_guarded`, it has nothing of the provider's that
+    /// may carry text.
+    fn new(echoes: &Echoes, is_guarded: bool) -> Self;
+
+    /// Takes an event that the assembly has taken.
+    fn push(&mut self, _event: &SseEvent) {}
+
+    /// What the client gets next.
+    fn beat(&mut self) -> Bytes;
 }
 
 /// The events of an answer.
@@ -85,6 +165,9 @@ pub(crate) struct Conversation<'r> {
 
 /// A view of a request's bytes.
 pub(crate) trait FormatRequest: Send + Sync + Sized {
+    /// What requests of this form are called. It tells units of different forms apart in the memory of verdicts.
+    const FORM: &'static str;
+
     /// Reads and checks a body.
     ///
     /// # Errors
@@ -265,6 +348,11 @@ pub(crate) trait FormatAnswer: Send + Sync + Sized {
     /// # Panics
     /// There is no such choice or call.
     fn call_payload(&self, choice: usize, call: usize) -> Result<BeforeToolCallPayload, InvalidArguments>;
+
+    /// The kind of value that the arguments of a tool call must be; `None` if it may be any.
+    fn args_kind(&self, _choice: usize, _call: usize) -> Option<ValueKind> {
+        None
+    }
 
     /// The answer with an edit for each choice; choices beyond the list stay. With `expects_json` the client parses the
     /// text, so that no message stands there. With `is_guarded`, members that may carry text that no plugin saw are

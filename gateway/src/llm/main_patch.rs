@@ -3,19 +3,20 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    ops::Range,
 };
 
 use bytes::Bytes;
 use hookgate_proto::types::v1::BeforeLlmRequestPayload;
 
 use super::{
-    edits::ObjectEdit,
+    edits::{ObjectEdit, edit_object},
     format::{FormatDraft, FormatRequest as _, PatchError},
-    message_content::is_user_changed,
-    request_shape::{FormatShape, read_message},
+    message_content::{ContentFormat, is_user_changed, with_text},
+    request_shape::FormatShape,
     request_view::RequestView,
     unit::Unit,
-    value::{kind, object_member, quote},
+    value::{self, kind, object_member, quote},
 };
 use crate::{
     json::{self, ValueKind, pointer::JsonLocation},
@@ -123,7 +124,12 @@ impl MemberChanges {
 
 /// The object `request` of a payload's `extra`: all members but those with the names `hidden`.
 pub(super) fn shown_members(request: &impl RequestView, hidden: &[&str]) -> String {
-    let members = request.members().filter(|(name, _)| !hidden.contains(name));
+    shown(request.members(), hidden)
+}
+
+/// An object of all `members` but those with the names `hidden`.
+pub(super) fn shown<'a>(members: impl Iterator<Item = (&'a str, &'a str)>, hidden: &[&str]) -> String {
+    let members = members.filter(|(name, _)| !hidden.contains(name));
     let members: Vec<String> = members.map(|(name, value)| format!("{}:{value}", quote(name))).collect();
     format!("{{{}}}", members.join(","))
 }
@@ -174,11 +180,42 @@ impl<'a> ExtraChange<'a> {
     }
 }
 
+/// What another system prompt does to the messages at the beginning of a request.
+pub(super) struct LeadingChange {
+    /// Those that go.
+    pub(super) dropped: Range<usize>,
+    /// The first, if it takes the text.
+    pub(super) first: Option<String>,
+}
+
+/// Writes another system prompt, in formats with the member `name` for it. The member takes the whole text, and the messages at the
+/// beginning go. Providers refuse a request without messages: if these are all there is, the first takes the text in place of the
+/// member, whose text plugins saw as a part of the old one.
+pub(super) fn set_system_prompt<F: ContentFormat>(
+    request: &impl RequestView,
+    members: &mut MemberChanges,
+    name: &str,
+    text: &str,
+) -> LeadingChange {
+    let (leading, member) = (request.leading(), request.member(name));
+    let is_all = leading > 0 && leading == request.message_count() && !text.is_empty();
+    let changed = (!is_all && !text.is_empty()).then(|| with_text::<F>(member.unwrap_or_default(), text));
+    if member.is_some() || changed.is_some() {
+        members.insert(name, changed);
+    }
+    let first = is_all.then(|| {
+        let first = request.message_text(0);
+        let content = with_text::<F>(value::member(first, "content").unwrap_or_default(), text);
+        edit_object(first, |first| first.set("content", content))
+    });
+    LeadingChange { dropped: usize::from(is_all)..leading, first }
+}
+
 /// Checks the shape of a message that a plugin left in `messages`.
 pub(super) fn check_message<O: FormatShape>(index: usize, message: &str) -> Result<(), PatchError> {
     let mut findings = Findings::default();
     let root = JsonLocation::Root("");
-    read_message::<O>(message, &JsonLocation::Index(&root, index), &mut findings);
+    O::read_message(message, &JsonLocation::Index(&root, index), &mut findings);
     match findings.into_violations().first() {
         Some(flaw) => Err(PatchError::new(format!("`messages{}`: {}", flaw.pointer, flaw.message))),
         None => Ok(()),

@@ -15,6 +15,9 @@ use crate::json::{self, ValueKind};
 
 /// The content parts of a format.
 pub(super) trait ContentFormat {
+    /// The type of a text part that plugins added.
+    const TEXT_PART: &'static str = "text";
+
     /// The medium in a part, if it is one that plugins see.
     fn medium_of(part: &str) -> Option<Media>;
 
@@ -42,9 +45,10 @@ pub(super) fn text_of(message: &str) -> String {
     texts_of(member(message, "content").unwrap_or_default()).join("\n")
 }
 
-/// Whether a content part is text.
+/// Whether a content part is text, in any format.
 pub(super) fn is_text_part(part: &str) -> bool {
-    string_member(part, "type").is_some_and(|kind| kind == "text")
+    let kind = string_member(part, "type");
+    kind.is_some_and(|kind| matches!(kind.as_ref(), "text" | "input_text" | "output_text"))
 }
 
 /// The text parts of a content, and their places.
@@ -53,8 +57,8 @@ pub(super) fn text_parts<'a>(parts: &ArrayEdit<'a>) -> Vec<(usize, &'a str)> {
 }
 
 /// A content part that is text.
-pub(super) fn text_part(text: &str) -> String {
-    format!(r#"{{"type":"text","text":{}}}"#, quote(text))
+pub(super) fn text_part<F: ContentFormat>(text: &str) -> String {
+    format!(r#"{{"type":"{}","text":{}}}"#, F::TEXT_PART, quote(text))
 }
 
 /// The payload of a user message without what surrounds it.
@@ -85,7 +89,7 @@ pub(super) fn break_texts(root: &str, content: &str, edits: &mut Edits) {
 pub(super) fn with_text<F: ContentFormat>(content: &str, text: &str) -> String {
     let mut content = Content::new(content);
     content.set_text::<F>(text);
-    content.finish()
+    content.finish::<F>()
 }
 
 /// Whether plugins changed the text or the media of a user message.
@@ -112,7 +116,7 @@ pub(super) fn with_changes<F: ContentFormat>(
     if before.files != after.files {
         content.set_media::<F>(&after.files, false)?;
     }
-    Ok(edit_object(message, |message| message.set("content", content.finish())))
+    Ok(edit_object(message, |message| message.set("content", content.finish::<F>())))
 }
 
 /// An array with its changes.
@@ -173,11 +177,11 @@ impl<'a> Content<'a> {
         }
     }
 
-    fn finish(self) -> String {
+    fn finish<F: ContentFormat>(self) -> String {
         match self {
             Content::Text { text, added } if added.is_empty() => quote(&text),
             Content::Text { text, added } => {
-                let first = (!text.is_empty()).then(|| text_part(&text));
+                let first = (!text.is_empty()).then(|| text_part::<F>(&text));
                 let parts: Vec<String> = first.into_iter().chain(added).collect();
                 format!("[{}]", parts.join(","))
             }

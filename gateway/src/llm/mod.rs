@@ -3,11 +3,14 @@
 //! Nothing is deserialised into a provider's types. A request or an answer is its bytes and views of them, and what
 //! no plugin changes stays byte for byte. This module must not know where bytes come from, nor how plugins are called.
 
-mod answer_json;
+pub(crate) mod answer_json;
+mod arguments;
 pub(crate) mod chat;
 mod demo_model;
 pub(crate) mod edits;
+pub(crate) mod embeddings;
 pub(crate) mod error_text;
+pub mod explain;
 pub(crate) mod format;
 pub(crate) mod guarded_points;
 mod main_patch;
@@ -16,9 +19,12 @@ pub mod memory;
 mod merged;
 mod message_content;
 pub(crate) mod messages;
+mod openai_error;
 mod request_shape;
 mod request_view;
+pub(crate) mod responses;
 pub mod routes;
+mod same_value;
 mod service;
 mod spelling;
 pub(crate) mod sse;

@@ -39,6 +39,9 @@ pub(super) trait FormatShape: Default {
     /// Who messages are from.
     type Role: MessageRole;
 
+    /// The member with the list of messages.
+    const MESSAGES: &'static str = "messages";
+
     /// Checks a member that not all formats have, and notes what it says.
     fn read_member(&mut self, name: &str, value: &str, place: &JsonLocation<'_>, findings: &mut Findings);
 
@@ -49,6 +52,11 @@ pub(super) trait FormatShape: Default {
         place: &JsonLocation<'_>,
         findings: &mut Findings,
     );
+
+    /// Checks one message. Returns `None` if its role was reported.
+    fn read_message(message: &str, place: &JsonLocation<'_>, findings: &mut Findings) -> Option<Self::Role> {
+        read_role_and_content::<Self>(message, place, findings)
+    }
 }
 
 /// A member of the request: its unescaped name, and where its value is in the body.
@@ -77,14 +85,11 @@ pub(super) struct Shape<O: FormatShape> {
 
 /// Reads a body that nobody has checked before.
 pub(super) fn read<O: FormatShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violation>> {
-    let mut findings = Findings::default();
-    if let Err(flaws) = json::scan_all(body, MAX_DEPTH) {
-        for flaw in flaws {
-            findings.add(&JsonLocation::Root(&flaw.pointer), sentence(&flaw, body, "The body"));
-        }
-        return Err(findings.into_violations());
-    }
-    let text = str::from_utf8(body).unwrap_or_default();
+    read_scanned(scanned(body)?)
+}
+
+/// Reads the text of a body that was scanned before.
+pub(super) fn read_scanned<O: FormatShape>(text: &str) -> Result<Shape<O>, Vec<Violation>> {
     let shape = Shape {
         members: Vec::new(),
         messages: Vec::new(),
@@ -92,9 +97,42 @@ pub(super) fn read<O: FormatShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violati
         is_streamed: false,
         own: O::default(),
     };
-    let mut reader = Reader { text, shape, findings };
+    let mut reader = Reader { text, shape, findings: Findings::default() };
     reader.body();
     if reader.findings.is_empty() { Ok(reader.shape) } else { Err(reader.findings.into_violations()) }
+}
+
+/// The text of a body that nobody has checked before: one JSON value.
+pub(super) fn scanned(body: &Bytes) -> Result<&str, Vec<Violation>> {
+    let Err(flaws) = json::scan_all(body, MAX_DEPTH) else {
+        return Ok(str::from_utf8(body).unwrap_or_default());
+    };
+    let mut findings = Findings::default();
+    for flaw in flaws {
+        findings.add(&JsonLocation::Root(&flaw.pointer), sentence(&flaw, body, "The body"));
+    }
+    Err(findings.into_violations())
+}
+
+/// Reports the members that must be in a body and aren't.
+pub(super) fn require_members(body: &str, names: &[&str], findings: &mut Findings) {
+    for required in names {
+        if !json::members(body).any(|(name, _)| name == *required) {
+            let place = JsonLocation::Root("");
+            findings.add(&JsonLocation::Key(&place, required), format!("`{required}` is required"));
+        }
+    }
+}
+
+/// The name of the model that is asked for; empty if its mistake was reported.
+pub(super) fn read_model(value: &str, place: &JsonLocation<'_>, findings: &mut Findings) -> String {
+    match string(value).filter(|model| (1..=MAX_MODEL_BYTES).contains(&model.len())) {
+        Some(model) => model.into_owned(),
+        None => {
+            expected(findings, place, "a string of 1 to 256 bytes", value);
+            String::new()
+        }
+    }
 }
 
 struct Reader<'a, O: FormatShape> {
@@ -109,12 +147,7 @@ impl<O: FormatShape> Reader<'_, O> {
         if kind(self.text) != ValueKind::Object {
             return expected(&mut self.findings, &root, "an object", self.text);
         }
-        for required in ["model", "messages"] {
-            if !json::members(self.text).any(|(name, _)| name == required) {
-                let place = JsonLocation::Key(&root, required);
-                self.findings.add(&place, format!("`{required}` is required"));
-            }
-        }
+        require_members(self.text, &["model", O::MESSAGES], &mut self.findings);
         for (name, value) in json::members(self.text) {
             self.member(&name, value);
             let value = span_in(self.text, value);
@@ -126,14 +159,9 @@ impl<O: FormatShape> Reader<'_, O> {
         let root = JsonLocation::Root("");
         let place = JsonLocation::Key(&root, name);
         match (name, kind(value)) {
-            ("model", _) => {
-                match string(value).filter(|model| (1..=MAX_MODEL_BYTES).contains(&model.len())) {
-                    Some(model) => self.shape.model = model.into_owned(),
-                    None => expected(&mut self.findings, &place, "a string of 1 to 256 bytes", value),
-                }
-            }
-            ("messages", ValueKind::Array) => self.messages(&place, value),
-            ("messages", _) => {
+            ("model", _) => self.shape.model = read_model(value, &place, &mut self.findings),
+            (list, ValueKind::Array) if list == O::MESSAGES => self.messages(&place, value),
+            (list, _) if list == O::MESSAGES => {
                 expected(&mut self.findings, &place, "an array of at least one message", value);
             }
             ("stream", ValueKind::Boolean) => self.shape.is_streamed = value == "true",
@@ -147,18 +175,18 @@ impl<O: FormatShape> Reader<'_, O> {
     fn messages(&mut self, place: &JsonLocation<'_>, array: &str) {
         for (index, message) in json::elements(array).enumerate() {
             let place = JsonLocation::Index(place, index);
-            if let Some(role) = read_message::<O>(message, &place, &mut self.findings) {
+            if let Some(role) = O::read_message(message, &place, &mut self.findings) {
                 self.shape.messages.push(Message { role, span: span_in(self.text, message) });
             }
         }
         if json::elements(array).next().is_none() {
-            self.findings.add(place, "`messages` must not be empty");
+            self.findings.add(place, format!("`{}` must not be empty", O::MESSAGES));
         }
     }
 }
 
-/// Checks one message. Returns `None` if its role was reported.
-pub(super) fn read_message<O: FormatShape>(
+/// Checks a message with a `role` and a `content`. Returns `None` if its role was reported.
+pub(super) fn read_role_and_content<O: FormatShape>(
     message: &str,
     place: &JsonLocation<'_>,
     findings: &mut Findings,

@@ -66,11 +66,18 @@ pub(super) fn current_turn<R: MessageRole>(messages: &[Message<R>]) -> usize {
     messages[..end].iter().rposition(is_assistant).map_or(0, |last| last + 1)
 }
 
-/// Checks how many units a request has.
-pub(super) fn check_unit_count(units: usize) -> Result<(), Error> {
-    if units > MAX_UNITS {
-        let message = format!("`messages` has {units} texts and results, more than {MAX_UNITS}");
-        return Err(Error::invalid(vec![Violation::new("/messages", message)]));
-    }
-    Ok(())
+/// Checks how many units the list of messages with this name has.
+pub(super) fn check_unit_count(list: &str, units: usize) -> Result<(), Error> {
+    check_counts(list, &[(units, "texts and results")])
+}
+
+/// Checks that the list of messages with this name has at most [`MAX_UNITS`] of each of these things.
+pub(super) fn check_counts(list: &str, counts: &[(usize, &str)]) -> Result<(), Error> {
+    let too_many = counts.iter().filter(|(count, _)| *count > MAX_UNITS);
+    let violations: Vec<Violation> = too_many
+        .map(|(count, what)| {
+            Violation::new(format!("/{list}"), format!("`{list}` has {count} {what}, more than {MAX_UNITS}"))
+        })
+        .collect();
+    if violations.is_empty() { Ok(()) } else { Err(Error::invalid(violations)) }
 }

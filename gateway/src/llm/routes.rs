@@ -26,10 +26,23 @@ pub struct ModelRoutes {
 
 #[derive(Debug)]
 struct RouteRule {
+    /// As written.
+    pattern: String,
     names: ModelNames,
     upstream: Arc<LlmUpstream>,
     /// `None`: as the request names it.
     upstream_model: Option<String>,
+}
+
+/// What a tenant may name, and what comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedModel<'r> {
+    /// A name, or the glob of a rule.
+    pub name: &'r str,
+    /// The provider.
+    pub upstream: &'r str,
+    /// The model's name there. `None`: as the request names it.
+    pub upstream_model: Option<&'r str>,
 }
 
 /// Where requests for a model go.
@@ -87,6 +100,7 @@ impl ModelRoutes {
             let upstream = upstreams.iter().find(|upstream| **upstream.name() == *rule.upstream);
             match (names, upstream) {
                 (Ok(names), Some(upstream)) => rules.push(RouteRule {
+                    pattern: rule.pattern.clone(),
                     names,
                     upstream: Arc::clone(upstream),
                     upstream_model: rule.upstream_model.clone(),
@@ -140,6 +154,22 @@ impl ModelRoutes {
         let of_tenant = tenant.into_iter().flat_map(ModelNames::literals);
         let allowed = of_rules.filter(|model| is_allowed(model, tenant)).chain(of_tenant);
         allowed.filter_map(|model| Some((model, &**self.rule(format, model)?.upstream.name()))).collect()
+    }
+
+    /// All that a tenant with these models may name: the models that can be listed, and the globs of rules, if the tenant may
+    /// name others. Its own globs narrow these.
+    pub fn named<'r>(&'r self, format: ApiFormat, tenant: Option<&'r ModelNames>) -> Vec<NamedModel<'r>> {
+        let named = |name: &'r str, rule: &'r RouteRule| NamedModel {
+            name,
+            upstream: rule.upstream.name(),
+            upstream_model: rule.upstream_model.as_deref(),
+        };
+        let listed = self.models(format, tenant).into_keys();
+        let listed = listed.filter_map(|name| Some(named(name, self.rule(format, name)?)));
+        let is_other = |rule: &&RouteRule| rule.upstream.format() == format && rule.names.has_globs();
+        let globs = self.rules.iter().filter(is_other).map(|rule| named(&rule.pattern, rule));
+        let has_others = tenant.is_none_or(ModelNames::has_globs);
+        listed.chain(globs.filter(|_| has_others)).collect()
     }
 
     fn rule(&self, format: ApiFormat, model: &str) -> Option<&RouteRule> {
@@ -247,6 +277,25 @@ mod tests {
             ["gpt-4o openai", "gpt-5-mini vllm"]
         );
         assert!(listed(Some(&names(&[]))).is_empty());
+    }
+
+    #[test]
+    fn what_a_tenant_may_name_has_globs_where_it_may_name_others() {
+        let routes = built(&ours(), &[]);
+        let named = |tenant: Option<&ModelNames>| {
+            let named = routes.named(ApiFormat::Openai, tenant);
+            let text = |model: &NamedModel<'_>| {
+                let NamedModel { name, upstream, upstream_model } = model;
+                format!("{name} {upstream} {}", upstream_model.unwrap_or("-"))
+            };
+            named.iter().map(text).collect::<Vec<_>>()
+        };
+        let all = ["fast vllm Qwen/Qwen3-32B", "gpt-5-mini vllm mini", "gpt-* openai -"];
+        assert_eq!(named(None), all);
+        assert_eq!(named(Some(&names(&["gpt-4o", "claude"]))), ["gpt-4o openai -"]);
+        assert_eq!(named(Some(&names(&["gpt-[45]*"]))), ["gpt-5-mini vllm mini", "gpt-* openai -"]);
+        assert!(named(Some(&names(&[]))).is_empty());
+        assert!(routes.named(ApiFormat::Anthropic, None).is_empty());
     }
 
     #[test]

@@ -2,13 +2,24 @@
 //! members counts. Here names are compared as they are, so a `Model` beside the `model` would reach the provider
 //! unseen. Each format has its own lists of names.
 
-use super::value::object_member;
+use super::{
+    surface::{OpenedBy, Rule, When},
+    value::object_member,
+};
 use crate::{
     core::error::Violation,
     json::{
         self,
         pointer::{child, cut},
     },
+};
+
+/// What this module refuses.
+pub(super) const SPELLING: Rule = Rule {
+    what: "a name that differs from a known one in case only",
+    when: When::Always,
+    why: "some servers take it for the known one",
+    opened_by: OpenedBy::Nothing,
 };
 
 /// Checks the names in those members of `object` that are objects.

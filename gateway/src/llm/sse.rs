@@ -3,6 +3,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+/// A comment, which is no event.
+pub(crate) const COMMENT: &[u8] = b": hookgate\n\n";
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An event of a stream.

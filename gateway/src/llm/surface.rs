@@ -1,12 +1,17 @@
 //! What of a request is refused because it would pass plugins by: what the formats share. Each format has its own rows,
-//! one for each member, part and tool that is known; what is not known is refused if it may carry text.
+//! one for each member, part and tool that is known; what is not known is refused if it may carry text. A format's
+//! [`SurfaceTable`] has all of them, and [`super::explain`] shows it.
 
 use super::{
     guarded_points::GuardedPoints,
+    spelling::SPELLING,
     value::{MAX_SETTING_BYTES, is_settings, kind, may_carry_text, string},
 };
 use crate::{
-    core::error::{Code, Error, Violation},
+    core::{
+        error::{Code, Error, Violation},
+        point::Point,
+    },
     json::{
         self, ValueKind,
         pointer::{JsonLocation, child, cut},
@@ -23,7 +28,7 @@ pub(super) enum UnseenMedium {
 }
 
 /// When something is refused.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     /// For every tenant: it keeps tenants apart, or to their models.
     Always,
@@ -35,17 +40,25 @@ pub(super) enum When {
     Tools,
     /// It passes `before_response` by.
     Answer,
+    /// It has plugins asked more often than they should be, at `before_tool_call` or `before_response`.
+    Choices,
 }
 
 impl When {
-    pub(super) fn applies(self, guarded: GuardedPoints) -> bool {
+    /// The points, at any of which a step must be able to block or change. None is every tenant.
+    pub(super) fn points(self) -> &'static [Point] {
         match self {
-            When::Always => true,
-            When::Request => guarded.request,
-            When::Results => guarded.request || guarded.results,
-            When::Tools => guarded.calls || guarded.results,
-            When::Answer => guarded.answer,
+            When::Always => &[],
+            When::Request => &[Point::BeforeLlmRequest],
+            When::Results => &[Point::BeforeLlmRequest, Point::AfterToolResult],
+            When::Tools => &[Point::BeforeToolCall, Point::AfterToolResult],
+            When::Answer => &[Point::BeforeResponse],
+            When::Choices => &[Point::BeforeToolCall, Point::BeforeResponse],
         }
+    }
+
+    pub(super) fn applies(self, guarded: GuardedPoints) -> bool {
+        matches!(self, When::Always) || self.points().iter().any(|point| guarded.has(*point))
     }
 }
 
@@ -64,6 +77,48 @@ use Treatment::{Refused, Seen, Settings};
 
 /// A name that the surface knows, and how it treats it.
 pub(super) type Row = (&'static str, Treatment);
+
+/// Something that is refused by more than the name of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// What it refuses, for operators.
+    pub(super) what: &'static str,
+    pub(super) when: When,
+    pub(super) why: &'static str,
+    pub(super) opened_by: OpenedBy,
+}
+
+/// What lets something pass that is refused by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenedBy {
+    /// This entry of `llm.allow`.
+    Entry(&'static str),
+    /// Its own name in `llm.allow`.
+    ItsName,
+    Nothing,
+}
+
+/// Everything that a format refuses beside what all of them do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SurfaceTable {
+    /// The members of a request.
+    pub(super) members: &'static [Row],
+    /// Members of other objects: of which, and their rows.
+    pub(super) inner: &'static [(&'static str, &'static [Row])],
+    /// What the format's code refuses.
+    pub(super) rules: &'static [&'static [Rule]],
+}
+
+impl SurfaceTable {
+    /// What all formats refuse.
+    pub(super) const SHARED: SurfaceTable =
+        SurfaceTable { members: SHARED, inner: &[], rules: &[SHARED_RULES] };
+
+    /// Whether a rule is in it, or in what all formats refuse.
+    fn has(&self, rule: &Rule) -> bool {
+        self.rules.iter().any(|rules| rules.contains(rule)) || SHARED_RULES.contains(rule)
+    }
+}
 
 pub(super) const STATE: &str =
     "it names state at the provider that no plugin has seen, and that may be another tenant's";
@@ -88,29 +143,109 @@ const SHARED: &[Row] = &[
     (EXTRA_BODY, Refused(When::Always, "some servers put its members in place of the request's")),
 ];
 
+/// What the code of all formats refuses.
+const SHARED_RULES: &[Rule] = &[SPELLING, UNKNOWN_MEMBER, SEARCHING_MODEL];
+
+const UNKNOWN_MEMBER: Rule = Rule {
+    what: "an unknown member or a setting that is longer than settings are",
+    when: When::Request,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
+const SEARCHING_MODEL: Rule = Rule {
+    what: "a model named `*-search-preview*`, `*-search-api*` or `*:online`",
+    when: When::Tools,
+    why: "it searches the web before `before_tool_call` can be asked",
+    opened_by: OpenedBy::Entry(WEB_SEARCH),
+};
+
+/// What the code of all formats with a conversation refuses.
+pub(super) const CONVERSATION_RULES: &[Rule] =
+    &[UNKNOWN_IN_MESSAGE, UNKNOWN_IN_RESULT, NO_SOURCE, NOT_BASE64];
+
+const UNKNOWN_IN_MESSAGE: Rule = Rule {
+    what: "an unknown member of a message that may carry text",
+    when: When::Request,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
+const UNKNOWN_IN_RESULT: Rule = Rule {
+    what: "an unknown member of a tool's result that may carry text",
+    when: When::Results,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
+const NO_SOURCE: Rule = Rule {
+    what: "a medium in an unknown form, by the type of its part",
+    when: When::Request,
+    why: "it has no data and no URL where plugins could see it",
+    opened_by: OpenedBy::ItsName,
+};
+
+const NOT_BASE64: Rule = Rule {
+    what: "a medium that is not base64, by the type of its part",
+    when: When::Request,
+    why: "its data is not base64, so that plugins can't see what the model sees",
+    opened_by: OpenedBy::ItsName,
+};
+
+// Rules of Chat Completions and Responses.
+
+pub(super) const STREAM_OPTIONS: Rule = Rule {
+    what: "`stream_options` with more than switches",
+    when: When::Request,
+    why: UNSEEN,
+    opened_by: OpenedBy::Entry("stream_options"),
+};
+
+pub(super) const UNTYPED_TOOL: Rule = Rule {
+    what: "a tool without a `type`",
+    when: When::Tools,
+    why: "a tool without a `type` is not known here",
+    opened_by: OpenedBy::Entry("tools"),
+};
+
+pub(super) const AUDIO_PART: Rule = Rule {
+    what: "audio from the user",
+    when: When::Request,
+    why: "plugins have no text of it to judge",
+    opened_by: OpenedBy::Entry("audio"),
+};
+
+pub(super) const UNKNOWN_PART: Rule = Rule {
+    what: "an unknown content part, by its type",
+    when: When::Request,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
 /// An object that some servers merge into the request.
 const EXTRA_BODY: &str = "extra_body";
 
 /// What the name of a model has in it, or at its end, that searches the web before it answers.
 const SEARCHING: [&str; 2] = ["-search-preview", "-search-api"];
 const SEARCHING_END: &str = ":online";
+const WEB_SEARCH: &str = "web_search";
 
 /// Which unknown members are refused.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unknown {
-    pub(super) when: When,
+    pub(super) rule: &'static Rule,
     /// Also those that are strings of a setting's length.
     pub(super) any_string: bool,
 }
 
 /// In a message that plugins have in `messages`, as it is. When it is judged on its own, they have its text and media.
-pub(super) const LISTED: Unknown = Unknown { when: When::Request, any_string: false };
+pub(super) const LISTED: Unknown = Unknown { rule: &UNKNOWN_IN_MESSAGE, any_string: false };
 
 /// In a message of which plugins have the text and media alone.
-pub(super) const UNLISTED: Unknown = Unknown { when: When::Request, any_string: true };
+pub(super) const UNLISTED: Unknown = Unknown { rule: &UNKNOWN_IN_MESSAGE, any_string: true };
 
 /// In the result of a tool.
-pub(super) const RESULT: Unknown = Unknown { when: When::Results, any_string: true };
+pub(super) const RESULT: Unknown = Unknown { rule: &UNKNOWN_IN_RESULT, any_string: true };
 
 /// Refuses a model that searches the web by itself. `model` is its name at the provider, which may be another than that
 /// in the request.
@@ -118,7 +253,20 @@ pub(super) const RESULT: Unknown = Unknown { when: When::Results, any_string: tr
 /// # Errors
 /// `UNSUPPORTED`.
 pub(crate) fn check_model(model: &str, guarded: GuardedPoints, allowed: &[String]) -> Result<(), Error> {
-    Surface { guarded, allowed }.model(model).map_err(unsupported)
+    let lower = model.to_ascii_lowercase();
+    let searches = SEARCHING.iter().any(|part| lower.contains(part)) || lower.ends_with(SEARCHING_END);
+    let Rule { when, why, .. } = SEARCHING_MODEL;
+    if !searches || !when.applies(guarded) || is_allowed(allowed, WEB_SEARCH) {
+        return Ok(());
+    }
+    let message =
+        format!("the model `{}` is refused: {why}; `llm.allow: [{WEB_SEARCH}]` allows it", cut(model));
+    Err(unsupported(Violation::new("/model", message)))
+}
+
+/// Whether `llm.allow` has a name.
+pub(super) fn is_allowed(allowed: &[String], name: &str) -> bool {
+    allowed.iter().any(|allowed| allowed == name)
 }
 
 pub(super) fn unsupported(violation: Violation) -> Error {
@@ -132,40 +280,27 @@ pub(super) fn unsupported(violation: Violation) -> Error {
 pub(super) struct Surface<'a> {
     pub(super) guarded: GuardedPoints,
     pub(super) allowed: &'a [String],
+    /// What the request's format refuses.
+    pub(super) table: &'static SurfaceTable,
 }
 
 impl Surface<'_> {
-    fn model(self, model: &str) -> Result<(), Violation> {
-        let lower = model.to_ascii_lowercase();
-        let searches = SEARCHING.iter().any(|part| lower.contains(part)) || lower.ends_with(SEARCHING_END);
-        if !searches || !When::Tools.applies(self.guarded) || self.allows("web_search") {
-            return Ok(());
-        }
-        let message = format!(
-            "the model `{}` is refused: it searches the web before `before_tool_call` can be asked; \
-             `llm.allow: [web_search]` allows it",
-            cut(model)
-        );
-        Err(Violation::new("/model", message))
-    }
-
-    /// Checks the members of a request. `rows` are those of its format.
+    /// Checks the members of a request.
     pub(super) fn members<'r>(
         self,
         members: impl Iterator<Item = (&'r str, &'r str)>,
-        rows: &[Row],
     ) -> Result<(), Violation> {
         let root = JsonLocation::Root("");
-        let rows = [rows, SHARED];
+        let rows = [self.table.members, SHARED];
         for (name, value) in members {
             let pointer = child("", &cut(name));
             let row = rows.into_iter().flatten().find(|(known, _)| *known == name);
             match row.map_or(Settings, |(_, treatment)| *treatment) {
                 Seen => {}
                 Refused(when, _) if is_off(when, value) => {}
-                Refused(when, why) => self.refuse(when, name, &pointer, why)?,
+                Refused(when, why) => self.refuse_at(when, name, &pointer, why)?,
                 Settings if is_settings(name, value) => {}
-                Settings => self.refuse(When::Request, name, &pointer, UNSEEN)?,
+                Settings => self.refuse_named(&UNKNOWN_MEMBER, name, &pointer)?,
             }
             if row.is_none() || name == EXTRA_BODY {
                 self.always_refused(name, value, &JsonLocation::Key(&root, name), &rows)?;
@@ -191,7 +326,7 @@ impl Surface<'_> {
         if let Some((known, why)) =
             row.filter(|(known, _)| !self.allows(known) && !is_off(When::Always, value))
         {
-            self.refuse(When::Always, known, &place.pointer(), why)?;
+            self.refuse_at(When::Always, known, &place.pointer(), why)?;
         }
         match kind(value) {
             ValueKind::Object => json::members(value).try_for_each(|(name, value)| {
@@ -217,7 +352,7 @@ impl Surface<'_> {
             let is_mark = name == "cache_control" && value.len() <= MAX_SETTING_BYTES;
             let is_text = may_carry_text(&name, value) || (unknown.any_string && string(value).is_some());
             if is_text && !is_mark && !is_known(&name, value) {
-                self.refuse(unknown.when, &name, &child(pointer, &cut(&name)), UNSEEN)?;
+                self.refuse_named(unknown.rule, &name, &child(pointer, &cut(&name)))?;
             }
         }
         Ok(())
@@ -233,21 +368,42 @@ impl Surface<'_> {
         if !When::Request.applies(self.guarded) {
             return Ok(());
         }
-        let why = match check() {
-            Ok(()) => return Ok(()),
-            Err(UnseenMedium::NotBase64) => {
-                "its data is not base64, so that plugins can't see what the model sees"
-            }
-            Err(UnseenMedium::NoSource) => "it has no data and no URL where plugins could see it",
-        };
-        self.refuse(When::Request, name, pointer, why)
+        match check() {
+            Ok(()) => Ok(()),
+            Err(UnseenMedium::NotBase64) => self.refuse_named(&NOT_BASE64, name, pointer),
+            Err(UnseenMedium::NoSource) => self.refuse_named(&NO_SOURCE, name, pointer),
+        }
     }
 
     pub(super) fn allows(self, name: &str) -> bool {
-        self.allowed.iter().any(|allowed| allowed == name)
+        is_allowed(self.allowed, name)
     }
 
-    pub(super) fn refuse(self, when: When, name: &str, pointer: &str, why: &str) -> Result<(), Violation> {
+    /// Refuses what `rule` is about, unless the entry that opens it is allowed.
+    pub(super) fn refuse(self, rule: &Rule, pointer: &str) -> Result<(), Violation> {
+        match rule.opened_by {
+            OpenedBy::Entry(entry) => self.refuse_named(rule, entry, pointer),
+            OpenedBy::ItsName | OpenedBy::Nothing => unreachable!("no entry opens {rule:?}"),
+        }
+    }
+
+    /// Refuses what `rule` is about and has this name, unless the name is allowed.
+    pub(super) fn refuse_named(self, rule: &Rule, name: &str, pointer: &str) -> Result<(), Violation> {
+        debug_assert!(self.table.has(rule), "operators read of every rule: {rule:?}");
+        self.refuse_at(rule.when, name, pointer, rule.why)
+    }
+
+    /// The refusal that nothing opens, if `rule` applies.
+    pub(super) fn refuse_always(
+        self,
+        rule: &Rule,
+        violation: impl FnOnce() -> Violation,
+    ) -> Result<(), Violation> {
+        debug_assert!(self.table.has(rule), "operators read of every rule: {rule:?}");
+        if rule.when.applies(self.guarded) { Err(violation()) } else { Ok(()) }
+    }
+
+    fn refuse_at(self, when: When, name: &str, pointer: &str, why: &str) -> Result<(), Violation> {
         if !when.applies(self.guarded) || self.allows(name) {
             return Ok(());
         }

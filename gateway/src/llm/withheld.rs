@@ -2,10 +2,16 @@
 //! saw.
 
 use super::{
-    edits::ObjectEdit,
-    value::{has_only_settings, is_settings, kind, may_carry_text},
+    edits::{ArrayEdit, Edits, ObjectEdit, span_in},
+    value::{has_only_settings, is_settings, is_text, kind, may_carry_text, member, string, string_member},
 };
-use crate::json::{ValueKind, pointer::cut};
+use crate::json::{self, ValueKind, pointer::cut};
+
+/// What stands in place of a text that a plugin emptied, if nothing else is left.
+pub(super) const EMPTIED_TEXT: &str = "[removed]";
+
+/// What stands in place of parts of an answer that were withheld, if nothing else is left.
+pub(super) const WITHHELD_TEXT: &str = "The answer was withheld.";
 
 /// Longest text of a citation, and longest id of reasoning, in bytes.
 pub(super) const MAX_CITATION_TEXT: usize = 2 << 10;
@@ -76,7 +82,7 @@ pub(super) fn is_other_settings(known: &[&[&str]], name: &str, value: &str) -> b
 }
 
 /// Whether one of the lists has this name in any case.
-fn is_listed(lists: &[&[&str]], name: &str) -> bool {
+pub(super) fn is_listed(lists: &[&[&str]], name: &str) -> bool {
     lists.iter().any(|list| list.iter().any(|member| member.eq_ignore_ascii_case(name)))
 }
 
@@ -86,4 +92,85 @@ pub(super) fn is_report(value: &str) -> bool {
     matches!(kind(value), ValueKind::Object | ValueKind::Array)
         && value.len() <= MAX_UNJUDGED_BYTES
         && has_only_settings(value)
+}
+
+/// Withholds what no plugin saw in a list of citations, given with its name and a slice of `root`: members that aren't `known`, and
+/// citations with long texts. A citation without one of its members fails in clients that check answers, so it stays or goes as a
+/// whole.
+pub(super) fn withhold_in_flat_citations(
+    root: &str,
+    (name, citations): (&str, &str),
+    known: &[&str],
+    edits: &mut Edits,
+    withheld: &mut WithheldMembers,
+) {
+    if kind(citations) != ValueKind::Array {
+        return;
+    }
+    let mut list = ArrayEdit::new(root, citations);
+    for (index, citation) in list.elements().to_vec().into_iter().enumerate() {
+        let is_kept =
+            is_short_citation(citation, known) && withheld.citations + citation.len() <= MAX_UNJUDGED_BYTES;
+        if !is_kept {
+            list.remove(index);
+            withheld.names.push(name.to_owned());
+            continue;
+        }
+        withheld.citations += citation.len();
+        let mut citation = ObjectEdit::new(root, citation);
+        keep_members(&mut citation, |name, _| known.contains(&name), withheld);
+        citation.finish(edits);
+    }
+    list.finish(edits);
+}
+
+/// Whether a value is a citation whose known members are short texts and settings.
+fn is_short_citation(citation: &str, known: &[&str]) -> bool {
+    let is_short = |value| string(value).map_or(!is_text(value), |text| text.len() <= MAX_CITATION_TEXT);
+    kind(citation) == ValueKind::Object
+        && json::members(citation)
+            .filter(|(name, _)| known.contains(&name.as_ref()))
+            .all(|(_, value)| is_short(value))
+}
+
+/// Whether a list of tokens spells `text` and says nothing else; also if there are no tokens.
+pub(super) fn spells(list: &str, text: &str) -> bool {
+    if kind(list) != ValueKind::Array {
+        return kind(list) == ValueKind::Null;
+    }
+    let mut rest = text;
+    let is_next = |token: &str| {
+        let Some(spelled) = string_member(token, "token") else { return false };
+        let Some(left) = rest.strip_prefix(spelled.as_ref()) else { return false };
+        rest = left;
+        json::members(token).all(|(name, value)| match name.as_ref() {
+            "token" => true,
+            "logprob" => matches!(kind(value), ValueKind::Number | ValueKind::Null) && !is_text(value),
+            "bytes" => kind(value) == ValueKind::Null || is_bytes_of(value, &spelled),
+            "top_logprobs" => matches!(kind(value), ValueKind::Array | ValueKind::Null),
+            _ => false,
+        })
+    };
+    let is_spelled = json::elements(list).all(is_next);
+    is_spelled && (rest.is_empty() || rest.len() == text.len())
+}
+
+fn is_bytes_of(list: &str, text: &str) -> bool {
+    kind(list) == ValueKind::Array
+        && json::elements(list).map(|byte| byte.parse().ok()).eq(text.bytes().map(Some))
+}
+
+/// Withholds the tokens that the model could have said in place of those in a list of log probabilities, a slice of `root`.
+pub(super) fn withhold_other_tokens(
+    root: &str,
+    tokens: &str,
+    edits: &mut Edits,
+    withheld: &mut WithheldMembers,
+) {
+    for others in json::elements(tokens).filter_map(|token| member(token, "top_logprobs")) {
+        if json::elements(others).next().is_some() {
+            edits.replace(span_in(root, others), "[]");
+            withheld.names.push("top_logprobs".to_owned());
+        }
+    }
 }

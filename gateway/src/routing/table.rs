@@ -6,7 +6,7 @@ use hookgate_proto::HookName;
 
 use crate::{
     config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
-    core::{call_site::CallSite, manifest::Manifest, model_names::ModelNames, point::Point},
+    core::{call_site::CallSite, manifest::Manifest, model_names::ModelNames, point::Point, step::Mode},
     routing::{
         Plan,
         binding::{self, CompiledBinding},
@@ -103,6 +103,17 @@ impl TenantPlans {
     /// A step that observes doesn't count: it is no part of the decision. Hooks require none.
     pub fn lacks_steps(&self, site: &CallSite) -> bool {
         site.point().is_some_and(|point| self.lacks_steps[point.index()])
+    }
+
+    /// Whether plugins are asked at `site`: it has a step, or a call there isn't just let through.
+    pub fn asks(&self, site: &CallSite) -> bool {
+        !self.plan_at(site).steps.is_empty() || self.lacks_steps(site) || !self.bypassed(site).is_empty()
+    }
+
+    /// Whether a step at `point` can block or change, or one that could is required and missing.
+    pub fn is_guarded(&self, point: Point) -> bool {
+        let lacks_steps = self.lacks_steps[point.index()];
+        lacks_steps || self.plan(point).steps.iter().any(|step| step.mode != Mode::Observe)
     }
 
     /// Names of the bindings that would be in the plan at `site` if they weren't bypassed.

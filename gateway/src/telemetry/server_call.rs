@@ -20,7 +20,7 @@ use crate::core::error::grpc_name;
 use std::sync::Arc;
 
 /// HTTP paths of the data port.
-const KNOWN_ROUTES: [&str; 12] = [
+const KNOWN_ROUTES: [&str; 14] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
@@ -28,6 +28,8 @@ const KNOWN_ROUTES: [&str; 12] = [
     "/v1/tools",
     "/v1/whoami",
     "/openai/v1/chat/completions",
+    "/openai/v1/responses",
+    "/openai/v1/embeddings",
     "/openai/v1/models",
     "/anthropic/v1/messages",
     "/anthropic/v1/messages/count_tokens",

@@ -139,7 +139,8 @@ pub(super) fn is_encrypted(data: &str) -> bool {
     opened(ENCRYPTED, data).is_some()
 }
 
-fn opened(by: &str, sealed: &str) -> Option<String> {
+/// What was sealed so.
+pub(super) fn opened(by: &str, sealed: &str) -> Option<String> {
     let text = String::from_utf8(BASE64_STANDARD.decode(sealed).ok()?).ok()?;
     text.strip_prefix(by).map(str::to_owned)
 }
@@ -217,6 +218,7 @@ pub fn events_of_block(index: usize, block: &Value) -> Vec<Value> {
     std::iter::once(begin).chain(deltas.iter().map(|one| delta(index, one))).chain([end]).collect()
 }
 
-fn cut(text: &str) -> Vec<String> {
+/// Pieces of a text.
+pub(super) fn cut(text: &str) -> Vec<String> {
     text.chars().collect::<Vec<_>>().chunks(3).map(|piece| piece.iter().collect()).collect()
 }

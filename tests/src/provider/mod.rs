@@ -27,6 +27,8 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 pub mod messages;
 mod messages_rules;
+pub mod responses;
+mod responses_rules;
 
 /// A request that reached the provider.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use crate::{
         call_site::CallSite,
         context::{CallContext, ExchangePart, Identity},
         error::{Code, Error},
-        step::{Mode, StepOutcome},
+        step::StepOutcome,
     },
     dataplane::call::Gateway,
     edge::request_meta::CallHeaders,
@@ -56,17 +56,7 @@ pub(super) struct Verdict<P: ExtensionPoint> {
 impl Caller<'_> {
     /// Whether plugins are asked at the point `P`: it has a step, or a call there isn't just let through.
     pub(super) fn asks<P: ExtensionPoint>(&self) -> bool {
-        let site = CallSite::Point(P::POINT);
-        !self.tenant.plan_at(&site).steps.is_empty()
-            || self.tenant.lacks_steps(&site)
-            || !self.tenant.bypassed(&site).is_empty()
-    }
-
-    /// Whether a step at the point `P` can block or change.
-    pub(super) fn is_guarded<P: ExtensionPoint>(&self) -> bool {
-        let site = CallSite::Point(P::POINT);
-        let steps = &self.tenant.plan_at(&site).steps;
-        self.tenant.lacks_steps(&site) || steps.iter().any(|step| step.mode != Mode::Observe)
+        self.tenant.asks(&CallSite::Point(P::POINT))
     }
 
     /// Waits for the turn of a question: the exchange has been admitted, and its answer may have been paid for.

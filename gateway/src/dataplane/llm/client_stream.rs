@@ -80,10 +80,10 @@ impl ClientStream {
         let _ = self.pieces.send(Ok(piece)).await;
     }
 
-    /// Sends a piece if nothing else waits to be read.
-    pub(super) fn send_if_idle(&self, piece: Bytes) {
+    /// Makes and sends a piece if nothing else waits to be read.
+    pub(super) fn send_if_idle(&self, piece: impl FnOnce() -> Bytes) {
         if self.pieces.capacity() == MAX_WAITING {
-            let _ = self.pieces.try_send(Ok(piece));
+            let _ = self.pieces.try_send(Ok(piece()));
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let work = |mut stream: ClientStream| async move {
             stream.begin(HeaderMap::new());
             for _ in 0..100 {
-                stream.send_if_idle(Bytes::from("x"));
+                stream.send_if_idle(|| Bytes::from("x"));
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             let _ = done.send(());

@@ -24,10 +24,10 @@ use crate::{
         body,
         request_meta::RequestMeta,
     },
-    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Block},
+    invoke::{BeforeResponse, Block},
     llm::{
         Llm,
-        format::{Format, FormatDraft, FormatRequest},
+        format::{Echoes, Format, FormatDraft, FormatRequest},
         guarded_points::GuardedPoints,
         routes::ModelRoute,
         upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
@@ -80,6 +80,15 @@ pub(super) struct ExchangeContext<'a> {
     pub(super) detail: &'a mut Detail,
     /// Where an answer goes that the client wants as a stream.
     pub(super) stream: &'a mut ClientStream,
+}
+
+/// A request as it was sent to the provider.
+pub(super) struct SentRequest<'r, R> {
+    pub(super) request: &'r R,
+    /// Whether the client gets the usage.
+    pub(super) shows_usage: bool,
+    /// What the answer must not repeat as plugins made it.
+    pub(super) echoes: Echoes,
 }
 
 /// A request of a known caller to a known model, in the format `F`.
@@ -135,12 +144,7 @@ impl ArrivedExchange {
         let context = session::context(headers, &request, &identity, route.upstream.name());
         let caller =
             Caller { gateway, snapshot, tenant, identity, said, request: context, exchange: meta.request_id };
-        let guarded = GuardedPoints {
-            request: caller.is_guarded::<BeforeLlmRequest>(),
-            calls: caller.is_guarded::<BeforeToolCall>(),
-            results: caller.is_guarded::<AfterToolResult>(),
-            answer: caller.is_guarded::<BeforeResponse>(),
-        };
+        let guarded = GuardedPoints::new(|point| caller.tenant.is_guarded(point));
         let exchange = Exchange::<F> { caller, llm, guarded, route, format: PhantomData };
         let end = meta.received + llm.limits.timeouts.total;
         exchange.run(&request, headers, room, facts, (end, stream)).await
@@ -172,10 +176,12 @@ impl<F: Format> Exchange<'_, F> {
         let sent = draft.render();
         let changed = if draft.is_changed() { Some(self.check_changed(&sent)?) } else { None };
         let asked = changed.as_ref().unwrap_or(request);
+        let echoes = F::echoes(request, asked, self.guarded.has_answers());
+        let asked = SentRequest { request: asked, shows_usage: !adds_usage, echoes };
         room.grow(sent.len())?;
         let answer = self.ask_model(sent, headers, facts, end).await?;
-        if F::is_streamed(request) && answer.status == StatusCode::OK {
-            let streamed = self.stream_answer((asked, !adds_usage), answer, room, facts, stream);
+        if answer.status == StatusCode::OK && (F::is_streamed(request) || !F::HAS_CHOICES) {
+            let streamed = self.stream_answer(&asked, answer, room, facts, stream);
             let late = format!(
                 "The answer of `{}` was not sent within `llm.limits.total`",
                 self.route.upstream.name()
@@ -184,7 +190,7 @@ impl<F: Format> Exchange<'_, F> {
                 .await
                 .unwrap_or_else(|_| Err(Error::new(Code::UpstreamTimeout, late)));
         }
-        self.judge_answer(asked, answer, room, facts).await.map(ExchangeEnd::Answer)
+        self.judge_answer(&asked, answer, room, facts).await.map(ExchangeEnd::Answer)
     }
 
     /// What plugins made of a request is held to the same rules as what a client sends.

@@ -24,8 +24,10 @@ use crate::{
     edge::{admission::CallPermits, request_meta::RequestMeta},
     llm::{
         chat::ChatCompletions,
+        embeddings::Embeddings,
         format::Format,
         messages::{CountTokens, Messages},
+        responses::Responses,
     },
     net::tracked_body,
     records::exchange::ExchangeOutcome,
@@ -66,6 +68,8 @@ enum Route {
 #[derive(Clone, Copy)]
 enum ExchangeRoute {
     ChatCompletions,
+    Responses,
+    Embeddings,
     Messages,
     CountTokens,
 }
@@ -84,6 +88,8 @@ impl Route {
         let Some(path) = path.strip_prefix(prefix(api)) else { return (api, Route::Unknown) };
         let route = match (api, path) {
             (ApiFormat::Openai, "/chat/completions") => Route::Exchange(ExchangeRoute::ChatCompletions),
+            (ApiFormat::Openai, "/responses") => Route::Exchange(ExchangeRoute::Responses),
+            (ApiFormat::Openai, "/embeddings") => Route::Exchange(ExchangeRoute::Embeddings),
             (ApiFormat::Anthropic, "/messages") => Route::Exchange(ExchangeRoute::Messages),
             (ApiFormat::Anthropic, "/messages/count_tokens") => Route::Exchange(ExchangeRoute::CountTokens),
             (_, MODELS) => Route::Models,
@@ -119,6 +125,8 @@ pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request
                         ExchangeRoute::ChatCompletions => {
                             exchange::<ChatCompletions>(arrived, body, stream).await
                         }
+                        ExchangeRoute::Responses => exchange::<Responses>(arrived, body, stream).await,
+                        ExchangeRoute::Embeddings => exchange::<Embeddings>(arrived, body, stream).await,
                         ExchangeRoute::Messages => exchange::<Messages>(arrived, body, stream).await,
                         ExchangeRoute::CountTokens => exchange::<CountTokens>(arrived, body, stream).await,
                     }
@@ -192,7 +200,8 @@ fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
 const fn unknown_path(api: ApiFormat) -> &'static str {
     match api {
         ApiFormat::Openai => {
-            "The gateway serves /openai/v1/chat/completions and /openai/v1/models only: what passes elsewhere could not be judged"
+            "The gateway serves /openai/v1/chat/completions, /openai/v1/responses, /openai/v1/embeddings and /openai/v1/models only: what \
+             passes elsewhere could not be judged"
         }
         ApiFormat::Anthropic => {
             "The gateway serves /anthropic/v1/messages, /anthropic/v1/messages/count_tokens and /anthropic/v1/models only: what passes \

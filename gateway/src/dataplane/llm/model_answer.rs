@@ -8,15 +8,21 @@ use hookgate_proto::types::v1::CancelScope;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::{
-    core::error::{Code, Error},
+    core::{
+        call_site::CallSite,
+        error::{Code, Error},
+    },
     dataplane::llm::{
         chains::MAX_QUESTIONS,
-        exchange::{Exchange, ProviderAnswer, bad_patch, is_of_type, provider_error},
+        exchange::{Exchange, ProviderAnswer, SentRequest, bad_patch, is_of_type, provider_error},
     },
     edge::admission::MemoryPermit,
     invoke::{BeforeResponse, BeforeToolCall},
+    json::ValueKind,
     llm::{
-        format::{AnswerError, CallEdit, ChoiceEdit, Format, FormatAnswer, FormatRequest},
+        answer_json::json_answer,
+        format::{AnswerError, CallEdit, ChoiceEdit, Echoes, Format, FormatAnswer, FormatRequest},
+        guarded_points::GuardedPoints,
         upstream::UpstreamAnswer,
     },
     net::body_buffer::BodyBuffer,
@@ -51,7 +57,7 @@ impl<F: Format> Exchange<'_, F> {
     /// A plugin made no decision, or the answer is too large, or none of a model's.
     pub(super) async fn judge_answer(
         &self,
-        request: &F::Request,
+        sent: &SentRequest<'_, F::Request>,
         mut answer: UpstreamAnswer,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
@@ -66,13 +72,14 @@ impl<F: Format> Exchange<'_, F> {
             return self.provider_refusal(passed);
         }
         if !self.asks_about_answers() {
-            return Ok(passed);
+            let body = self.with_echoes(passed.body, &sent.echoes)?;
+            return Ok(ProviderAnswer { body, ..passed });
         }
         if status != StatusCode::OK || !is_of_type(&answer.headers, "application/json") {
             let detail = format!("The provider `{name}` answered with status {status} and no JSON");
             return Err(Error::new(Code::UpstreamBadAnswer, detail));
         }
-        let judged = self.judge_body(request, passed.body, facts).await?;
+        let judged = self.judge_body(sent, passed.body, facts).await?;
         let mut passed = ProviderAnswer { body: judged.body, is_blocked: judged.is_blocked, ..passed };
         // As it was read, whatever the provider says beside it.
         passed.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -81,7 +88,7 @@ impl<F: Format> Exchange<'_, F> {
 
     /// Whether plugins are asked about anything in an answer.
     pub(super) fn asks_about_answers(&self) -> bool {
-        self.caller.asks::<BeforeToolCall>() || self.caller.asks::<BeforeResponse>()
+        GuardedPoints::OF_ANSWERS.iter().any(|point| self.caller.tenant.asks(&CallSite::Point(*point)))
     }
 
     /// An error of the provider, for the client.
@@ -108,16 +115,29 @@ impl<F: Format> Exchange<'_, F> {
     /// A plugin made no decision, or the answer is too large, or none of a model's.
     pub(super) async fn judge_body(
         &self,
-        request: &F::Request,
+        sent: &SentRequest<'_, F::Request>,
         body: Bytes,
         facts: &mut ExchangeFacts,
     ) -> Result<JudgedBody, Error> {
+        let request = sent.request;
         let answer = F::Answer::parse(body, request.choices()).map_err(|error| self.not_an_answer(&error))?;
         let edits = self.judge_choices(&answer).await?;
         let is_blocked = edits.iter().any(ChoiceEdit::is_block);
         let rendered = answer.render(&edits, request.expects_json(), self.guarded.has_answers());
         facts.withheld = rendered.withheld;
-        Ok(JudgedBody { body: rendered.body, is_blocked })
+        Ok(JudgedBody { body: self.with_echoes(rendered.body, &sent.echoes)?, is_blocked })
+    }
+
+    /// An answer that repeats the client's request, and not what plugins made of it.
+    ///
+    /// # Errors
+    /// It isn't JSON, so nobody can say what it repeats.
+    fn with_echoes(&self, body: Bytes, echoes: &Echoes) -> Result<Bytes, Error> {
+        if echoes.is_empty() {
+            return Ok(body);
+        }
+        let text = json_answer(&body).map_err(|error| self.not_an_answer(&error))?;
+        Ok(F::with_echoes(text, echoes).map_or(body.clone(), Bytes::from))
     }
 
     /// The error for an answer that plugins can't judge.
@@ -220,7 +240,7 @@ impl<F: Format> Exchange<'_, F> {
             Some(block) if block.scope == CancelScope::Run => CallVerdict::EndsRun(block.message),
             Some(block) => CallVerdict::Edit(CallEdit::Note(refused(&name, &block.message))),
             None if verdict.is_modified => {
-                check_args::<F>(&verdict.payload.args)?;
+                check_args(answer.args_kind(choice, call), &verdict.payload.args)?;
                 let (name, args) = (verdict.payload.tool_name.clone(), verdict.payload.args.clone());
                 CallVerdict::Edit(CallEdit::Patch { name, args })
             }
@@ -244,11 +264,12 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
 }
 
 /// Refuses what a plugin made of a call's arguments if the format can't have them.
-fn check_args<F: Format>(args: &Bytes) -> Result<(), Error> {
-    let is_object = args.trim_ascii_start().starts_with(b"{");
-    match is_object || !F::ARGS_ARE_OBJECTS {
-        true => Ok(()),
-        false => Err(bad_patch("the arguments of a tool call must be an object")),
+fn check_args(wanted: Option<ValueKind>, args: &Bytes) -> Result<(), Error> {
+    match wanted {
+        Some(wanted) if ValueKind::from_text(args) != Some(wanted) => {
+            Err(bad_patch(format!("the arguments of this tool call must be {wanted}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,10 @@
 //! The provider's events are never passed on while plugins are asked: the client gets events that are written anew from what was
 //! judged, so that nobody reads in them what plugins didn't.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -13,13 +16,13 @@ use crate::{
     core::error::{Code, Error},
     dataplane::llm::{
         client_stream::ClientStream,
-        exchange::{Exchange, ExchangeEnd, is_of_type, provider_error},
+        exchange::{Exchange, ExchangeEnd, SentRequest, is_of_type, provider_error},
         reply,
     },
     edge::admission::MemoryPermit,
     llm::{
-        format::{Format, FormatAssembly, StreamProgress},
-        sse::{SseDecoder, SseError},
+        format::{Echoes, Format, FormatAssembly, FormatHeartbeat, StreamProgress},
+        sse::{self, SseDecoder, SseError},
         upstream::UpstreamAnswer,
     },
     records::exchange::ExchangeFacts,
@@ -28,7 +31,7 @@ use crate::{
 /// The media type of streams.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The client gets a sign of life when it has got nothing for so long. Clients and proxies give up after a minute or more.
+/// The client gets a heartbeat when it has got nothing for so long. Clients and proxies give up after a minute or more.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A provider's answer as far as it came.
@@ -46,28 +49,28 @@ impl<F: Format> Exchange<'_, F> {
     /// the error is for its end.
     pub(super) async fn stream_answer(
         &self,
-        request: (&F::Request, bool),
+        sent: &SentRequest<'_, F::Request>,
         mut answer: UpstreamAnswer,
         room: &mut MemoryPermit,
         facts: &mut ExchangeFacts,
         stream: &mut ClientStream,
     ) -> Result<ExchangeEnd, Error> {
-        let (request, shows_usage) = request;
         let name = self.route.upstream.name();
         let mut headers = reply::stream_headers(F::API, self.caller.exchange, &answer);
-        if !self.asks_about_answers() {
+        let is_stream = is_of_type(&answer.headers, EVENT_STREAM);
+        if !F::HAS_CHOICES || !self.asks_about_answers() {
+            if !is_stream && !sent.echoes.is_empty() {
+                return self.judge_answer(sent, answer, room, facts).await.map(ExchangeEnd::Answer);
+            }
             facts.is_streamed = true;
             stream.pass(headers);
-            // `limits.answer` is for answers that are held.
-            while let Some(piece) =
-                answer.piece(0, usize::MAX).await.map_err(|error| provider_error(name, error))?
-            {
-                stream.send(piece).await;
+            match sent.echoes.is_empty() {
+                true => self.pass_bytes(&mut answer, stream).await?,
+                false => self.pass_events(&sent.echoes, &mut answer, room, stream).await?,
             }
             facts.upstream_ended();
             return Ok(ExchangeEnd::Streamed { is_blocked: false });
         }
-        let is_stream = is_of_type(&answer.headers, EVENT_STREAM);
         if !is_stream && !is_of_type(&answer.headers, "application/json") {
             let detail = format!("The provider `{name}` answered with neither a stream nor JSON");
             return Err(Error::new(Code::UpstreamBadAnswer, detail));
@@ -76,23 +79,24 @@ impl<F: Format> Exchange<'_, F> {
         facts.is_streamed = true;
         stream.begin(headers);
         // In a box, since it is large.
+        let heartbeat = Mutex::new(F::Heartbeat::new(&sent.echoes, self.guarded.has_answers()));
         let judged = Box::pin(async {
             let assembled = if is_stream {
-                self.assemble(&mut answer, room).await?
+                self.assemble(&mut answer, room, &heartbeat).await?
             } else {
                 // Some servers don't stream, whatever they are asked for.
                 AssembledAnswer { body: self.receive(&mut answer, room).await?, fault: None }
             };
             facts.upstream_ended();
-            let judged = self.judge_body(request, assembled.body, facts).await?;
-            // They have about the size of the body.
-            room.grow(judged.body.len())?;
-            let events = F::stream_events(&judged.body, shows_usage);
-            let written: usize = events.answer.iter().map(Bytes::len).sum();
-            room.grow(written.saturating_sub(judged.body.len()))?;
+            let judged = self.judge_body(sent, assembled.body, facts).await?;
+            let expected = F::EVENT_COPIES * judged.body.len();
+            room.grow(expected)?;
+            let events = F::stream_events(&judged.body, sent.shows_usage, &locked(&heartbeat));
+            let written: usize = events.answer.iter().chain(&events.end).map(Bytes::len).sum();
+            room.grow(written.saturating_sub(expected))?;
             Ok::<_, Error>((events, judged.is_blocked, assembled.fault))
         });
-        let (events, is_blocked, fault) = with_heartbeat(stream, F::HEARTBEAT, judged).await?;
+        let (events, is_blocked, fault) = with_heartbeat(stream, &heartbeat, judged).await?;
         for event in events.answer {
             stream.send(event).await;
         }
@@ -105,12 +109,59 @@ impl<F: Format> Exchange<'_, F> {
         Ok(ExchangeEnd::Streamed { is_blocked })
     }
 
+    /// Passes on what comes.
+    async fn pass_bytes(&self, answer: &mut UpstreamAnswer, stream: &ClientStream) -> Result<(), Error> {
+        while let Some(piece) = self.next_piece(answer).await? {
+            stream.send(piece).await;
+        }
+        Ok(())
+    }
+
+    /// Passes on the events that come, with the client's own words where they repeat the request.
+    async fn pass_events(
+        &self,
+        echoes: &Echoes,
+        answer: &mut UpstreamAnswer,
+        room: &mut MemoryPermit,
+        stream: &ClientStream,
+    ) -> Result<(), Error> {
+        let mut decoder = SseDecoder::new(self.llm.limits.answer);
+        let mut charged = 0;
+        while let Some(piece) = self.next_piece(answer).await? {
+            decoder.push(&piece);
+            // An event is held three times while it is written anew.
+            let held = 3 * decoder.buffered();
+            room.grow(held.saturating_sub(charged))?;
+            charged = charged.max(held);
+            let mut is_silent = true;
+            while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
+                is_silent = false;
+                let changed = F::event_with_echoes(&event.data, echoes);
+                let changed = changed.map_err(|error| self.unusable(Code::UpstreamBadAnswer, &error))?;
+                let data = changed.unwrap_or(event.data);
+                stream.send(sse::event(&event.name, data.as_bytes())).await;
+            }
+            // The decoder drops comments, by which some providers say that they are at work.
+            if is_silent {
+                stream.send_if_idle(|| Bytes::from_static(sse::COMMENT));
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes next. `limits.answer` is for answers that are held.
+    async fn next_piece(&self, answer: &mut UpstreamAnswer) -> Result<Option<Bytes>, Error> {
+        let piece = answer.piece(0, usize::MAX).await;
+        piece.map_err(|error| provider_error(self.route.upstream.name(), error))
+    }
+
     /// Receives a stream. One that is cut or that the provider ends with an error is what came, without the tool calls that may not
     /// be whole.
     async fn assemble(
         &self,
         answer: &mut UpstreamAnswer,
         room: &mut MemoryPermit,
+        heartbeat: &Mutex<F::Heartbeat>,
     ) -> Result<AssembledAnswer, Error> {
         let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
         let mut decoder = SseDecoder::new(limit);
@@ -124,7 +175,9 @@ impl<F: Format> Exchange<'_, F> {
             };
             decoder.push(&piece);
             while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
-                match assembly.push(&event).map_err(|error| self.not_an_answer(&error))? {
+                let progress = assembly.push(&event).map_err(|error| self.not_an_answer(&error))?;
+                locked(heartbeat).push(&event);
+                match progress {
                     StreamProgress::GoesOn => {}
                     StreamProgress::Done => break 'answer self.unfinished(&assembly),
                     StreamProgress::Failed => {
@@ -167,14 +220,22 @@ impl<F: Format> Exchange<'_, F> {
     }
 }
 
-/// Does `work` while the client gets `sign` every [`HEARTBEAT`].
-async fn with_heartbeat<T>(stream: &ClientStream, sign: &'static [u8], work: impl Future<Output = T>) -> T {
+/// Does `work` while the client gets a heartbeat every [`HEARTBEAT`].
+async fn with_heartbeat<T>(
+    stream: &ClientStream,
+    heartbeat: &Mutex<impl FormatHeartbeat>,
+    work: impl Future<Output = T>,
+) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = sleep(HEARTBEAT) => stream.send_if_idle(Bytes::from_static(sign)),
+            () = sleep(HEARTBEAT) => stream.send_if_idle(|| locked(heartbeat).beat()),
         }
     }
+}
+
+fn locked<H>(heartbeat: &Mutex<H>) -> MutexGuard<'_, H> {
+    heartbeat.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -197,7 +197,7 @@ impl<F: Format> Exchange<'_, F> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let labels = said.labels.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
         let parts = [
-            F::API.as_str().to_owned(),
+            F::Request::FORM.to_owned(),
             kind.to_owned(),
             self.caller.tenant.plan(point).digest.to_string(),
             identity.operator.to_string(),

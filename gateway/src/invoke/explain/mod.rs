@@ -16,12 +16,14 @@ use crate::{
     routing::{self, Condition, MatchSubject, Plan, RouteTable, Step, TenantRoute},
 };
 
+mod llm;
 mod model;
 #[cfg(test)]
 pub(crate) mod tests;
 mod walk;
 mod warnings;
 
+pub use crate::invoke::explain::llm::{LlmExplanation, PointReport, StepReport, explain_llm};
 pub use crate::invoke::explain::model::{
     AbsenceCause, AbsentBinding, BindingSource, BudgetReport, ConditionReport, ExpectedOutcome, ExplainCall,
     ExplainQuery, Explanation, Millis, StepExplanation, StepForecast, TenantLookup, TenantReport,
@@ -73,6 +75,7 @@ pub fn explain(
     said
 }
 
+/// How `table`, which was built from `config`, lists the tenant `id`.
 fn tenant(config: &Config, table: &RouteTable, id: &str) -> TenantReport {
     let list = &config.tenants.list;
     let listed = list.iter().any(|tenant| tenant.id == id);

@@ -5,14 +5,12 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload, TokenUsage};
 
-use super::{
-    call::{Arguments, ToolCall},
-    render::render,
-};
+use super::{call::ToolCall, render::render};
 use crate::{
     json::{self, ValueKind},
     llm::{
         answer_json::{check_call_count, check_tool_name, scanned},
+        arguments::Arguments,
         edits::span_in,
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},

@@ -4,13 +4,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::{
-    json::{self, MAX_DEPTH, ValueKind},
-    llm::value::{kind, member, object_member, string, string_member},
+use crate::llm::{
+    arguments::Arguments,
+    value::{member, object_member, string_member},
 };
-
-/// Arguments that stand for no text at all.
-const NO_ARGUMENTS: &[u8] = b"{}";
 
 /// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,41 +30,6 @@ pub(super) enum CallForm {
     Custom,
     /// The old member `function_call: {name, arguments}`.
     Legacy,
-}
-
-/// The arguments of a tool call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Arguments {
-    /// One JSON value.
-    Json(Bytes),
-    /// Text that isn't exactly one JSON value: two parsers could see two calls in it. Here as a JSON string.
-    Invalid(Bytes),
-}
-
-impl Arguments {
-    /// A JSON value: the arguments, or the invalid text as a string.
-    pub(super) fn json(&self) -> &Bytes {
-        match self {
-            Arguments::Json(json) | Arguments::Invalid(json) => json,
-        }
-    }
-
-    /// Reads the member `arguments`, whose value `text` is a slice of `body`.
-    fn read(body: &Bytes, text: Option<&str>) -> Arguments {
-        let Some(text) = text else { return Arguments::Json(Bytes::from_static(NO_ARGUMENTS)) };
-        match (kind(text), string(text)) {
-            (_, Some(arguments)) if arguments.is_empty() => Arguments::Json(Bytes::from_static(NO_ARGUMENTS)),
-            (_, Some(arguments)) if json::scan(arguments.as_bytes(), MAX_DEPTH).is_ok() => {
-                Arguments::Json(match arguments {
-                    Cow::Borrowed(arguments) => body.slice_ref(arguments.as_bytes()),
-                    Cow::Owned(arguments) => arguments.into(),
-                })
-            }
-            // Some servers write the object itself, and not its text.
-            (ValueKind::Object, None) => Arguments::Json(body.slice_ref(text.as_bytes())),
-            _ => Arguments::Invalid(body.slice_ref(text.as_bytes())),
-        }
-    }
 }
 
 impl ToolCall {

@@ -9,6 +9,7 @@ use super::{
     ChatCompletions,
     message::{break_lines, with_content},
     request::ChatRequest,
+    shape::ChatShape,
 };
 use crate::{
     core::error::Error,
@@ -17,7 +18,8 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         format::{FormatDraft, FormatRequest as _, PatchError},
         main_patch::{MainCallDraft as _, MemberChanges, shown_members},
-        message_content::{is_text_part, text_of, user_payload, with_changes},
+        message_content::{text_of, user_payload, with_changes},
+        request_shape::FormatShape as _,
         request_view::RequestView as _,
         tool_results::{result_content, result_payload},
         unit::Unit,
@@ -116,7 +118,7 @@ impl<'a> FormatDraft<'a> for RequestDraft<'a> {
     }
 
     fn result_payload(&self, unit: &Unit) -> Result<AfterToolResultPayload, Error> {
-        result_payload(unit)
+        result_payload(ChatShape::MESSAGES, unit)
     }
 
     fn patched_unit(
@@ -224,5 +226,8 @@ impl<'a> RequestDraft<'a> {
 
 fn is_text_parts(array: &str) -> bool {
     let mut parts = json::elements(array).peekable();
-    parts.peek().is_some() && parts.all(|part| is_text_part(part) && string_member(part, "text").is_some())
+    parts.peek().is_some()
+        && parts.all(|part| {
+            string_member(part, "type").as_deref() == Some("text") && string_member(part, "text").is_some()
+        })
 }

@@ -1,3 +1,4 @@
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -34,7 +34,7 @@ impl ContentFormat for ChatCompletions {
     fn set_text(parts: &mut ArrayEdit<'_>, text: &str) {
         let texts = text_parts(parts);
         let Some(((first, part), others)) = texts.split_first() else {
-            return parts.push_front(text_part(text));
+            return parts.push_front(text_part::<Self>(text));
         };
         let mark = iter::once(*part).chain(others.iter().map(|(_, part)| *part));
         let mark = mark.filter_map(|part| member(part, "cache_control")).next_back();

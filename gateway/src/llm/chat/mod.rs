@@ -4,9 +4,10 @@ use bytes::Bytes;
 
 use super::{
     error_text,
-    format::{Format, StreamEvents},
+    format::{Echoes, Format, FormatHeartbeat, StreamEvents},
     guarded_points::GuardedPoints,
-    sse,
+    openai_error, sse,
+    surface::SurfaceTable,
 };
 use crate::core::{api_format::ApiFormat, error::Error};
 
@@ -15,7 +16,6 @@ mod assembly;
 mod call;
 mod chunks;
 mod draft;
-mod error_body;
 mod media;
 mod message;
 mod patch;
@@ -45,6 +45,19 @@ pub(crate) use assembly::AnswerAssembly;
 pub(crate) use draft::RequestDraft;
 pub(crate) use request::ChatRequest;
 
+/// A comment, which is no event.
+pub(crate) struct CommentHeartbeat;
+
+impl FormatHeartbeat for CommentHeartbeat {
+    fn new(_echoes: &Echoes, _is_guarded: bool) -> Self {
+        CommentHeartbeat
+    }
+
+    fn beat(&mut self) -> Bytes {
+        Bytes::from_static(sse::COMMENT)
+    }
+}
+
 /// The format.
 pub(crate) enum ChatCompletions {}
 
@@ -53,12 +66,11 @@ impl Format for ChatCompletions {
     type Draft<'r> = RequestDraft<'r>;
     type Answer = ChatAnswer;
     type Assembly = AnswerAssembly;
+    type Heartbeat = CommentHeartbeat;
 
     const API: ApiFormat = ApiFormat::Openai;
     const PATH: &'static str = "chat/completions";
-    /// A comment, which is no event.
-    const HEARTBEAT: &'static [u8] = b": hookgate\n\n";
-    const ARGS_ARE_OBJECTS: bool = false;
+    const SURFACE: &'static SurfaceTable = &surface::TABLE;
 
     fn check_request(request: &ChatRequest, guarded: GuardedPoints, allowed: &[String]) -> Result<(), Error> {
         surface::check_request(request, guarded, allowed)
@@ -69,10 +81,10 @@ impl Format for ChatCompletions {
     }
 
     fn error_without_details(body: &Bytes, status: u16) -> Bytes {
-        error_body::error_without_details(body, status)
+        openai_error::error_without_details(body, status)
     }
 
-    fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
+    fn stream_events(answer: &Bytes, shows_usage: bool, _heartbeat: &CommentHeartbeat) -> StreamEvents {
         chunks::stream_events(answer, shows_usage)
     }
 

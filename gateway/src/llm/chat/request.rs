@@ -9,7 +9,7 @@ use crate::{
     core::error::Error,
     llm::{
         format::{Conversation, FormatRequest},
-        request_shape::{MessageRole, Shape, read},
+        request_shape::{FormatShape as _, MessageRole, Shape, read},
         request_view::{RequestView, check_unit_count, current_turn, text_at},
         tool_results::check_results,
         unit::{Unit, UnitKind},
@@ -66,11 +66,13 @@ pub(crate) struct ChatRequest {
 }
 
 impl FormatRequest for ChatRequest {
+    const FORM: &'static str = "chat_completions";
+
     fn parse(body: Bytes) -> Result<Self, Error> {
         let shape = read(&body).map_err(Error::invalid)?;
         let leading = units::leading(&body, &shape.messages);
         let conversation = units::read(&body, &shape.messages, leading);
-        check_unit_count(conversation.units.len())?;
+        check_unit_count(ChatShape::MESSAGES, conversation.units.len())?;
         let turn = current_turn(&shape.messages);
         Ok(ChatRequest { body, shape, leading, conversation, turn })
     }
@@ -131,7 +133,11 @@ impl FormatRequest for ChatRequest {
 
     fn results_have_calls(&self) -> Result<(), Error> {
         let pointer = |(message, call): &(usize, usize)| format!("/messages/{message}/tool_calls/{call}/id");
-        check_results(&self.conversation.units, self.conversation.repeated_ids.iter().map(pointer))
+        check_results(
+            ChatShape::MESSAGES,
+            &self.conversation.units,
+            self.conversation.repeated_ids.iter().map(pointer),
+        )
     }
 }
 

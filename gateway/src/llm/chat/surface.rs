@@ -13,9 +13,10 @@ use crate::{
         guarded_points::GuardedPoints,
         request_view::RequestView as _,
         surface::{
-            HOSTED, LISTED, RESULT, Row, STATE, Surface,
+            AUDIO_PART, CONVERSATION_RULES, HOSTED, LISTED, OpenedBy, RESULT, Row, Rule, STATE,
+            STREAM_OPTIONS, Surface, SurfaceTable,
             Treatment::{Refused, Seen},
-            UNLISTED, UNSEEN, Unknown, When, has_only_switches, is_name, unsupported,
+            UNKNOWN_PART, UNLISTED, UNTYPED_TOOL, Unknown, When, has_only_switches, is_name, unsupported,
         },
         unit::Unit,
         value::{member, object_member, string, string_member},
@@ -26,6 +27,7 @@ use crate::{
 const MAX_GUARDED_CHOICES: u32 = 8;
 
 const SPOKEN: &str = "spoken answers have no text to judge";
+const NO_TEXT: &str = "it has no text to judge";
 const NO_CONTENT: &str = "`content` must be a string or an array of parts while plugins judge it, is null";
 
 /// The members of a request that not all formats have.
@@ -54,6 +56,73 @@ const MEMBERS: &[Row] = &[
     ("container", Refused(When::Tools, HOSTED)),
 ];
 
+/// What it refuses.
+pub(super) const TABLE: SurfaceTable =
+    SurfaceTable { members: MEMBERS, inner: &[], rules: &[RULES, CONVERSATION_RULES] };
+
+const RULES: &[Rule] = &[
+    SPOKEN_ANSWER,
+    STREAM_OPTIONS,
+    CHOICES,
+    HOSTED_TOOL,
+    UNTYPED_TOOL,
+    AUDIO_ID,
+    FILE_ID,
+    AUDIO_PART,
+    UNKNOWN_PART,
+    NULL_MESSAGE,
+    NULL_RESULT,
+];
+
+const SPOKEN_ANSWER: Rule = Rule {
+    what: "`audio` in `modalities`",
+    when: When::Answer,
+    why: SPOKEN,
+    opened_by: OpenedBy::Entry("audio"),
+};
+
+const CHOICES: Rule = Rule {
+    what: "`n` above 8",
+    when: When::Choices,
+    why: "plugins judge each answer",
+    opened_by: OpenedBy::Nothing,
+};
+
+const HOSTED_TOOL: Rule = Rule {
+    what: "a tool that is no `function` and not `custom`, by its type",
+    when: When::Tools,
+    why: HOSTED,
+    opened_by: OpenedBy::ItsName,
+};
+
+const AUDIO_ID: Rule = Rule {
+    what: "`audio` of an earlier answer",
+    when: When::Always,
+    why: STATE,
+    opened_by: OpenedBy::Entry("audio_id"),
+};
+
+const FILE_ID: Rule = Rule {
+    what: "`file_id` in a content part",
+    when: When::Always,
+    why: STATE,
+    opened_by: OpenedBy::Entry("file_id"),
+};
+
+const NULL_MESSAGE: Rule = Rule {
+    what: "a message whose `content` is `null`",
+    when: When::Request,
+    why: NO_TEXT,
+    opened_by: OpenedBy::Nothing,
+};
+
+const NULL_RESULT: Rule = Rule {
+    what: "a tool's result whose `content` is `null`",
+    when: When::Results,
+    why: NO_TEXT,
+    opened_by: OpenedBy::Nothing,
+};
+
 /// Where the data of a medium is.
 const MEDIUM_SOURCES: [&str; 4] = ["url", "data", "file_data", "file_url"];
 
@@ -67,7 +136,7 @@ pub(crate) fn check_request(
     guarded: GuardedPoints,
     allowed: &[String],
 ) -> Result<(), Error> {
-    let check = Check { request, surface: Surface { guarded, allowed } };
+    let check = Check { request, surface: Surface { guarded, allowed, table: &TABLE } };
     let checked = spelling::check(request).and_then(|()| check.members()).and_then(|()| check.messages());
     checked.map_err(unsupported)
 }
@@ -79,7 +148,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn members(&self) -> Result<(), Violation> {
-        self.surface.members(self.request.members(), MEMBERS)?;
+        self.surface.members(self.request.members())?;
         self.modalities()?;
         self.stream_options()?;
         self.choices()?;
@@ -89,7 +158,7 @@ impl Check<'_> {
     fn modalities(&self) -> Result<(), Violation> {
         let mut modalities = json::elements(self.request.member("modalities").unwrap_or_default());
         match modalities.any(|modality| string(modality).is_some_and(|modality| modality == "audio")) {
-            true => self.surface.refuse(When::Answer, "audio", "/modalities", SPOKEN),
+            true => self.surface.refuse(&SPOKEN_ANSWER, "/modalities"),
             false => Ok(()),
         }
     }
@@ -99,19 +168,21 @@ impl Check<'_> {
         let options = self.request.member("stream_options").unwrap_or_default();
         match has_only_switches(options) {
             true => Ok(()),
-            false => self.surface.refuse(When::Request, "stream_options", "/stream_options", UNSEEN),
+            false => self.surface.refuse(&STREAM_OPTIONS, "/stream_options"),
         }
     }
 
     fn choices(&self) -> Result<(), Violation> {
-        if self.request.choices() > MAX_GUARDED_CHOICES && self.surface.guarded.has_answers() {
-            let message = format!(
-                "`n` is {}, and at most {MAX_GUARDED_CHOICES} while plugins judge each answer",
-                self.request.choices()
-            );
-            return Err(Violation::new("/n", message));
+        let choices = self.request.choices();
+        if choices <= MAX_GUARDED_CHOICES {
+            return Ok(());
         }
-        Ok(())
+        self.surface.refuse_always(&CHOICES, || {
+            let message = format!(
+                "`n` is {choices}, and at most {MAX_GUARDED_CHOICES} while plugins judge each answer"
+            );
+            Violation::new("/n", message)
+        })
     }
 
     fn tools(&self) -> Result<(), Violation> {
@@ -119,17 +190,9 @@ impl Check<'_> {
             match string_member(tool, "type").as_deref() {
                 Some("function" | "custom") => {}
                 Some(hosted) => {
-                    self.surface.refuse(When::Tools, hosted, &format!("/tools/{index}/type"), HOSTED)?;
+                    self.surface.refuse_named(&HOSTED_TOOL, hosted, &format!("/tools/{index}/type"))?;
                 }
-                None => {
-                    let pointer = format!("/tools/{index}");
-                    self.surface.refuse(
-                        When::Tools,
-                        "tools",
-                        &pointer,
-                        "a tool without a `type` is not known here",
-                    )?;
-                }
+                None => self.surface.refuse(&UNTYPED_TOOL, &format!("/tools/{index}"))?,
             }
         }
         Ok(())
@@ -142,21 +205,22 @@ impl Check<'_> {
             let message = self.request.message_text(index);
             let pointer = format!("/messages/{index}");
             if member(message, "audio").is_some() {
-                self.surface.refuse(When::Always, "audio_id", &child(&pointer, "audio"), STATE)?;
+                self.surface.refuse(&AUDIO_ID, &child(&pointer, "audio"))?;
             }
             let is_main = main == Some(index);
-            let unknown = match role {
-                Role::Tool | Role::Function => RESULT,
-                _ if is_main || index < self.request.leading() => UNLISTED,
-                _ => LISTED,
+            let (unknown, null) = match role {
+                Role::Tool | Role::Function => (RESULT, NULL_RESULT),
+                _ if is_main || index < self.request.leading() => (UNLISTED, NULL_MESSAGE),
+                _ => (LISTED, NULL_MESSAGE),
             };
             if role != Role::Assistant {
                 let is_known = |name: &str, value: &str| is_message_member(role, is_main, name, value);
                 self.surface.unknown_members(message, is_known, unknown, &pointer)?;
             }
             let content = member(message, "content");
-            if content.is_none() && role != Role::Assistant && unknown.when.applies(self.surface.guarded) {
-                return Err(Violation::new(child(&pointer, "content"), NO_CONTENT));
+            if content.is_none() && role != Role::Assistant {
+                let violation = || Violation::new(child(&pointer, "content"), NO_CONTENT);
+                self.surface.refuse_always(&null, violation)?;
             }
             let content = content.unwrap_or_default();
             self.parts(role, content, unknown, &child(&pointer, "content"))?;
@@ -171,7 +235,7 @@ impl Check<'_> {
             let source = object_member(part, &name).unwrap_or_default();
             let has_id = member(part, "file_id").or_else(|| member(source, "file_id")).is_some();
             if has_id {
-                self.surface.refuse(When::Always, "file_id", &pointer, STATE)?;
+                self.surface.refuse(&FILE_ID, &pointer)?;
             }
             // Plugins see these messages as they are: the model's in `messages`, and a tool's as its result.
             if matches!(role, Role::Assistant | Role::Tool | Role::Function) {
@@ -179,15 +243,8 @@ impl Check<'_> {
             }
             match (name.as_ref(), role) {
                 ("text", _) | ("image_url" | "file", Role::User) => {}
-                ("input_audio", Role::User) => {
-                    self.surface.refuse(
-                        When::Request,
-                        "audio",
-                        &pointer,
-                        "plugins have no text of it to judge",
-                    )?;
-                }
-                (other, _) => self.surface.refuse(When::Request, other, &pointer, UNSEEN)?,
+                ("input_audio", Role::User) => self.surface.refuse(&AUDIO_PART, &pointer)?,
+                (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other, &pointer)?,
             }
             // A medium at the provider has nothing else that a server could read in its place.
             let has_source = MEDIUM_SOURCES.iter().any(|source_name| {

@@ -7,11 +7,11 @@ use super::answer::{REASONING, TEXT_MEMBERS};
 use crate::{
     json::{self, ValueKind},
     llm::{
-        edits::{ArrayEdit, Edits, ObjectEdit, span_in},
+        edits::{ArrayEdit, Edits, ObjectEdit},
         value::{is_text, kind, may_carry_text, member, object_member, string, string_member},
         withheld::{
             MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,
-            keep_known, keep_members,
+            keep_known, keep_members, spells, withhold_other_tokens,
         },
     },
 };
@@ -222,42 +222,10 @@ pub(super) fn seen_logprobs(
         return Some("null".to_owned());
     }
     let mut edits = Edits::default();
-    let tokens = json::members(logprobs).flat_map(|(_, list)| json::elements(list));
-    for others in tokens.filter_map(|token| member(token, "top_logprobs")) {
-        if json::elements(others).next().is_some() {
-            edits.replace(span_in(logprobs, others), "[]");
-        }
+    for (_, tokens) in json::members(logprobs) {
+        withhold_other_tokens(logprobs, tokens, &mut edits, withheld);
     }
-    let is_changed = !edits.is_empty();
-    withheld.names.extend(is_changed.then(|| "top_logprobs".to_owned()));
-    is_changed.then(|| edits.apply_to_str(logprobs))
-}
-
-/// Whether a list of tokens spells `text` and says nothing else; also if there are no tokens.
-fn spells(list: &str, text: &str) -> bool {
-    if kind(list) != ValueKind::Array {
-        return kind(list) == ValueKind::Null;
-    }
-    let mut rest = text;
-    let is_next = |token: &str| {
-        let Some(spelled) = string_member(token, "token") else { return false };
-        let Some(left) = rest.strip_prefix(spelled.as_ref()) else { return false };
-        rest = left;
-        json::members(token).all(|(name, value)| match name.as_ref() {
-            "token" => true,
-            "logprob" => matches!(kind(value), ValueKind::Number | ValueKind::Null) && !is_text(value),
-            "bytes" => kind(value) == ValueKind::Null || is_bytes_of(value, &spelled),
-            "top_logprobs" => matches!(kind(value), ValueKind::Array | ValueKind::Null),
-            _ => false,
-        })
-    };
-    let is_spelled = json::elements(list).all(is_next);
-    is_spelled && (rest.is_empty() || rest.len() == text.len())
-}
-
-fn is_bytes_of(list: &str, text: &str) -> bool {
-    kind(list) == ValueKind::Array
-        && json::elements(list).map(|byte| byte.parse().ok()).eq(text.bytes().map(Some))
+    (!edits.is_empty()).then(|| edits.apply_to_str(logprobs))
 }
 
 /// A member with reasoning without what no plugin saw in it; `None` if plugins saw all of it.

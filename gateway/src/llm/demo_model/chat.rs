@@ -1,20 +1,14 @@
 //! The demo model with OpenAI's Chat Completions.
 
-use std::{
-    collections::VecDeque,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Content, DemoAnswer, Prompt, Reply, Speech, check_tool_count, read, words};
+use super::{Content, DemoAnswer, Prompt, Reply, Speech, check_tool_count, openai, read, words};
 use crate::llm::sse;
-
-/// Has the id of the request.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const MAX_CHOICES: usize = 8;
 
@@ -24,18 +18,8 @@ pub(super) fn answer(body: &[u8], id: &str) -> DemoAnswer {
     match turn {
         Ok(turn) if turn.is_streamed => DemoAnswer::streamed(turn),
         Ok(turn) => DemoAnswer::json(StatusCode::OK, &turn.completion()),
-        Err(message) => error(StatusCode::BAD_REQUEST, &message),
+        Err(message) => openai::bad_request(&message),
     }
-}
-
-/// The answer to a request to a path that no API of the model has.
-pub(super) fn unknown_path(path: &str) -> DemoAnswer {
-    error(StatusCode::NOT_FOUND, &format!("The demo model has no `{path}`"))
-}
-
-fn error(status: StatusCode, message: &str) -> DemoAnswer {
-    let error = json!({ "message": message, "type": "invalid_request_error", "param": null, "code": null });
-    DemoAnswer::json(status, &json!({ "error": error }))
 }
 
 #[derive(Deserialize)]
@@ -114,10 +98,9 @@ impl Turn {
         let speech = Speech::new(&request.prompt()?);
         let prompt: usize = request.messages.iter().map(|message| words(&message.text())).sum();
         let completion = words(speech.text()) * choices;
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Turn {
             id: id.to_owned(),
-            created: since_epoch.as_secs(),
+            created: openai::now(),
             choices,
             speech,
             usage: json!({
@@ -195,7 +178,7 @@ impl Reply for Turn {
         &self.speech
     }
 
-    fn start(&self) -> Bytes {
+    fn start(&mut self) -> Bytes {
         self.chunks(None, |choice| match &self.speech {
             Speech::Text(_) => json!({ "role": "assistant", "content": "" }),
             Speech::Call { name, .. } => {
@@ -206,7 +189,7 @@ impl Reply for Turn {
         })
     }
 
-    fn delta(&self, piece: &str) -> Bytes {
+    fn delta(&mut self, piece: &str) -> Bytes {
         self.chunks(None, |_| match &self.speech {
             Speech::Text(_) => json!({ "content": piece }),
             Speech::Call { .. } => {
@@ -215,7 +198,7 @@ impl Reply for Turn {
         })
     }
 
-    fn end(&self) -> VecDeque<Bytes> {
+    fn end(&mut self) -> VecDeque<Bytes> {
         let mut end = VecDeque::from([self.chunks(Some(self.finish_reason()), |_| json!({}))]);
         if self.includes_usage {
             let mut chunk = self.chunk();

@@ -262,7 +262,7 @@ impl Reply for Turn {
         &self.speech
     }
 
-    fn start(&self) -> Bytes {
+    fn start(&mut self) -> Bytes {
         let empty = match self.speech {
             Speech::Text(_) => "",
             Speech::Call { .. } => "{}",
@@ -272,7 +272,7 @@ impl Reply for Turn {
         [event(&message), event(&block)].into_iter().flatten().collect()
     }
 
-    fn delta(&self, piece: &str) -> Bytes {
+    fn delta(&mut self, piece: &str) -> Bytes {
         let delta = match self.speech {
             Speech::Text(_) => json!({ "type": "text_delta", "text": piece }),
             Speech::Call { .. } => json!({ "type": "input_json_delta", "partial_json": piece }),
@@ -280,7 +280,7 @@ impl Reply for Turn {
         event(&json!({ "type": "content_block_delta", "index": 0, "delta": delta }))
     }
 
-    fn end(&self) -> VecDeque<Bytes> {
+    fn end(&mut self) -> VecDeque<Bytes> {
         let delta = json!({ "stop_reason": self.stop_reason(), "stop_sequence": null });
         let usage = self.usage(self.output_tokens());
         VecDeque::from([

@@ -3,7 +3,10 @@
 //! nothing is sent.
 
 mod chat;
+mod embeddings;
 mod messages;
+mod openai;
+mod responses;
 
 use std::{collections::VecDeque, fmt};
 
@@ -55,10 +58,12 @@ pub(super) fn answer(path: &str, body: &Bytes) -> DemoAnswer {
     let id = Uuid::now_v7().simple().to_string();
     let request_id = format!("req_demo_{id}");
     let (id_header, mut answer) = match path {
-        "chat/completions" => (chat::REQUEST_ID, chat::answer(body, &id)),
+        "chat/completions" => (openai::REQUEST_ID, chat::answer(body, &id)),
+        "responses" => (openai::REQUEST_ID, responses::answer(body, &id)),
+        "embeddings" => (openai::REQUEST_ID, embeddings::answer(body)),
         "v1/messages" => (messages::REQUEST_ID, messages::answer(body, &id, &request_id)),
         "v1/messages/count_tokens" => (messages::REQUEST_ID, messages::token_count(body, &request_id)),
-        _ => (chat::REQUEST_ID, chat::unknown_path(path)),
+        _ => (openai::REQUEST_ID, openai::unknown_path(path)),
     };
     answer.headers.insert(id_header, HeaderValue::from_str(&request_id).expect("letters and digits"));
     answer
@@ -196,19 +201,19 @@ fn first_object(text: &str) -> Option<&str> {
     })
 }
 
-/// An answer of the model as the events of an API.
+/// An answer of the model as the events of an API. They are made in their order, since some APIs number them.
 trait Reply: fmt::Debug + Send + Sync {
     /// What the model says.
     fn speech(&self) -> &Speech;
 
     /// The events before the text.
-    fn start(&self) -> Bytes;
+    fn start(&mut self) -> Bytes;
 
     /// The events with a further piece of the text.
-    fn delta(&self, piece: &str) -> Bytes;
+    fn delta(&mut self, piece: &str) -> Bytes;
 
     /// The events after the text. Each item comes on its own.
-    fn end(&self) -> VecDeque<Bytes>;
+    fn end(&mut self) -> VecDeque<Bytes>;
 }
 
 /// The events of a streamed answer. They are made as they are read, since they take far more room than the answer.
@@ -236,9 +241,9 @@ impl EventStream {
         let speech = self.reply.speech();
         let rest = &speech.text()[self.at..];
         if !rest.is_empty() {
-            let piece = &rest[..speech.piece(rest)];
+            let piece = rest[..speech.piece(rest)].to_owned();
             self.at += piece.len();
-            return Some(self.reply.delta(piece));
+            return Some(self.reply.delta(&piece));
         }
         self.end.get_or_insert_with(|| self.reply.end()).pop_front()
     }

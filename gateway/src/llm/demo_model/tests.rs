@@ -46,7 +46,15 @@ pub(super) fn with(mut base: Value, members: &Value) -> Value {
 
 #[tokio::test]
 async fn an_unknown_path_is_not_found() {
-    for path in ["", "messages", "v1/messages/", "v1/messages/batches", "v1/chat/completions", "models"] {
+    for path in [
+        "",
+        "messages",
+        "v1/messages/",
+        "v1/messages/batches",
+        "v1/chat/completions",
+        "v1/responses",
+        "models",
+    ] {
         let received = receive(path, "{}").await;
         let message = format!("The demo model has no `{path}`");
         let error =
@@ -60,6 +68,8 @@ async fn an_unknown_path_is_not_found() {
 async fn every_request_has_its_own_id() {
     for (path, header) in [
         ("chat/completions", "x-request-id"),
+        ("responses", "x-request-id"),
+        ("embeddings", "x-request-id"),
         ("v1/messages", "request-id"),
         ("v1/messages/count_tokens", "request-id"),
     ] {
@@ -73,8 +83,9 @@ async fn every_request_has_its_own_id() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_gives_up_loses_nothing() {
     let messages = json!([{ "role": "user", "content": "a b" }]);
-    let request = json!({ "model": "m", "max_tokens": 9, "stream": true, "messages": messages }).to_string();
-    for path in ["chat/completions", "v1/messages"] {
+    let members = json!({ "messages": messages, "input": "a b", "max_tokens": 9 });
+    let request = with(json!({ "model": "m", "stream": true }), &members).to_string();
+    for path in ["chat/completions", "responses", "v1/messages"] {
         let mut body = answer(path, &request.clone().into()).body;
         let mut text = String::new();
         loop {

@@ -123,6 +123,10 @@ impl FormatAnswer for MessagesAnswer {
         })
     }
 
+    fn args_kind(&self, _choice: usize, _call: usize) -> Option<ValueKind> {
+        Some(ValueKind::Object)
+    }
+
     fn render(&self, edits: &[ChoiceEdit], expects_json: bool, is_guarded: bool) -> RenderedAnswer {
         let unchanged = ChoiceEdit::default();
         render(self, edits.first().unwrap_or(&unchanged), expects_json, is_guarded)

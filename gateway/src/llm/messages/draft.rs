@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
 };
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use super::{
     blocks::with_marks_of,
     message::{break_lines, only_results, with_note, with_parts},
     request::MessagesRequest,
+    shape::MessagesShape,
 };
 use crate::{
     core::error::Error,
@@ -22,6 +24,7 @@ use crate::{
         format::{FormatDraft, FormatRequest as _, PatchError},
         main_patch::{MainCallDraft as _, MemberChanges, shown_members},
         message_content::{break_texts, is_text_part, text_of, texts_of, user_payload, with_changes},
+        request_shape::FormatShape as _,
         request_view::RequestView as _,
         tool_results::{result_content, result_payload},
         unit::Unit,
@@ -40,8 +43,8 @@ pub(crate) struct RequestDraft<'r> {
     pub(super) edited: BTreeMap<usize, String>,
     /// Results with another value, by message and block.
     pub(super) results: BTreeMap<usize, BTreeMap<usize, String>>,
-    /// Whether the messages that are part of the system prompt are left out.
-    pub(super) drops_leading: bool,
+    /// The messages of the system prompt that are left out.
+    pub(super) dropped: Range<usize>,
     /// The messages behind the system prompt, if their list was changed.
     pub(super) rest: Option<Vec<String>>,
     /// Members with another value, or without one.
@@ -60,7 +63,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
             request,
             edited: BTreeMap::new(),
             results: BTreeMap::new(),
-            drops_leading: false,
+            dropped: 0..0,
             rest: None,
             members: MemberChanges::default(),
             model: None,
@@ -98,7 +101,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
     }
 
     fn is_changed(&self) -> bool {
-        let is_listed = self.edited.is_empty() && self.results.is_empty() && !self.drops_leading;
+        let is_listed = self.edited.is_empty() && self.results.is_empty() && self.dropped.is_empty();
         !(is_listed && self.rest.is_none() && self.members.is_empty())
     }
 
@@ -122,7 +125,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
     }
 
     fn result_payload(&self, unit: &Unit) -> Result<AfterToolResultPayload, Error> {
-        result_payload(unit)
+        result_payload(MessagesShape::MESSAGES, unit)
     }
 
     fn patched_unit(
@@ -211,20 +214,20 @@ impl<'r> RequestDraft<'r> {
         for index in &changed {
             array.replace(*index, self.with_line_breaks(&self.message(*index)));
         }
-        let dropped = if self.drops_leading { self.request.leading() } else { 0 };
-        (0..dropped).for_each(|index| array.remove(index));
+        self.dropped.clone().for_each(|index| array.remove(index));
         if self.breaks_lines {
-            let kept = (dropped..self.request.message_count()).filter(|index| !changed.contains(index));
+            let kept = (0..self.request.message_count())
+                .filter(|index| !changed.contains(index) && !self.dropped.contains(index));
             kept.for_each(|index| break_lines(text, self.request.message_text(index), edits));
         }
         array.finish(edits);
     }
 
     fn all_messages(&self, rest: &[String]) -> String {
-        let leading = if self.drops_leading { 0 } else { self.request.leading() };
-        let leading = (0..leading).map(|index| self.request.message_text(index));
-        let all = leading.chain(rest.iter().map(String::as_str));
-        let all: Vec<String> = all.map(|message| self.with_line_breaks(message)).collect();
+        let leading = (0..self.request.leading()).filter(|index| !self.dropped.contains(index));
+        let leading = leading.map(|index| self.message(index));
+        let all = leading.chain(rest.iter().map(|message| message.as_str().into()));
+        let all: Vec<String> = all.map(|message| self.with_line_breaks(&message)).collect();
         format!("[{}]", all.join(","))
     }
 

@@ -39,7 +39,7 @@ impl ContentFormat for Messages {
             Some(split) if !text.is_empty() => split,
             // Providers refuse a text block without text.
             Some(_) => return texts.iter().for_each(|(index, _)| blocks.remove(*index)),
-            None if !text.is_empty() => return blocks.push_front(text_part(text)),
+            None if !text.is_empty() => return blocks.push_front(text_part::<Self>(text)),
             None => return,
         };
         let mark = others.iter().rev().find_map(|(_, block)| member(block, "cache_control"));
@@ -68,7 +68,7 @@ pub(super) fn break_lines(root: &str, message: &str, edits: &mut Edits) {
 /// A user or system message with a note in place of its text and media. It has no results.
 pub(super) fn with_note(message: &str, note: &str) -> String {
     let is_list = kind(member(message, "content").unwrap_or_default()) == ValueKind::Array;
-    let content = if is_list { format!("[{}]", text_part(note)) } else { quote(note) };
+    let content = if is_list { format!("[{}]", text_part::<Messages>(note)) } else { quote(note) };
     edit_object(message, |message| message.set("content", content))
 }
 
@@ -140,7 +140,7 @@ fn content_blocks(message: &str) -> Vec<Cow<'_, str>> {
     match string(member(message, "content").unwrap_or_default()) {
         // Providers refuse a text block without text.
         Some(text) if text.is_empty() => Vec::new(),
-        Some(text) => vec![text_part(&text).into()],
+        Some(text) => vec![text_part::<Messages>(&text).into()],
         None => blocks(message).map(Cow::Borrowed).collect(),
     }
 }

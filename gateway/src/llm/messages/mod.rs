@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::{
-    format::{Format, FormatAnswer, FormatRequest as _, StreamEvents},
+    format::{Echoes, Format, FormatAnswer, FormatHeartbeat, StreamEvents},
     guarded_points::GuardedPoints,
+    surface::SurfaceTable,
 };
 use crate::core::{api_format::ApiFormat, error::Error};
 
@@ -85,16 +86,30 @@ impl MessagesEndpoint for CountTokens {
     const MAY_STREAM: bool = false;
 }
 
+/// An event in which clients read nothing.
+pub(crate) struct PingHeartbeat;
+
+impl FormatHeartbeat for PingHeartbeat {
+    fn new(_echoes: &Echoes, _is_guarded: bool) -> Self {
+        PingHeartbeat
+    }
+
+    fn beat(&mut self) -> Bytes {
+        Bytes::from_static(events::PING)
+    }
+}
+
 impl<E: MessagesEndpoint> Format for E {
     type Request = MessagesRequest;
     type Draft<'r> = RequestDraft<'r>;
     type Answer = E::Answer;
     type Assembly = MessageAssembly;
+    type Heartbeat = PingHeartbeat;
 
     const API: ApiFormat = ApiFormat::Anthropic;
     const PATH: &'static str = E::PATH;
-    const HEARTBEAT: &'static [u8] = events::PING;
-    const ARGS_ARE_OBJECTS: bool = true;
+    const MAY_STREAM: bool = E::MAY_STREAM;
+    const SURFACE: &'static SurfaceTable = &surface::TABLE;
 
     fn check_request(
         request: &MessagesRequest,
@@ -102,10 +117,6 @@ impl<E: MessagesEndpoint> Format for E {
         allowed: &[String],
     ) -> Result<(), Error> {
         surface::check_request(request, guarded, allowed)
-    }
-
-    fn is_streamed(request: &MessagesRequest) -> bool {
-        E::MAY_STREAM && request.is_streamed()
     }
 
     fn error_without_ids(body: &Bytes) -> Bytes {
@@ -116,7 +127,7 @@ impl<E: MessagesEndpoint> Format for E {
         error_body::error_without_details(body, status)
     }
 
-    fn stream_events(answer: &Bytes, _shows_usage: bool) -> StreamEvents {
+    fn stream_events(answer: &Bytes, _shows_usage: bool, _heartbeat: &PingHeartbeat) -> StreamEvents {
         events::stream_events(answer)
     }
 

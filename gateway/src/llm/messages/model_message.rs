@@ -1,13 +1,12 @@
 //! The model's own messages in a request. Providers sign thoughts and refuse a request in which they, or their place, are another. So
 //! plugins may change the texts and the arguments of tool calls, and nothing else.
 
-use std::{borrow::Cow, collections::HashMap};
-
 use super::{blocks::blocks, message::REMOVED};
 use crate::{
-    json::{self, ValueKind},
+    json::ValueKind,
     llm::{
         edits::{ArrayEdit, Edits, edit_object},
+        same_value::{is_same_but, is_same_value},
         value::{kind, member, string, string_member},
     },
 };
@@ -65,40 +64,6 @@ fn changed_block(block: &str, new: &str) -> Option<String> {
     }))
 }
 
-/// Whether two JSON texts have the same value. Plugins may write what they leave with other white space, and the members of an
-/// object in another order. Numbers count as they are written: large ones that differ are the same to many readers. Depth is bounded
-/// by the scan.
-pub(super) fn is_same_value(one: &str, other: &str) -> bool {
-    if one == other {
-        return true;
-    }
-    match (kind(one), kind(other)) {
-        (ValueKind::Object, ValueKind::Object) => is_same_but(one, other, &[]),
-        (ValueKind::Array, ValueKind::Array) => {
-            let (mut one, mut other) = (json::elements(one), json::elements(other));
-            loop {
-                match (one.next(), other.next()) {
-                    (None, None) => return true,
-                    (Some(one), Some(other)) if is_same_value(one, other) => {}
-                    _ => return false,
-                }
-            }
-        }
-        (ValueKind::String, ValueKind::String) => string(one) == string(other),
-        _ => false,
-    }
-}
-
-/// Whether two objects have the same members, but for those with these names.
-fn is_same_but(one: &str, other: &str, names: &[&str]) -> bool {
-    let members = |object| json::members(object).filter(|(name, _)| !names.contains(&name.as_ref()));
-    let others: HashMap<_, _> = members(other).collect();
-    let is_in_both = |(name, value): (Cow<'_, str>, &str)| {
-        others.get(&name).is_some_and(|other| is_same_value(value, other))
-    };
-    members(one).count() == others.len() && members(one).all(is_in_both)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,29 +113,6 @@ mod tests {
         ] {
             let emptied = message.replace(r#""a""#, r#""""#);
             assert_eq!(with_changes_of(message, &emptied).as_deref(), Some(left));
-        }
-    }
-
-    #[test]
-    fn values_are_compared_without_the_way_they_are_written() {
-        for (one, other) in [
-            (r#"{"a":[1,{"b":"\u0061"}],"c":null}"#, r#"{ "c": null, "a": [1, {"b": "a"}] }"#),
-            ("[ ]", "[]"),
-            ("1e400", "1e400"),
-        ] {
-            assert!(is_same_value(one, other), "{one} {other}");
-        }
-        for (one, other) in [
-            ("41111111111111111111", "41111111111111110000"),
-            ("[1]", "[1,2]"),
-            ("[1,2]", "[1]"),
-            (r#"{"a":1}"#, r#"{"a":1,"b":1}"#),
-            (r#"{"a":1,"b":1}"#, r#"{"a":1}"#),
-            (r#"{"a":1}"#, r#"{"b":1}"#),
-            ("null", "false"),
-            (r#""1""#, "1"),
-        ] {
-            assert!(!is_same_value(one, other), "{one} {other}");
         }
     }
 

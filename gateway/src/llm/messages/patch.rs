@@ -8,7 +8,7 @@ use super::{
     Messages,
     draft::{NOT_IN_EXTRA, RequestDraft},
     message::{only_results, with_others},
-    model_message::{is_same_value, with_changes_of},
+    model_message::with_changes_of,
     request::{MessagesRequest, Role},
     shape::MessagesShape,
 };
@@ -16,10 +16,13 @@ use crate::{
     json,
     llm::{
         format::{FormatRequest as _, PatchError},
-        main_patch::{ExtraChange, MainCallDraft, array, check_message, json_text, tool_list},
-        message_content::with_text,
+        main_patch::{
+            ExtraChange, LeadingChange, MainCallDraft, array, check_message, json_text, set_system_prompt,
+            tool_list,
+        },
         request_shape::MessageRole as _,
         request_view::RequestView as _,
+        same_value::is_same_value,
         unit::Unit,
         value::string_member,
     },
@@ -37,14 +40,11 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
         }
     }
 
-    /// The member `system` takes the whole text; the messages at the beginning go.
     fn apply_system_prompt(&mut self, text: &str) {
-        self.drops_leading = self.request.leading() > 0;
-        let system = self.request.member("system");
-        let changed = (!text.is_empty()).then(|| with_text::<Messages>(system.unwrap_or_default(), text));
-        if system.is_some() || changed.is_some() {
-            self.members.insert("system", changed);
-        }
+        let LeadingChange { dropped, first } =
+            set_system_prompt::<Messages>(self.request, &mut self.members, "system", text);
+        self.dropped = dropped;
+        self.edited.extend(first.map(|first| (0, first)));
     }
 
     /// The model's messages stay, with other texts and arguments at most. The message whose text is the payload's goes
@@ -99,7 +99,7 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     fn is_without_messages(&self) -> bool {
         let leading = self.request.leading();
         let rest = self.rest.as_ref().map_or(self.request.message_count() - leading, Vec::len);
-        rest == 0 && (leading == 0 || self.drops_leading)
+        rest == 0 && self.dropped.len() == leading
     }
 }
 

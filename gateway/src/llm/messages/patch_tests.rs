@@ -186,6 +186,12 @@ fn the_message_of_the_text_goes_back_before_those_that_followed_it() {
     let only_user = json!([message("user", "1"), message("system", "2")]);
     assert!(refused(&conversation(&only_user), short).contains("has 0 messages, and 1 must"));
     let request = conversation(&json!([message("system", "s")]));
+    let more = |payload: &mut BeforeLlmRequestPayload| {
+        payload.system_prompt = Some("t".into());
+        payload.messages = text(&json!([message("user", "hi")]));
+    };
+    let expected = json!([message("system", "t"), message("user", "hi")]);
+    assert_eq!(patched(&request, more).expect("written back")["messages"], expected);
     assert!(refused(&request, |payload| payload.system_prompt = None).contains("No message is left"));
 }
 
@@ -353,5 +359,21 @@ fn members_are_changed_added_and_removed_through_extra() {
     ] {
         let sentence = refused(&request(&body), |payload| payload.extra = extra);
         assert!(sentence.contains(flaw), "{sentence}");
+    }
+}
+
+#[test]
+fn the_first_message_takes_the_system_prompt_where_no_other_messages_are() {
+    let leading = [message("system", json!([text_block("a"), text_block("b")])), message("system", "c")];
+    for system in [json!(null), json!("secret")] {
+        let body = json!({ "model": "m", "system": system, "messages": leading });
+        let changed = patched(&request(&body), |payload| payload.system_prompt = Some("new".into()));
+        let changed = changed.expect("written back");
+        assert_eq!(changed["messages"], json!([message("system", json!([text_block("new")]))]));
+        assert_eq!(
+            changed.get("system"),
+            system.is_null().then_some(&json!(null)),
+            "it was in the old prompt"
+        );
     }
 }

@@ -14,15 +14,9 @@ use crate::{
         edits::{ArrayEdit, Edits, ObjectEdit, span_in},
         format::{CallEdit, ChoiceEdit, RenderedAnswer},
         value::{kind, quote},
-        withheld::WithheldMembers,
+        withheld::{EMPTIED_TEXT, WITHHELD_TEXT, WithheldMembers},
     },
 };
-
-/// What stands in place of a text that a plugin emptied, if nothing else is left.
-const EMPTIED_TEXT: &str = "[removed]";
-
-/// What stands in place of blocks that were withheld, if nothing else is left.
-const WITHHELD_TEXT: &str = "The answer was withheld.";
 
 /// The answer with an edit of its only choice; see [`crate::llm::format::FormatAnswer::render`].
 pub(super) fn render(

@@ -13,7 +13,7 @@ use crate::{
     core::error::Error,
     llm::{
         format::{Conversation, FormatRequest},
-        request_shape::{MessageRole, Shape, read},
+        request_shape::{FormatShape as _, MessageRole, Shape, read},
         request_view::{RequestView, current_turn, text_at},
         tool_results::check_results,
         unit::{Unit, UnitKind},
@@ -67,6 +67,8 @@ impl RequestView for MessagesRequest {
 }
 
 impl FormatRequest for MessagesRequest {
+    const FORM: &'static str = "messages";
+
     fn parse(body: Bytes) -> Result<Self, Error> {
         let shape = read(&body).map_err(Error::invalid)?;
         let messages = &shape.messages;
@@ -147,6 +149,6 @@ impl FormatRequest for MessagesRequest {
 
     fn results_have_calls(&self) -> Result<(), Error> {
         let pointer = |(message, block): &(usize, usize)| format!("/messages/{message}/content/{block}/id");
-        check_results(&self.units.list, self.units.repeated_ids.iter().map(pointer))
+        check_results(MessagesShape::MESSAGES, &self.units.list, self.units.repeated_ids.iter().map(pointer))
     }
 }

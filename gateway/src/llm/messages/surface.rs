@@ -16,7 +16,7 @@ use crate::{
         guarded_points::GuardedPoints,
         request_view::RequestView as _,
         surface::{
-            HOSTED, LISTED, RESULT, Row, STATE, Surface,
+            CONVERSATION_RULES, HOSTED, LISTED, OpenedBy, RESULT, Row, Rule, STATE, Surface, SurfaceTable,
             Treatment::{Refused, Seen, Settings},
             UNLISTED, UNSEEN, Unknown, When, has_only_switches, unsupported,
         },
@@ -54,11 +54,60 @@ const MEMBERS: &[Row] = &[
 /// What names a stored file in a content block.
 const STORED: &[Row] = &[("file_id", Refused(When::Always, STATE))];
 
+/// What it refuses.
+pub(super) const TABLE: SurfaceTable = SurfaceTable {
+    members: MEMBERS,
+    inner: &[("a content block", STORED)],
+    rules: &[RULES, CONVERSATION_RULES],
+};
+
+const RULES: &[Rule] =
+    &[HOSTED_TOOL, UNTYPED_TOOL, CONTAINER_UPLOAD, UNKNOWN_BLOCK, RESULT_ELSEWHERE, RESULT_OF_PROVIDER];
+
+const HOSTED_TOOL: Rule = Rule {
+    what: "a tool that the agent doesn't run, by its type with or without the date",
+    when: When::Tools,
+    why: HOSTED,
+    opened_by: OpenedBy::ItsName,
+};
+
+const UNTYPED_TOOL: Rule = Rule {
+    what: "a tool without a `type`, and without `name` or `input_schema`",
+    when: When::Tools,
+    why: "a tool without a `type` has a `name` and an `input_schema`",
+    opened_by: OpenedBy::Entry("tools"),
+};
+
+const CONTAINER_UPLOAD: Rule = Rule {
+    what: "a `container_upload` block",
+    when: When::Always,
+    why: STATE,
+    opened_by: OpenedBy::Entry("container_upload"),
+};
+
+const UNKNOWN_BLOCK: Rule = Rule {
+    what: "an unknown content block, by its type",
+    when: When::Request,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
+const RESULT_ELSEWHERE: Rule = Rule {
+    what: "a `tool_result` in a message of another role",
+    when: When::Results,
+    why: "results of tools are judged in messages of the role `user` only",
+    opened_by: OpenedBy::Entry("tool_result"),
+};
+
+const RESULT_OF_PROVIDER: Rule = Rule {
+    what: "a user's block of another type `*_tool_result`",
+    when: When::Results,
+    why: UNSEEN,
+    opened_by: OpenedBy::ItsName,
+};
+
 /// The tools that an agent runs, although the provider defines them. Their types end with a version.
 const AGENT_RUN: [&str; 4] = ["bash", "text_editor", "memory", "computer"];
-
-const UNKNOWN_TOOL: &str = "a tool without a `type` has a `name` and an `input_schema`";
-const NO_RESULT: &str = "results of tools are judged in messages of the role `user` only";
 
 /// Refuses what would pass plugins by, unless it is in `allowed` (`llm.allow`). Tenants without plugins are only kept
 /// apart. Nothing allows a name that some servers take for another.
@@ -70,7 +119,7 @@ pub(crate) fn check_request(
     guarded: GuardedPoints,
     allowed: &[String],
 ) -> Result<(), Error> {
-    let check = Check { request, surface: Surface { guarded, allowed } };
+    let check = Check { request, surface: Surface { guarded, allowed, table: &TABLE } };
     let checked = spelling::check(request).and_then(|()| check.members()).and_then(|()| check.messages());
     checked.map_err(unsupported)
 }
@@ -84,7 +133,7 @@ impl Check<'_> {
     fn members(&self) -> Result<(), Violation> {
         let members = self.request.members();
         let members = members.filter(|(name, value)| *name != "diagnostics" || names_an_answer(value));
-        self.surface.members(members, MEMBERS)?;
+        self.surface.members(members)?;
         self.tools()?;
         let system = self.request.member("system").unwrap_or_default();
         self.blocks(Role::System, system, UNLISTED, "/system")
@@ -99,11 +148,11 @@ impl Check<'_> {
                 Some(name) if is_agent_run(name) || self.surface.allows(name) => {}
                 Some(name) => {
                     let name = without_version(name).unwrap_or(name);
-                    self.surface.refuse(When::Tools, name, &child(&pointer, "type"), HOSTED)?;
+                    self.surface.refuse_named(&HOSTED_TOOL, name, &child(&pointer, "type"))?;
                 }
                 None if string_member(tool, "name").is_some()
                     && object_member(tool, "input_schema").is_some() => {}
-                None => self.surface.refuse(When::Tools, "tools", &pointer, UNKNOWN_TOOL)?,
+                None => self.surface.refuse(&UNTYPED_TOOL, &pointer)?,
             }
         }
         Ok(())
@@ -144,7 +193,7 @@ impl Check<'_> {
                 };
                 self.surface.unknown_members(block, is_known, RESULT, pointer)
             }
-            ("tool_result", _) => self.surface.refuse(When::Results, &name, pointer, NO_RESULT),
+            ("tool_result", _) => self.surface.refuse(&RESULT_ELSEWHERE, pointer),
             // Plugins see what the model said as it is, in `messages`.
             (_, Role::Assistant) => Ok(()),
             ("text", _) => {
@@ -154,16 +203,16 @@ impl Check<'_> {
             }
             ("image" | "document", Role::User) => self.medium(block, &name, unknown, pointer),
             (other, _) if other.ends_with("_tool_result") => {
-                self.surface.refuse(When::Results, other, pointer, UNSEEN)
+                self.surface.refuse_named(&RESULT_OF_PROVIDER, other, pointer)
             }
-            (other, _) => self.surface.refuse(When::Request, other, pointer, UNSEEN),
+            (other, _) => self.surface.refuse_named(&UNKNOWN_BLOCK, other, pointer),
         }
     }
 
     /// Refuses what is stored at the provider.
     fn stored(&self, role: Role, block: &str, name: &str, pointer: &str) -> Result<(), Violation> {
         if name == "container_upload" {
-            return self.surface.refuse(When::Always, name, pointer, STATE);
+            return self.surface.refuse(&CONTAINER_UPLOAD, pointer);
         }
         // Arguments may have any names, and the provider's own results name files for their readers.
         let is_of_call = name.ends_with("tool_use") || name.ends_with("_tool_result");

@@ -3,13 +3,12 @@
 
 use super::answer::BlockKind;
 use crate::{
-    json::{self, ValueKind},
+    json::ValueKind,
     llm::{
-        edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
-        value::{is_settings, is_text, kind, may_carry_text, member, string, string_member},
+        edits::{Edits, ObjectEdit, edit_object},
+        value::{is_settings, kind, may_carry_text, member, string, string_member},
         withheld::{
-            MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,
-            keep_known, keep_members,
+            MAX_MODEL, WithheldMembers, is_other_settings, is_report, keep_known, withhold_in_flat_citations,
         },
     },
 };
@@ -99,41 +98,14 @@ pub(super) fn withhold_in_block(
     keep_known(block, &[BLOCK_MEMBERS], is_known, withheld);
 }
 
-/// Withholds what no plugin saw in `citations`, a list and slice of `root`: unknown members, and citations with long
-/// texts. A citation without one of its members fails in clients that check answers, so it stays or goes as a whole.
+/// Withholds what no plugin saw in `citations`, a list and slice of `root`; see [`withhold_in_flat_citations`].
 pub(super) fn withhold_in_citations(
     root: &str,
     citations: &str,
     edits: &mut Edits,
     withheld: &mut WithheldMembers,
 ) {
-    if kind(citations) != ValueKind::Array {
-        return;
-    }
-    let mut list = ArrayEdit::new(root, citations);
-    for (index, citation) in list.elements().to_vec().into_iter().enumerate() {
-        let is_kept =
-            is_short_citation(citation) && withheld.citations + citation.len() <= MAX_UNJUDGED_BYTES;
-        if !is_kept {
-            list.remove(index);
-            withheld.names.push("citations".to_owned());
-            continue;
-        }
-        withheld.citations += citation.len();
-        let mut citation = ObjectEdit::new(root, citation);
-        keep_members(&mut citation, |name, _| CITATION_MEMBERS.contains(&name), withheld);
-        citation.finish(edits);
-    }
-    list.finish(edits);
-}
-
-/// Whether a value is a citation whose known members are short texts and settings.
-fn is_short_citation(citation: &str) -> bool {
-    let is_short = |value| string(value).map_or(!is_text(value), |text| text.len() <= MAX_CITATION_TEXT);
-    kind(citation) == ValueKind::Object
-        && json::members(citation)
-            .filter(|(name, _)| CITATION_MEMBERS.contains(&name.as_ref()))
-            .all(|(_, value)| is_short(value))
+    withhold_in_flat_citations(root, ("citations", citations), CITATION_MEMBERS, edits, withheld);
 }
 
 /// The details of a stop without what may carry text; `None` if that is all there is.

@@ -5,18 +5,19 @@ use std::process::Command;
 use hookgate_tests::{
     clients,
     gateway::{Gateway, Setup},
-    provider::{FakeProvider, ProviderAct, ProviderRequest, messages},
+    provider::{FakeProvider, ProviderAct, ProviderRequest, messages, responses},
     python, repository,
     token::token,
 };
 use serde_json::{Value, json};
 
-use super::{messages_support, support};
+use super::{messages_support, responses_support, support};
 
 /// What a client speaks.
 #[derive(Clone, Copy)]
 enum Api {
     OpenAi,
+    Responses,
     Anthropic,
 }
 
@@ -24,13 +25,14 @@ impl Api {
     async fn provider(self) -> FakeProvider {
         match self {
             Api::OpenAi => FakeProvider::start(agent_model).await,
+            Api::Responses => responses_support::provider(agent_model_of_responses).await,
             Api::Anthropic => messages_support::provider(agent_model_of_messages).await,
         }
     }
 
     fn setup(self, provider: &FakeProvider) -> Setup {
         match self {
-            Api::OpenAi => support::setup(provider),
+            Api::OpenAi | Api::Responses => support::setup(provider),
             Api::Anthropic => messages_support::setup(provider),
         }
     }
@@ -38,10 +40,10 @@ impl Api {
     /// The last argument of clients, and the names of their variables for the address and the key, with the address.
     fn of(self, gateway: &Gateway) -> (&'static str, [&'static str; 2], String) {
         let address = gateway.data_addr();
+        let openai = ["OPENAI_BASE_URL", "OPENAI_API_KEY"];
         match self {
-            Api::OpenAi => {
-                ("openai", ["OPENAI_BASE_URL", "OPENAI_API_KEY"], format!("http://{address}/openai/v1"))
-            }
+            Api::OpenAi => ("openai", openai, format!("http://{address}/openai/v1")),
+            Api::Responses => ("responses", openai, format!("http://{address}/openai/v1")),
             Api::Anthropic => (
                 "anthropic",
                 ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
@@ -88,6 +90,24 @@ fn agent_model_of_messages(request: &ProviderRequest) -> ProviderAct {
     messages::says(&format!("the notes are {}", text.unwrap_or_default()))
 }
 
+/// The same for Responses: the model thinks before it calls. What is strict is the provider itself.
+fn agent_model_of_responses(request: &ProviderRequest) -> ProviderAct {
+    if request.path.ends_with("/embeddings") {
+        return responses::embedded(request);
+    }
+    let body = request.json();
+    let last = body["input"].as_array().and_then(|items| items.last()).cloned().unwrap_or_default();
+    if last["type"] != "function_call_output" {
+        let (shell, read) = (("0", "shell_exec"), ("1", "fs_read"));
+        let [shell, read] = [shell, read].map(|(at, name)| responses::function_call(at, name, "{}"));
+        let output = json!([responses::reasoning("rs_1", "two calls"), shell, read]);
+        return responses::answer(&responses::response(&output));
+    }
+    // Some clients write a text as a part.
+    let text = last["output"].as_str().or_else(|| last["output"][0]["text"].as_str());
+    responses::says(&format!("the notes are {}", text.unwrap_or_default()))
+}
+
 /// What a client behind the gateway prints, `form` being `whole` or `stream`.
 async fn run(mut client: Command, api: Api, form: &str) -> Value {
     let provider = api.provider().await;
@@ -104,7 +124,8 @@ async fn run(mut client: Command, api: Api, form: &str) -> Value {
         tokio::task::spawn_blocking(move || client.output()).await.expect("no panic").expect("it runs");
     assert!(output.status.success(), "{form}: {}", String::from_utf8_lossy(&output.stderr));
     let mut requests = provider.requests();
-    requests.retain(|request| !request.path.ends_with("/count_tokens"));
+    requests
+        .retain(|request| ["/count_tokens", "/embeddings"].iter().all(|end| !request.path.ends_with(end)));
     assert_eq!(requests.len(), 2, "a block is not asked again, and the provider is not asked at all");
     for request in provider.requests() {
         let body = String::from_utf8_lossy(&request.body);
@@ -212,4 +233,42 @@ async fn agents_of_pydantic_ai_with_anthropics_api_are_guarded_at_all_four_point
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_vercels_ai_sdk_with_anthropics_api_are_guarded_at_all_four_points() {
     assert_guarded(|| of_node("vercel_ai.mjs"), Api::Anthropic, CALL_ERROR).await;
+}
+
+/// Checks what OpenAI's own clients print beside, where they embed texts.
+fn assert_embeds_and_lists(got: &Value) {
+    assert_eq!((&got["models"], &got["unembedded"]), (&json!(["fast"]), &json!(BAD_REQUEST)), "{got}");
+    assert_eq!(got["vectors"], json!([[0.5, -0.25], [0.5, -0.25]]), "{got}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openais_own_client_for_python_with_responses_is_guarded_at_all_four_points() {
+    let got = assert_guarded(|| of_python("openai_python.py"), Api::Responses, BAD_REQUEST).await;
+    assert_embeds_and_lists(&got);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openais_own_client_for_node_with_responses_is_guarded_at_all_four_points() {
+    let got = assert_guarded(|| of_node("openai_node.mjs"), Api::Responses, BAD_REQUEST).await;
+    assert_embeds_and_lists(&got);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_openais_sdk_for_python_with_responses_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_python("openai_agents_python.py"), Api::Responses, BAD_REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_openais_sdk_for_node_with_responses_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_node("openai_agents_node.mjs"), Api::Responses, BAD_REQUEST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_pydantic_ai_with_responses_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_python("pydantic_ai_python.py"), Api::Responses, REJECTED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_vercels_ai_sdk_with_responses_are_guarded_at_all_four_points() {
+    assert_guarded(|| of_node("vercel_ai.mjs"), Api::Responses, CALL_ERROR).await;
 }

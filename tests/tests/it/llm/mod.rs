@@ -2,6 +2,7 @@
 
 mod answers;
 mod clients;
+mod embeddings;
 mod history;
 mod messages_answers;
 mod messages_callers;
@@ -11,6 +12,14 @@ mod messages_requests;
 mod messages_streams;
 mod messages_support;
 mod requests;
+mod responses_answers;
+mod responses_callers;
+mod responses_history;
+mod responses_matrix;
+mod responses_refused;
+mod responses_requests;
+mod responses_streams;
+mod responses_support;
 mod streams;
 mod support;
 mod upstreams;

@@ -257,7 +257,7 @@ async fn callers_are_known_by_their_token_and_paths_are_closed() {
     let get = |path: &str| client.get(url(path)).bearer_auth(token("acme"));
     for path in [
         "/openai/v1/files",
-        "/openai/v1/responses",
+        "/openai/v1/responses/resp_1",
         "/openai/v1/chat/completions/chatcmpl-1",
         "/openai/v2/models",
     ] {

@@ -1,4 +1,4 @@
-//! A provider's error, as far as a client may see it while answers are judged.
+//! An error of OpenAI's API, as far as a client may see it while answers are judged.
 
 use std::borrow::Cow;
 
