@@ -9,12 +9,11 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::{keygen, shell_quote};
+use crate::{keygen, model_client::ModelClient, shell_quote};
 use hookgate::{
     auth::{self, Port, TokenRequest},
     config::{self, Config, DEVELOPMENT_ISSUER, LoadedConfig, Problems, Scope},
     control::file_source::Source,
-    core::api_format::ApiFormat,
 };
 
 /// The configuration if no file is given.
@@ -68,14 +67,10 @@ impl DevMode {
 fn model_clients(config: &Config, gateway: &str) -> String {
     let upstreams = config.llm.iter().flat_map(|llm| &llm.upstreams);
     let formats: Vec<_> = upstreams.map(|upstream| upstream.format).collect();
-    let clients =
-        [(ApiFormat::Openai, "OPENAI", "/openai/v1"), (ApiFormat::Anthropic, "ANTHROPIC", "/anthropic")];
-    let lines: String = clients
+    let lines: String = [ModelClient::Openai, ModelClient::Anthropic]
         .iter()
-        .filter(|(format, ..)| formats.contains(format))
-        .map(|(_, name, path)| {
-            format!("  export {name}_BASE_URL={gateway}{path} {name}_API_KEY=$HOOKGATE_TOKEN\n")
-        })
+        .filter(|client| formats.contains(&client.format()))
+        .map(|client| format!("  export {}\n", client.assignments(gateway, "$HOOKGATE_TOKEN")))
         .collect();
     match lines.is_empty() {
         true => lines,

@@ -15,12 +15,14 @@ mod conformance;
 mod demo;
 mod dev;
 mod document;
+mod env;
 mod errors;
 mod events;
 mod explain;
 mod import;
 mod init;
 mod keygen;
+mod model_client;
 mod new;
 mod output;
 mod payload;
@@ -178,6 +180,10 @@ enum Command {
     /// Reads a configuration, or asks a running gateway, which knows its plugins. No plugin is called, and no config
     /// value is shown. Attributes that you don't give are absent from the call, and conditions on them count as
     /// matched.
+    ///
+    /// With --surface llm it explains what the LLM proxy does for the tenant, from a configuration only: how answers are
+    /// streamed and why, which models there are, what is refused, and the entry of `llm.allow` that lets it pass. No
+    /// provider is asked.
     #[command(
         after_help = "Example: hookgate explain --config hookgate.yaml --tenant acme --point before_tool_call \
                             --tool fs.read\n\n\
@@ -215,6 +221,14 @@ enum Command {
     /// Inspects tokens, and makes them if the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::TokenCommand),
+    /// Prints what makes an unmodified client use the gateway for its models: the variables for a shell.
+    ///
+    /// A POSIX shell sets them with `eval "$(hookgate env ...)"`. They contain a token, made like that of `hookgate token
+    /// mint`. The configuration must have `llm`, with an upstream of the client's API.
+    #[command(after_help = "Example: hookgate env openai --config hookgate.yaml --tenant acme\n\n\
+                            Exit codes: 0 printed, 1 the token can't be made, or the gateway has no models for the \
+                            client, 2 invalid configuration or usage.")]
+    Env(Box<env::EnvArgs>),
     /// Asks a gateway about a token: tenant, operator, scopes, expiry, and the steps of its calls.
     #[command(
         after_help = "Example: hookgate whoami --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
@@ -331,6 +345,7 @@ impl Cli {
             Command::Status(asked) => status::run(&asked).await,
             Command::Reload(how) => process_ops::reload(&how).await,
             Command::Token(command) => token::run(command).await,
+            Command::Env(args) => env::run(*args).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
             Command::Tools { timeout, output, gateway } => tools::run(&gateway, timeout, output).await,
             Command::Profile(command) => profile::run(command),

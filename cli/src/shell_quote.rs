@@ -1,4 +1,4 @@
-//! Quotes commands for pasting into a shell.
+//! Quotes words for pasting into a shell.
 
 use std::path::{Path, absolute};
 
@@ -17,9 +17,14 @@ pub(super) fn program() -> String {
 
 /// A path as one shell word.
 pub(super) fn quoted(path: &Path) -> String {
-    let text = printable(&path.display().to_string());
+    word(&printable(&path.display().to_string()))
+}
+
+/// A text as one shell word.
+pub(super) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    let is_plain = !text.is_empty() && text.chars().all(plain);
+    if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

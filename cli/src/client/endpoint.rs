@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// The address for display.
-    pub(super) fn display(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         match self {
             Place::Net(url) => url.as_str().trim_end_matches('/').to_owned(),
             Place::Socket(path) => format!("{SOCKET_SCHEME}{}", path.display()),

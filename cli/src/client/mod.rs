@@ -37,7 +37,7 @@ pub(super) use stream::{Events, EventsResponse};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";
-const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
+pub(super) const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
 const ADMIN_TOKEN_VARIABLE: &str = "HOOKGATE_ADMIN_TOKEN";
 /// Largest token file, in bytes: the gateway accepts tokens of up to 8 KiB.
 pub(super) const MAX_TOKEN_BYTES: u64 = 64 << 10;
@@ -168,6 +168,15 @@ fn addressed(
         if admin { chosen.address("admin", at_admin.as_ref()) } else { chosen.address("data", data.as_ref()) }
     };
     if is_named(chosen) { of_profile().or_else(of_variable) } else { of_variable().or_else(of_profile) }
+}
+
+/// The address of a data port that no argument gives, and the name of its source.
+///
+/// # Errors
+/// One sentence, if the chosen profile is invalid.
+pub(super) fn default_data_address() -> Result<Option<(String, String)>, String> {
+    let chosen = profile::chosen(None)?;
+    Ok(addressed(None, Port::Data, chosen.as_ref()))
 }
 
 /// Whether an argument names the profile, which then overrides the environment.

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use super::Exit;
+use super::{Exit, model_client::ModelClient};
 
 mod caller;
 mod child;
@@ -168,9 +168,8 @@ fn invite(stage: &Stage, players: &DemoAgents) {
         ));
         screen::line(format_args!("  -d '{body}'"));
     }
-    screen::line(format_args!(
-        "\nOPENAI_BASE_URL=http://{data}/openai/v1 OPENAI_API_KEY=$ACME python agent.py  # model `demo`"
-    ));
+    let agent = ModelClient::Openai.assignments(&format!("http://{data}"), "$ACME");
+    screen::line(format_args!("\n{agent} python agent.py  # model `demo`"));
     screen::line(format_args!("\ncurl -i http://{ops}/readyz"));
     screen::line(format_args!("curl -s http://{ops}/metrics"));
     screen::line(format_args!("tail {}", stage.audit().display()));

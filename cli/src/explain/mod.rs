@@ -1,5 +1,5 @@
-//! `hookgate explain`: explains a call's steps, from a file or from a gateway. [`hookgate::invoke::explain`] computes
-//! the explanation; this module requests and renders it.
+//! `hookgate explain`: explains a call's steps, from a file or from a gateway, or what the LLM proxy does for a tenant, from a
+//! file. [`hookgate::invoke::explain`] computes the explanation; this module requests and renders it.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures::future::join_all;
 use hookgate_proto::HookName;
 use http::Method;
@@ -25,13 +25,15 @@ use crate::{
 use hookgate::{
     auth::is_tenant_id,
     builtin,
-    config::{self, Config, Span},
+    config::{self, Config, LoadedConfig, Problems, Span},
     core::{call_site::CallSite, manifest::Manifest, point::Point},
-    invoke::explain::{ExplainCall, ExplainQuery, Explanation, explain},
+    invoke::explain::{ExplainCall, ExplainQuery, Explanation, LlmExplanation, explain, explain_llm},
+    llm::routes::ModelRoutes,
     routing::RouteTable,
     upstream::PluginTrial,
 };
 
+mod surface_table;
 mod table;
 
 /// Longest wait for a gateway's answer.
@@ -47,8 +49,12 @@ pub(super) struct ExplainArgs {
     /// Tenant of the call.
     #[arg(long)]
     tenant: String,
+    /// What to explain instead of a call: how answers are streamed, which models there are, and what is refused. Takes a
+    /// configuration; a running gateway can't be asked.
+    #[arg(long, value_enum, conflicts_with_all = ["point", "hook", "tool", "agent", "agent_path", "model", "text", "labels", "timeout"])]
+    surface: Option<ExplainedSurface>,
     /// Extension point of the call.
-    #[arg(long, value_parser = payload::points(), required_unless_present = "hook")]
+    #[arg(long, value_parser = payload::points(), required_unless_present_any = ["hook", "surface"])]
     point: Option<Point>,
     /// Lifecycle hook, instead of a point.
     #[arg(long, value_name = "NAME", value_parser = payload::hook, conflicts_with_all = ["point", "tool", "text"])]
@@ -81,7 +87,37 @@ pub(super) struct ExplainArgs {
     gateway: AdminPortArgs,
 }
 
+/// A way into the gateway that is explained as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExplainedSurface {
+    /// The LLM proxy
+    Llm,
+}
+
 pub(super) async fn run(asked: ExplainArgs) -> Exit {
+    match asked.surface {
+        Some(ExplainedSurface::Llm) => explain_surface(&asked).await,
+        None => explain_call(asked).await,
+    }
+}
+
+async fn explain_surface(asked: &ExplainArgs) -> Exit {
+    if let Err(wrong) = check_tenant(&asked.tenant) {
+        return Exit::usage(wrong);
+    }
+    let Some(file) = &asked.config else {
+        return Exit::usage(
+            "--surface explains a configuration: give its file with --config; a gateway can't be asked",
+        );
+    };
+    let source = file.display().to_string();
+    match llm_of_file(file, &asked.tenant).await {
+        Ok(said) => output::data(asked.output, &said, || surface_table::render(&said, &source), Exit::ok()),
+        Err(exit) => exit,
+    }
+}
+
+async fn explain_call(asked: ExplainArgs) -> Exit {
     let question = match question(&asked) {
         Ok(question) => question,
         Err(wrong) => return Exit::usage(wrong),
@@ -96,13 +132,18 @@ pub(super) async fn run(asked: ExplainArgs) -> Exit {
     )
 }
 
-fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
-    if !is_tenant_id(&asked.tenant) {
-        return Err(format!(
-            "`{}` is not a tenant id: an id has 1 to 256 bytes without control characters, and `*` is not allowed",
-            printable(&asked.tenant)
-        ));
+fn check_tenant(id: &str) -> Result<(), String> {
+    if is_tenant_id(id) {
+        return Ok(());
     }
+    Err(format!(
+        "`{}` is not a tenant id: an id has 1 to 256 bytes without control characters, and `*` is not allowed",
+        printable(id)
+    ))
+}
+
+fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
+    check_tenant(&asked.tenant)?;
     let mut labels = BTreeMap::new();
     for (key, value) in &asked.labels {
         if labels.insert(key.clone(), value.clone()).is_some() {
@@ -123,15 +164,32 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
 }
 
 async fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
-    let wrong = |problems: config::Problems| Exit::problems(&problems);
-    let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
-    let manifests = builtin_manifests(&loaded.config).await;
-    let table = RouteTable::build(&loaded.config, &manifests, 1)
-        .map_err(|problems| wrong(loaded.render(&problems)))?;
+    let (loaded, table) = table_of_file(file).await?;
     if let Some(unread) = unread(&loaded.config) {
         note(&format!("{unread}; to include it, ask a gateway with --addr instead of --config"));
     }
     Ok(explain(&loaded.config, &table, false, question))
+}
+
+async fn llm_of_file(file: &Path, tenant: &str) -> Result<LlmExplanation, Exit> {
+    let (loaded, table) = table_of_file(file).await?;
+    let LoadedConfig { config, .. } = &loaded;
+    let routes = config.llm.as_ref().map(|llm| ModelRoutes::build(llm, &[])).transpose();
+    let routes = routes.map_err(|problems| Exit::problems(&loaded.render(&problems)))?;
+    if let Some(unread) = unread(config) {
+        note(&format!("{unread}; its tenants, plugins and bindings are not included"));
+    }
+    Ok(explain_llm(config, &table, routes.as_ref(), false, tenant))
+}
+
+/// The configuration, and its table with what the built-in plugins offer.
+async fn table_of_file(file: &Path) -> Result<(LoadedConfig, RouteTable), Exit> {
+    let wrong = |problems: Problems| Exit::problems(&problems);
+    let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
+    let manifests = builtin_manifests(&loaded.config).await;
+    let table = RouteTable::build(&loaded.config, &manifests, 1)
+        .map_err(|problems| wrong(loaded.render(&problems)))?;
+    Ok((loaded, table))
 }
 
 /// What the built-in plugins offer, by index in the configuration's plugins.

@@ -68,7 +68,7 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     rows
 }
 
-fn tenant(tenant: &TenantReport) -> String {
+pub(super) fn tenant(tenant: &TenantReport) -> String {
     let others = match tenant.unknown {
         UnknownTenant::Accept => "`tenants.unknown: accept`",
         UnknownTenant::Refuse => "`tenants.unknown: refuse`",
@@ -222,7 +222,7 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 }
 
 /// Wraps `text` at [`MAX_LINE_WIDTH`], the first line after `lead` and the others aligned with it.
-fn wrapped(lead: &str, text: &str) -> String {
+pub(super) fn wrapped(lead: &str, text: &str) -> String {
     let (mut lines, mut line) = (String::new(), lead.to_owned());
     let indent = " ".repeat(lead.chars().count());
     let mut fresh = true;

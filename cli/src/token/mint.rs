@@ -7,10 +7,10 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Mint, TokenChecker};
+use super::{Mint, SigningArgs, TokenChecker};
 use crate::{Exit, output};
 use hookgate::{
-    auth::{self, Port, TokenRequest},
+    auth::{self, MintedToken, Port, TokenRequest},
     config::{Scope, Span},
 };
 
@@ -35,8 +35,8 @@ struct MintOutput<'m> {
 }
 
 pub(super) async fn run(mint: Mint) -> Exit {
-    let judge = match TokenChecker::new(&mint.config) {
-        Ok(judge) => judge,
+    let checker = match TokenChecker::new(&mint.signing.config) {
+        Ok(checker) => checker,
         Err(problems) => return Exit::problems(&problems),
     };
     let (port, usual) = match mint.admin {
@@ -45,20 +45,45 @@ pub(super) async fn run(mint: Mint) -> Exit {
         false => (Port::Data, Scope::Invoke),
     };
     let order = TokenRequest {
-        issuer: mint.issuer,
+        issuer: mint.signing.issuer,
         tenant: mint.tenant,
-        operator: mint.operator,
+        operator: mint.signing.operator,
         scopes: if mint.scopes.is_empty() { vec![usual] } else { mint.scopes },
         plugins: mint.plugins,
-        ttl: mint.ttl.0,
+        ttl: mint.signing.ttl.0,
         port,
     };
-    let minted = match auth::mint(&judge.config.auth, &order, SystemTime::now()) {
+    let minted = match accepted(&checker, &order).await {
         Ok(minted) => minted,
-        Err(error) => return Exit::failure(error),
+        Err(exit) => return exit,
     };
-    let (inspected, data, admin) = judge.judge(&minted.token).await;
-    let verdict = match port {
+    let printed = MintOutput { token: &minted.token, issuer: &minted.issuer, expires: minted.expires };
+    output::data(mint.output, &printed, || format!("{}\n", minted.token), Exit::ok())
+}
+
+/// A token with which an agent of the tenant calls the data port.
+pub(crate) async fn for_agent(
+    checker: &TokenChecker,
+    signing: SigningArgs,
+    tenant: String,
+) -> Result<String, Exit> {
+    let order = TokenRequest {
+        issuer: signing.issuer,
+        tenant: Some(tenant),
+        operator: signing.operator,
+        scopes: vec![Scope::Invoke],
+        plugins: Vec::new(),
+        ttl: signing.ttl.0,
+        port: Port::Data,
+    };
+    accepted(checker, &order).await.map(|minted| minted.token)
+}
+
+/// Makes a token that a gateway of this configuration accepts. What only the registry knows is printed as a note.
+async fn accepted(checker: &TokenChecker, order: &TokenRequest) -> Result<MintedToken, Exit> {
+    let minted = auth::mint(&checker.config.auth, order, SystemTime::now()).map_err(Exit::failure)?;
+    let (inspected, data, admin) = checker.judge(&minted.token).await;
+    let verdict = match order.port {
         Port::Data => data,
         Port::Admin => admin,
         Port::Host => TokenChecker::at_registration(&inspected),
@@ -67,11 +92,10 @@ pub(super) async fn run(mint: Mint) -> Exit {
         Ok(beside) => beside.iter().for_each(|beside| output::note(beside)),
         Err(refused) => {
             let (code, detail) = (refused.code(), &refused.error.detail);
-            return Exit::failure(format!(
+            return Err(Exit::failure(format!(
                 "a gateway would refuse this token: {detail}; see `hookgate errors {code}`"
-            ));
+            )));
         }
     }
-    let printed = MintOutput { token: &minted.token, issuer: &minted.issuer, expires: minted.expires };
-    output::data(mint.output, &printed, || format!("{}\n", minted.token), Exit::ok())
+    Ok(minted)
 }

@@ -20,6 +20,8 @@ use hookgate::{
 mod inspect;
 mod mint;
 
+pub(super) use mint::for_agent;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
     /// Shows a token's contents, and whether it would be accepted.
@@ -53,35 +55,43 @@ pub(super) enum TokenCommand {
 /// The contents of the token.
 #[derive(Debug, Args)]
 pub(super) struct Mint {
-    /// The gateway's configuration.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    signing: SigningArgs,
     /// The tenant. With --admin, omit it for a token that sees all tenants.
-    #[arg(long, required_unless_present_any = ["admin", "plugins"], conflicts_with = "plugins")]
+    #[arg(long, display_order = 1, required_unless_present_any = ["admin", "plugins"], conflicts_with = "plugins")]
     tenant: Option<String>,
-    /// Operator that acts for the tenant.
-    #[arg(long, default_value = "hookgate-token-mint")]
-    operator: String,
     /// Scope of the token; may be repeated [default: hookgate:invoke, with --admin hookgate:read, with --plugin
     /// hookgate:plugin].
-    #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
+    #[arg(long = "scope", display_order = 3, value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
     /// Plugin that may register itself with the token; may be repeated. The token has the admin port's audience, and
     /// names no tenant.
-    #[arg(long = "plugin", value_name = "NAME", value_parser = plugin_name)]
+    #[arg(long = "plugin", display_order = 4, value_name = "NAME", value_parser = plugin_name)]
     plugins: Vec<String>,
-    /// The issuer, by its `issuer`. Default: the only one that can sign for the tenant.
-    #[arg(long)]
-    issuer: Option<String>,
-    /// Lifetime, from 1s to 720h.
-    #[arg(long, default_value = "1h", value_parser = mint::ttl)]
-    ttl: config::Span,
     /// Makes a token for the admin port instead of the data port.
     #[arg(long)]
     admin: bool,
     /// Output format; json and yaml contain `token`, `issuer` and `expires`, in seconds since 1970.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+}
+
+/// Who signs a token and for how long, as every command asks that makes one. Between them in the help is what the
+/// token is for.
+#[derive(Debug, Args)]
+pub(super) struct SigningArgs {
+    /// The gateway's configuration.
+    #[arg(long, display_order = 0, value_name = "FILE")]
+    pub(super) config: PathBuf,
+    /// Operator that acts for the tenant.
+    #[arg(long, display_order = 2, default_value = "hookgate-token-mint")]
+    operator: String,
+    /// The issuer, by its `issuer`. Default: the only one that can sign for the tenant.
+    #[arg(long, display_order = 5)]
+    issuer: Option<String>,
+    /// Lifetime, from 1s to 720h.
+    #[arg(long, display_order = 6, default_value = "1h", value_parser = mint::ttl)]
+    ttl: config::Span,
 }
 
 fn scopes() -> impl TypedValueParser<Value = Scope> {
@@ -103,14 +113,14 @@ pub(super) fn bare(text: &str) -> &str {
 }
 
 /// The parts of a gateway that check tokens.
-struct TokenChecker {
-    config: Config,
+pub(super) struct TokenChecker {
+    pub(super) config: Config,
     auth: Authenticator,
     table: RouteTable,
 }
 
 impl TokenChecker {
-    fn new(file: &Path) -> Result<Self, Problems> {
+    pub(super) fn new(file: &Path) -> Result<Self, Problems> {
         let loaded = config::load(file, config::environment_variables())?;
         let auth = Authenticator::new(&loaded.config.auth);
         let auth = auth.map_err(|wrong| loaded.render(&Problem::all(wrong)))?;

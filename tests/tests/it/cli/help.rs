@@ -144,6 +144,12 @@ const MISTAKES: &[&[&str]] = &[
         "5ms",
     ],
     &["explain", "--config", "good.yaml", "--tenant", "*", "--point", "before_tool_call"],
+    &["explain", "--surface", "llm", "--config", "good.yaml", "--tenant", "acme"],
+    &["explain", "--surface", "llm", "--config", "good.yaml", "--tenant", "acmee"],
+    &["explain", "--surface", "llm", "--config", "good.yaml", "--tenant", "*"],
+    &["explain", "--surface", "llm", "--config", "good.yaml", "--tenant", "acme", "--tool", "x"],
+    &["explain", "--surface", "mcp", "--config", "good.yaml", "--tenant", "acme"],
+    &["explain", "--surface", "llm", "--addr", "http://h", "--tenant", "acme"],
     &["explain", "--config", "good.yaml", "--tenant", "acme", "--point", "before_tool_call", "--label", "a"],
     &[
         "explain",
@@ -200,6 +206,14 @@ const MISTAKES: &[&[&str]] = &[
     &["token", "mint", "--config", "public.yaml", "--tenant", "acme", "--issuer", "https://id.example.com"],
     &["token", "mint", "--config", "several.yaml", "--tenant", "acme"],
     &["token", "mint", "--config", "several.yaml", "--tenant", "nobody"],
+    &["env"],
+    &["env", "codex", "--config", "good.yaml"],
+    &["env", "openai", "--config", "good.yaml", "--tenant", "acme"],
+    &["env", "openai", "--config", "models.yaml", "--tenant", "acme"],
+    &["env", "claude-code", "--config", "models.yaml", "--tenant", "acme"],
+    &["env", "openai", "--config", "models.yaml", "--toml"],
+    &["env", "codex", "--config", "models.yaml", "--toml"],
+    &["env", "codex", "--config", "models.yaml", "--toml", "--url", "http://127.0.0.1:8080"],
     &["probe", "--addr", "nonsense"],
     &["probe", "--addr", "https://127.0.0.1:1"],
     &["probe", "--addr", "http://127.0.0.1:1"],
@@ -353,6 +367,12 @@ fn files(folder: &Folder) {
     ]);
     files["server"]["tls"] = json!({ "cert_file": "/dev/null", "key_file": "/nowhere/tls.key" });
     folder.write("files.yaml", &format!("{files:#}"));
+    let mut models = good.clone();
+    models["llm"] = json!({
+        "upstreams": [{ "name": "demo", "builtin": "demo-model" }],
+        "models": [{ "match": "*", "upstream": "demo" }],
+    });
+    folder.write("models.yaml", &models.to_string());
     let mut several = good;
     let issuers = several["auth"]["issuers"].as_array_mut().unwrap();
     issuers[0]["tenants"] = json!(["acme"]);
