@@ -88,11 +88,11 @@ def within(labels, selector):
 
 def faults(documents, given_users):
     """What is wrong with the objects of one rendering, beyond their schemas; `given_users`: the cluster says as whom it runs."""
-    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    names = [(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in documents]
     yield from (f"{name} is there twice" for name in set(names) if names.count(name) > 1)
     for document in documents:
         name = document["metadata"]["name"]
-        if document["metadata"].get("namespace") != "agents":
+        if document["metadata"].get("namespace") != "agents" and not is_for_agents(document):
             yield f"{document['kind']} {name} has no namespace"
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             yield f"{document['kind']} {name} is no name"
@@ -156,6 +156,9 @@ def selections(documents, template):
             "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"],
             "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
         }.get(kind)
+        if is_for_agents(document):
+            yield from of_agents(document, template, test)
+            continue
         if not selector:
             continue
         if not within(template["metadata"]["labels"], selector()):
@@ -173,6 +176,29 @@ def selections(documents, template):
         yield from (f"{kind} {document['metadata']['name']}: no port {port}" for port in named if port not in ports)
         if kind == "NetworkPolicy" and sorted(spec["policyTypes"]) != ["Egress", "Ingress"]:
             yield "NetworkPolicy leaves a way open"
+
+
+def is_for_agents(document):
+    """Whether it is the policy for the pods of agents, in a namespace of theirs."""
+    return document["kind"] == "NetworkPolicy" and document["metadata"]["name"].endswith("-agents")
+
+
+def of_agents(document, template, test):
+    """The policy lets agents out to the gateway's data port and to what a rule names, and is about nobody of the release."""
+    spec, about = document["spec"], f"NetworkPolicy {document['metadata']['namespace']}/{document['metadata']['name']}"
+    if spec["policyTypes"] != ["Egress"]:
+        yield f"{about} is about {spec['policyTypes']}"
+    labels = spec["podSelector"].get("matchLabels", {})
+    if document["metadata"]["namespace"] == "agents" and not spec["podSelector"].get("matchExpressions"):
+        yield from (f"{about} selects a pod of the release" for pod in (template, test) if within(pod["metadata"]["labels"], labels))
+    yield from (f"{about} leads everywhere" for rule in spec["egress"] if not rule.get("to"))
+    [peer], [port] = spec["egress"][0]["to"], spec["egress"][0]["ports"]
+    if peer["namespaceSelector"] != {"matchLabels": {"kubernetes.io/metadata.name": "agents"}}:
+        yield f"{about} looks for the gateway elsewhere"
+    if not within(template["metadata"]["labels"], peer["podSelector"]["matchLabels"]):
+        yield f"{about} doesn't lead to the gateway"
+    if {"name": "data", "containerPort": port["port"]} not in template["spec"]["containers"][0]["ports"]:
+        yield f"{about} leads to the port {port['port']}"
 
 
 def of_own_services(documents):
@@ -201,7 +227,7 @@ def of_notes(notes, documents):
         selector = dict(part.split("=") for part in text.split(","))
         if not within(labels["hookgate"], selector) or within(labels["probe"], selector):
             yield f"the notes select by {text}"
-    policies = [document["spec"] for document in documents if document["kind"] == "NetworkPolicy"]
+    policies = [d["spec"] for d in documents if d["kind"] == "NetworkPolicy" and not is_for_agents(d)]
     let_in = {port["port"] for policy in policies for rule in policy["ingress"] for port in rule["ports"]}
     if policies and "admin" not in let_in and "Operators call" in notes:
         yield "the notes send operators to a port that lets nobody in"

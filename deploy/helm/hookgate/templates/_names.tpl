@@ -62,3 +62,24 @@ app.kubernetes.io/component: test
 {{- define "hookgate.sidecar" -}}
 {{- printf "plugin-%s" .name | lower | replace "_" "-" | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
+
+{{/* Where agentEgress applies: a list. */}}
+{{- define "hookgate.agentNamespaces" -}}
+{{- .Values.agentEgress.namespaces | default (list .Release.Namespace) | toYaml -}}
+{{- end -}}
+
+{{/* Whether the label selector of a dict `selector` selects its `labels`: text, empty for no. */}}
+{{- define "hookgate.selects" -}}
+{{- $labels := .labels -}}
+{{- $misses := list -}}
+{{- range $label, $value := .selector.matchLabels -}}
+{{- if or (not (hasKey $labels $label)) (ne (toString $value) (toString (get $labels $label))) -}}{{- $misses = append $misses $label -}}{{- end -}}
+{{- end -}}
+{{- range .selector.matchExpressions -}}
+{{- $there := hasKey $labels .key -}}
+{{- $among := and $there (has (toString (get $labels .key)) .values) -}}
+{{- $fits := dict "Exists" $there "DoesNotExist" (not $there) "In" $among "NotIn" (not $among) -}}
+{{- if not (get $fits .operator) -}}{{- $misses = append $misses .key -}}{{- end -}}
+{{- end -}}
+{{- if not $misses -}}true{{- end -}}
+{{- end -}}

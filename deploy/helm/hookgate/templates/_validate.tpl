@@ -52,6 +52,7 @@
 {{- include "hookgate.validateNames" . -}}
 {{- include "hookgate.validateService" . -}}
 {{- include "hookgate.validateNetwork" . -}}
+{{- include "hookgate.validateAgentEgress" . -}}
 {{- end -}}
 
 {{/* Names of objects, volumes and variables. */}}
@@ -220,6 +221,20 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A policy that would keep the gateway from its providers, or lead agents to them. */}}
+{{- define "hookgate.validateAgentEgress" -}}
+{{- $egress := .Values.agentEgress -}}
+{{- if $egress.enabled -}}
+{{- $labels := merge (include "hookgate.selector" . | fromYaml) (.Values.podLabels | default dict) -}}
+{{- if and (has .Release.Namespace (include "hookgate.agentNamespaces" . | fromYamlArray)) (include "hookgate.selects" (dict "selector" $egress.podSelector "labels" $labels)) -}}
+{{- fail (printf "agentEgress.podSelector includes the gateway's own pods in the namespace %s, which could then reach no provider: name a label of the agents, such as { matchLabels: { app: agent } }, or the agents' namespaces in agentEgress.namespaces" .Release.Namespace) -}}
+{{- end -}}
+{{- if regexMatch "\"cidr\":\"[^\"]*/0\"" ($egress.egress | toJson) -}}
+{{- fail "agentEgress.egress leads to every address (/0), and so past the gateway: list the destinations that agents need, such as { to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the gateway calls outside its pod, in words; empty if nothing. */}}
 {{- define "hookgate.outside" -}}
 {{- $outside := list -}}
@@ -229,6 +244,9 @@
 {{- if eq "postgresql" (include "hookgate.store" .) -}}{{- $outside = append $outside "store.postgresql" -}}{{- end -}}
 {{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
 {{- if include "hookgate.isRemote" . -}}{{- $outside = append $outside "plugins' endpoints" -}}{{- end -}}
+{{- end -}}
+{{- range (.Values.config.llm | default dict).upstreams -}}
+{{- if .base_url -}}{{- $outside = append $outside "llm.upstreams" -}}{{- end -}}
 {{- end -}}
 {{- if (.Values.config.telemetry | default dict).otlp_endpoint -}}{{- $outside = append $outside "telemetry.otlp_endpoint" -}}{{- end -}}
 {{- $outside | uniq | join ", " -}}

@@ -1,5 +1,6 @@
 //! The Helm chart, the images and the Compose file.
 
+mod agent_egress;
 mod chart;
 mod chart_pod;
 pub(crate) mod chart_support;
