@@ -23,14 +23,13 @@ use tower::util::MapRequest;
 
 use crate::{
     BenchError, gateway_config,
-    payload::{GatewayRequest, Payload, TENANT},
+    payload::{self, GatewayRequest, Payload, TENANT},
 };
 
 /// The deadline of a call, which no call comes near.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Between the first requests of two callers, so that they begin with different requests and tenants.
 const STRIDE: usize = 7919;
-const CONTINUE_MEMBER: &[u8] = br#""decision":"continue""#;
 
 /// How callers reach what they call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,7 +118,12 @@ impl Target {
         tokio::spawn(async move { drop(connection.await) });
         let token = &self.tokens[number % self.tokens.len()];
         let host = self.address.clone();
-        Ok(HttpCaller { sender, host, bearer: format!("Bearer {token}"), body: Payload::tool_call_body() })
+        Ok(HttpCaller {
+            sender,
+            host,
+            bearer: format!("Bearer {token}"),
+            request: self.payload.http_request(),
+        })
     }
 }
 
@@ -233,21 +237,22 @@ pub(crate) struct HttpCaller {
     sender: http1::SendRequest<Full<Bytes>>,
     host: String,
     bearer: String,
-    body: Bytes,
+    request: payload::HttpRequest,
 }
 
 impl HttpCaller {
     async fn call(&mut self) -> Result<(), BenchError> {
-        let request = http::Request::post("/v1/before-tool-call")
+        let request = http::Request::post(self.request.path)
             .header("host", &self.host)
             .header("authorization", &self.bearer)
             .header("content-type", "application/json")
-            .body(Full::new(self.body.clone()))?;
+            .body(Full::new(self.request.body.clone()))?;
         self.sender.ready().await?;
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        if !status.is_success() || !body.windows(CONTINUE_MEMBER.len()).any(|part| part == CONTINUE_MEMBER) {
+        let mark = self.request.mark;
+        if !status.is_success() || !body.windows(mark.len()).any(|part| part == mark) {
             let body = String::from_utf8_lossy(&body);
             return Err(format!("an answer that is not to be measured: {status} {body}").into());
         }

@@ -48,6 +48,17 @@ pub(crate) fn tls_chain(plugins: &[PluginAddress<'_>], files: &CertificateFiles)
     config
 }
 
+/// A gateway for the models of a provider. The plugin is asked at as many of the points.
+pub(crate) fn llm(provider: &str, plugin: PluginAddress<'_>, points: usize) -> Value {
+    let mut config = if points == 0 { empty() } else { chain(&[plugin]) };
+    let upstream = json!({ "name": "provider", "base_url": format!("{provider}/v1"), "credential": "sk-of-the-operator" });
+    config["llm"] = json!({ "upstreams": [upstream], "models": [{ "match": "*", "upstream": "provider" }] });
+    if points > 0 {
+        config["bindings"][0]["points"] = json!(POINTS[..points]);
+    }
+    config
+}
+
 /// A gateway that asks these plugins at the hook, all at the same time.
 pub(crate) fn hook(plugins: &[PluginAddress<'_>]) -> Value {
     let mut config = chain(plugins);

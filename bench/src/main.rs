@@ -32,6 +32,8 @@ mod host_add;
 mod host_traffic;
 mod http_probe;
 mod json_scan;
+mod llm_floor;
+mod llm_provider;
 mod machine;
 mod memory;
 mod open_loop;

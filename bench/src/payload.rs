@@ -31,6 +31,10 @@ pub(crate) enum Payload {
     LargeContent,
     /// 1 KiB at each of the four points in turn.
     EveryPoint,
+    /// A request to a model with 1 KiB of text, behind a tool's result.
+    Completion,
+    /// The same for a streamed answer.
+    Stream,
     /// A hook with a message of 1 KiB. The answer must have this many contributions.
     #[value(skip)]
     Hook { contributions: usize },
@@ -40,6 +44,8 @@ impl Payload {
     /// The requests to the gateway, in the order in which a caller sends them.
     pub(crate) fn requests(self) -> Vec<GatewayRequest> {
         match self {
+            // They go over HTTP alone.
+            Payload::Completion | Payload::Stream => Vec::new(),
             Payload::ToolCall => vec![tool_call()],
             Payload::SmallContent => vec![response(SMALL_BYTES)],
             Payload::LargeContent => vec![response(LARGE_BYTES)],
@@ -68,11 +74,51 @@ impl Payload {
         }
     }
 
-    /// The body of a tool call over HTTP.
-    pub(crate) fn tool_call_body() -> Bytes {
-        let arguments = arguments(SMALL_BYTES);
-        [br#"{"payload":{"tool_name":"fs.read","args":"#, &arguments[..], b"}}"].concat().into()
+    /// The request over HTTP.
+    pub(crate) fn http_request(self) -> HttpRequest {
+        match self {
+            Payload::Completion | Payload::Stream => HttpRequest {
+                path: "/openai/v1/chat/completions",
+                body: model_request(self == Payload::Stream),
+                mark: if self == Payload::Stream {
+                    b"data: [DONE]"
+                } else {
+                    br#""finish_reason":"tool_calls""#
+                },
+            },
+            _ => {
+                let arguments = arguments(SMALL_BYTES);
+                let body = [br#"{"payload":{"tool_name":"fs.read","args":"#, &arguments[..], b"}}"].concat();
+                let mark = br#""decision":"continue""#;
+                HttpRequest { path: "/v1/before-tool-call", body: body.into(), mark }
+            }
+        }
     }
+}
+
+/// A request over HTTP.
+pub(crate) struct HttpRequest {
+    pub(crate) path: &'static str,
+    pub(crate) body: Bytes,
+    /// What the answer must have in it.
+    pub(crate) mark: &'static [u8],
+}
+
+/// A turn of an agent: a question, a tool call, its result, and a question again, so that each point has something to judge.
+fn model_request(is_streamed: bool) -> Bytes {
+    let function = json!({ "name": "fs_read", "arguments": "{\"path\":\"a\"}" });
+    let request = json!({
+        "model": "gpt-5",
+        "stream": is_streamed,
+        "messages": [
+            { "role": "system", "content": "You answer questions about sales." },
+            { "role": "assistant", "content": null, "tool_calls": [{ "id": "call_1", "type": "function", "function": function }] },
+            { "role": "tool", "tool_call_id": "call_1", "content": "1,204" },
+            { "role": "user", "content": text(SMALL_BYTES) },
+        ],
+        "tools": [{ "type": "function", "function": { "name": "fs_read", "parameters": { "type": "object" } } }],
+    });
+    request.to_string().into()
 }
 
 /// A request to the gateway.

@@ -46,6 +46,8 @@ pub(crate) struct Rig {
     /// The plugins of Envoy.
     ext_procs: Vec<RoleProcess>,
     envoys: HashMap<usize, EnvoyProcess>,
+    llm_provider: Option<RoleProcess>,
+    llm_floor: Option<RoleProcess>,
 }
 
 impl Rig {
@@ -70,12 +72,15 @@ impl Rig {
             gateways: HashMap::new(),
             ext_procs: Vec::new(),
             envoys: HashMap::new(),
+            llm_provider: None,
+            llm_floor: None,
         };
         for scenario in scenarios {
             match scenario.subject {
                 Subject::RawServer | Subject::RawClient => rig.start_raw()?,
                 Subject::Bare(plugins) => rig.start_bare(plugins)?,
                 Subject::Envoy(plugins) => rig.start_envoy(plugins)?,
+                Subject::LlmFloor => rig.start_llm_floor()?,
                 Subject::Gateway(setup) => rig.start_setup(setup)?,
             }
         }
@@ -113,6 +118,31 @@ impl Rig {
         Ok(())
     }
 
+    fn start_llm_floor(&mut self) -> Result<(), BenchError> {
+        if self.llm_floor.is_none() {
+            let provider = self.llm_provider()?.to_owned();
+            self.llm_floor = Some(RoleProcess::start(&["llm-floor", &provider])?);
+        }
+        Ok(())
+    }
+
+    /// The address of the provider of models.
+    fn llm_provider(&mut self) -> Result<&str, BenchError> {
+        if self.llm_provider.is_none() {
+            self.llm_provider = Some(RoleProcess::start(&["llm-provider"])?);
+        }
+        Ok(&self.llm_provider.as_ref().ok_or("the provider was not started")?.address)
+    }
+
+    /// The address of an echo plugin on a Unix socket.
+    fn unix_plugin(&mut self) -> Result<&str, BenchError> {
+        if self.unix_plugin.is_none() {
+            let address = format!("unix://{}/{}.sock", self.directory.path().display(), ECHO_NAMES[0]);
+            self.unix_plugin = Some(RoleProcess::start(&["plugin", ECHO_NAMES[0], &address])?);
+        }
+        Ok(&self.unix_plugin.as_ref().ok_or("the plugin was not started")?.address)
+    }
+
     fn start_setup(&mut self, setup: GatewaySetup) -> Result<(), BenchError> {
         if self.gateways.contains_key(&setup) {
             return Ok(());
@@ -136,11 +166,10 @@ impl Rig {
                 let plugins = self.tcp_plugins(&ECHO_NAMES)?;
                 gateway_config::one_step_for_each_tenant(self.tenants, &borrowed(&plugins))
             }
-            GatewaySetup::UnixPlugin => {
-                let address = format!("unix://{}/{}.sock", self.directory.path().display(), ECHO_NAMES[0]);
-                let plugin = RoleProcess::start(&["plugin", ECHO_NAMES[0], &address])?;
-                let plugin = self.unix_plugin.insert(plugin);
-                gateway_config::chain(&[(ECHO_NAMES[0], &plugin.address)])
+            GatewaySetup::UnixPlugin => gateway_config::chain(&[(ECHO_NAMES[0], self.unix_plugin()?)]),
+            GatewaySetup::Llm { points } => {
+                let provider = self.llm_provider()?.to_owned();
+                gateway_config::llm(&provider, (ECHO_NAMES[0], self.unix_plugin()?), points)
             }
             GatewaySetup::Tls => {
                 let [certificate, key] = [&self.certificates.certificate, &self.certificates.key]
@@ -192,6 +221,7 @@ impl Rig {
             Subject::RawClient => None,
             Subject::Bare(plugins) => self.bare.get(&plugins).map(RoleProcess::id),
             Subject::Envoy(plugins) => self.envoys.get(&plugins).map(EnvoyProcess::id),
+            Subject::LlmFloor => self.llm_floor.as_ref().map(RoleProcess::id),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(GatewayProcess::id),
         };
         pid.ok_or_else(|| format!("{scenario}: the process was not started").into())
@@ -203,6 +233,7 @@ impl Rig {
             Subject::RawServer | Subject::RawClient => self.raw.as_ref().map(|raw| &raw.address),
             Subject::Bare(plugins) => self.bare.get(&plugins).map(|bare| &bare.address),
             Subject::Envoy(plugins) => self.envoys.get(&plugins).map(|envoy| &envoy.address),
+            Subject::LlmFloor => self.llm_floor.as_ref().map(|floor| &floor.address),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(|gateway| &gateway.data_addr),
         };
         let address = address.ok_or_else(|| format!("{scenario}: the process was not started"))?;

@@ -4,7 +4,7 @@
 use clap::Subcommand;
 
 use crate::{
-    BenchError, bare, ext_proc,
+    BenchError, bare, ext_proc, llm_floor, llm_provider,
     payload::Payload,
     plugins, raw,
     scale::{self, Kind},
@@ -26,6 +26,10 @@ pub(crate) enum Role {
     RawClient { address: String, payload: Payload, concurrency: usize },
     /// The gateway's job without its features.
     Bare { plugins: Vec<String> },
+    /// A provider of models.
+    LlmProvider,
+    /// The LLM proxy's job without its features.
+    LlmFloor { provider: String },
     /// A program for the runner, which answers every line at once.
     LineProgram,
     /// One that measures itself with a routing table.
@@ -51,6 +55,8 @@ impl Role {
                 raw::call(address, *payload, *concurrency, ready, say).await
             }
             Role::Bare { plugins } => bare::serve(plugins, ready).await,
+            Role::LlmProvider => llm_provider::serve(ready).await,
+            Role::LlmFloor { provider } => llm_floor::serve(provider, ready).await,
             Role::LineProgram => Ok(stdio_runner::answer_lines()?),
             Role::Scale { kind, tenants, calls } => {
                 say(scale::measure(*kind, *tenants, *calls).await?);

@@ -135,6 +135,7 @@ pub(crate) fn all(only: &str, with_envoy: bool) -> Vec<Row> {
     rows.extend(open_loop());
     rows.extend(transports());
     rows.extend(one_connection());
+    rows.extend(CONCURRENCIES.into_iter().flat_map(llm));
     if with_envoy {
         rows.extend(CONCURRENCIES.into_iter().flat_map(envoy));
     }
@@ -341,6 +342,24 @@ fn one_connection() -> [Row; 3] {
         ),
         Row::ratio("one-connection-cpu", 64, texts("CPU per call, one connection"), Formula::Cpu(one, many)),
         Row::ratio("one-connection-p99", 64, texts("p99, one connection"), p99),
+    ]
+}
+
+/// What an exchange through the LLM proxy costs. Two more of them ask a plugin about the request, and about everything.
+fn llm(c: usize) -> [Row; 4] {
+    let floor = |payload| Scenario::llm(Subject::LlmFloor, payload, c);
+    let gateway = |points, payload| Scenario::llm(Subject::Gateway(GatewaySetup::Llm { points }), payload, c);
+    let cpu = |points, payload| Formula::Cpu(gateway(points, payload), floor(payload));
+    let texts = |measured| [measured, "pass-through proxy"];
+    [
+        Row::ratio("llm-cpu", c, texts("CPU per model call, no plugin"), cpu(0, Payload::Completion))
+            .must(1.35, 1.2),
+        Row::ratio("llm-1-point", c, texts("the same, a plugin at one point"), cpu(1, Payload::Completion))
+            .must(2.45, 2.0),
+        Row::ratio("llm-4-points", c, texts("the same at all four"), cpu(4, Payload::Completion))
+            .must(5.8, 4.8),
+        Row::ratio("llm-stream", c, texts("CPU per streamed model call, no plugin"), cpu(0, Payload::Stream))
+            .must(1.35, 1.2),
     ]
 }
 

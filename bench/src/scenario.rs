@@ -16,6 +16,8 @@ pub(crate) enum Subject {
     Bare(usize),
     /// Envoy with this many plugins.
     Envoy(usize),
+    /// The floor of the LLM proxy.
+    LlmFloor,
     Gateway(GatewaySetup),
 }
 
@@ -35,6 +37,10 @@ pub(crate) enum GatewaySetup {
     UnixPlugin,
     /// TLS on the data port and to one echo plugin.
     Tls,
+    /// A provider of models, and one echo plugin on a Unix socket at as many of the points.
+    Llm {
+        points: usize,
+    },
 }
 
 /// When callers make their calls.
@@ -91,6 +97,11 @@ impl Scenario {
         Scenario { protocol: Protocol::Http, ..self }
     }
 
+    /// Requests to a model over HTTP.
+    pub(crate) const fn llm(subject: Subject, payload: Payload, concurrency: usize) -> Self {
+        Scenario::new(subject, concurrency).with_payload(payload).over_http()
+    }
+
     pub(crate) const fn over_one_connection(self) -> Self {
         Scenario { load: LoadModel::OneConnection, ..self }
     }
@@ -118,6 +129,8 @@ impl fmt::Display for Scenario {
             Subject::Gateway(GatewaySetup::OneTenant) => write!(f, "gateway, one tenant")?,
             Subject::Gateway(GatewaySetup::ManyTenants) => write!(f, "gateway, many tenants")?,
             Subject::Gateway(GatewaySetup::UnixPlugin) => write!(f, "gateway, plugin on a Unix socket")?,
+            Subject::LlmFloor => write!(f, "floor of the LLM proxy")?,
+            Subject::Gateway(GatewaySetup::Llm { points }) => write!(f, "LLM proxy, points: {points}")?,
             Subject::Gateway(GatewaySetup::Tls) => write!(f, "gateway, TLS")?,
         }
         match self.protocol {
@@ -129,6 +142,8 @@ impl fmt::Display for Scenario {
             Payload::SmallContent => write!(f, ", content of 1 KiB")?,
             Payload::LargeContent => write!(f, ", content of 256 KiB")?,
             Payload::EveryPoint => write!(f, ", every point")?,
+            Payload::Completion => write!(f, ", completion")?,
+            Payload::Stream => write!(f, ", stream")?,
             Payload::Hook { .. } => write!(f, ", hook")?,
         }
         match self.load {

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 24] = [
+const ROWS: [(&str, &[Option<u64>]); 28] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -30,6 +30,10 @@ const ROWS: [(&str, &[Option<u64>]); 24] = [
     ("unix", &[Some(16), Some(16)]),
     ("tls", &[Some(16), Some(16)]),
     ("one-connection", &[Some(64), Some(64), Some(64)]),
+    ("llm-cpu", &[Some(16), Some(64)]),
+    ("llm-1-point", &[Some(16), Some(64)]),
+    ("llm-4-points", &[Some(16), Some(64)]),
+    ("llm-stream", &[Some(16), Some(64)]),
 ];
 
 /// The benchmark with these arguments: what it printed, and its JSON.
