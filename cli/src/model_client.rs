@@ -9,9 +9,9 @@ use hookgate::core::api_format::ApiFormat;
 /// A client of models' APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModelClient {
-    /// OpenAI's SDKs, and what is made with them.
+    /// OpenAI's SDKs, and clients built on them.
     Openai,
-    /// Anthropic's SDKs, and what is made with them.
+    /// Anthropic's SDKs, and clients built on them.
     Anthropic,
     /// Claude Code.
     ClaudeCode,
@@ -58,10 +58,7 @@ impl ModelClient {
 
 /// The base URL of clients of this API at the gateway.
 fn base_url(format: ApiFormat, gateway: &str) -> String {
-    match format {
-        ApiFormat::Openai => format!("{gateway}/openai/v1"),
-        ApiFormat::Anthropic => format!("{gateway}/anthropic"),
-    }
+    format!("{gateway}{}", format.client_path())
 }
 
 /// Codex's configuration. Under the name `OpenAI` it would compress requests and open WebSockets, and so it must have

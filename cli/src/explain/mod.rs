@@ -49,8 +49,8 @@ pub(super) struct ExplainArgs {
     /// Tenant of the call.
     #[arg(long)]
     tenant: String,
-    /// What to explain instead of a call: how answers are streamed, which models there are, and what is refused. Takes a
-    /// configuration; a running gateway can't be asked.
+    /// Explains the LLM proxy instead of a call: how it streams answers, the models, and what it refuses. It reads a
+    /// configuration and can't ask a running gateway.
     #[arg(long, value_enum, conflicts_with_all = ["point", "hook", "tool", "agent", "agent_path", "model", "text", "labels", "timeout"])]
     surface: Option<ExplainedSurface>,
     /// Extension point of the call.

@@ -1,4 +1,4 @@
-//! Renders what the LLM proxy does for a tenant: who is asked, how answers are streamed, the models, and what is refused.
+//! Renders the explanation of the LLM proxy for a tenant.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use hookgate::{
     core::{point::Point, step::Mode},
     invoke::explain::{LlmExplanation, PointReport, StepReport},
     llm::explain::{
-        FormatReport, ModelReport, Opening, ProxyReport, RefusalReport, RefusalStatus, StreamWay,
+        AllowSwitch, FormatReport, ModelReport, ProxyReport, RefusalReport, RefusalStatus, StreamWay,
     },
 };
 
@@ -164,10 +164,10 @@ fn grouped<'r, K: PartialEq>(
 fn row(refused: &RefusalReport) -> String {
     let RefusalReport { what, opened_by, .. } = refused;
     match opened_by {
-        Opening::Entry(entry) if *what == format!("`{entry}`") => what.clone(),
-        Opening::Entry(entry) => format!("{what} (allow: {entry})"),
-        Opening::ItsName => format!("{what} (allow: its name)"),
-        Opening::Nothing => format!("{what} (nothing allows it)"),
+        AllowSwitch::Entry(entry) if *what == format!("`{entry}`") => what.clone(),
+        AllowSwitch::Entry(entry) => format!("{what} (allow: {entry})"),
+        AllowSwitch::ItsName => format!("{what} (allow: its name)"),
+        AllowSwitch::Nothing => format!("{what} (nothing allows it)"),
     }
 }
 

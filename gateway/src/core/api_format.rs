@@ -22,4 +22,12 @@ impl ApiFormat {
             ApiFormat::Anthropic => "anthropic",
         }
     }
+
+    /// The path of a client's base URL at the gateway. Anthropic's clients add `/v1` themselves.
+    pub const fn client_path(self) -> &'static str {
+        match self {
+            ApiFormat::Openai => "/openai/v1",
+            ApiFormat::Anthropic => "/anthropic",
+        }
+    }
 }

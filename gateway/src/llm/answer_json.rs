@@ -53,11 +53,17 @@ pub(super) fn check_event(data: &str, what: &str, max_depth: usize) -> Result<()
 
 /// Checks how many tool calls an answer has.
 pub(super) fn check_call_count(calls: usize) -> Result<(), AnswerError> {
-    if calls > MAX_TOOL_CALLS {
-        let sentence = format!("the answer has {calls} tool calls, more than {MAX_TOOL_CALLS}");
-        return Err(AnswerError::TooLarge(sentence));
+    check_counts(&[(calls, MAX_TOOL_CALLS, "tool calls")])
+}
+
+/// Checks how many things an answer has: the count, the most, and their name.
+pub(super) fn check_counts(counts: &[(usize, usize, &str)]) -> Result<(), AnswerError> {
+    match counts.iter().find(|(count, most, _)| count > most) {
+        Some((count, most, what)) => {
+            Err(AnswerError::TooLarge(format!("the answer has {count} {what}, more than {most}")))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks the length of a called tool's name.

@@ -87,7 +87,7 @@ pub(crate) trait Format: Send + Sync + 'static {
     /// nothing.
     ///
     /// # Errors
-    /// Nobody can say what it repeats.
+    /// The data isn't JSON, so the members of the request in it can't be found.
     fn event_with_echoes(_data: &str, _echoes: &Echoes) -> Result<Option<String>, UnreadableEvent> {
         Ok(None)
     }

@@ -12,7 +12,7 @@ use hookgate_proto::types::v1::BeforeLlmRequestPayload;
 use super::{
     edits::{ObjectEdit, edit_object},
     format::{FormatDraft, FormatRequest as _, PatchError},
-    message_content::{ContentFormat, is_user_changed, with_text},
+    message_content::{ContentFormat, is_user_changed, text_of, texts_of, with_text},
     request_shape::FormatShape,
     request_view::RequestView,
     unit::Unit,
@@ -106,6 +106,18 @@ impl MemberChanges {
         }
     }
 
+    /// Takes what plugins changed in `extra`, which has `request` alone, and in it none of the members `hidden`.
+    pub(super) fn apply_extra(
+        &mut self,
+        before: &Bytes,
+        after: &Bytes,
+        hidden: &[&str],
+    ) -> Result<(), PatchError> {
+        let (before, after) = (json_text(before, "extra").unwrap_or_default(), json_text(after, "extra")?);
+        ExtraChange::read(before, after, &[], hidden)?.apply(self);
+        Ok(())
+    }
+
     /// Whether a member was set or removed.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -180,6 +192,14 @@ impl<'a> ExtraChange<'a> {
     }
 }
 
+/// The system prompt of a request with the member `name` for it: what that says, and then the messages at the beginning.
+pub(super) fn system_prompt(request: &impl RequestView, name: &str) -> Option<String> {
+    let of_member = request.member(name).map(|text| texts_of(text).join("\n\n"));
+    let leading = (0..request.leading()).map(|index| text_of(request.message_text(index)));
+    let texts: Vec<String> = of_member.into_iter().chain(leading).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
 /// What another system prompt does to the messages at the beginning of a request.
 pub(super) struct LeadingChange {
     /// Those that go.
@@ -209,6 +229,61 @@ pub(super) fn set_system_prompt<F: ContentFormat>(
         edit_object(first, |first| first.set("content", content))
     });
     LeadingChange { dropped: usize::from(is_all)..leading, first }
+}
+
+/// The model's own messages in a request, in formats in which these stay.
+pub(super) struct ModelMessages {
+    /// One of them, with its article.
+    pub(super) noun: &'static str,
+    /// Whether a message is one of them.
+    pub(super) is_one: fn(&str) -> bool,
+    /// A message with the texts and arguments of another; `None` if that differs in something else.
+    pub(super) with_changes_of: fn(&str, &str) -> Option<String>,
+}
+
+impl ModelMessages {
+    /// The messages that a plugin left. Those of the model stay, with other texts and arguments at most.
+    pub(super) fn patched<O: FormatShape>(
+        &self,
+        before: &Bytes,
+        after: &Bytes,
+    ) -> Result<Vec<String>, PatchError> {
+        let mut rest = Vec::new();
+        let before = json::elements(json_text(before, "messages")?);
+        let mut answers = before.filter(|message| (self.is_one)(message));
+        for (index, message) in json::elements(array(after, "messages")?).enumerate() {
+            check_message::<O>(index, message)?;
+            if !(self.is_one)(message) {
+                rest.push(message.to_owned());
+                continue;
+            }
+            let changed = answers.next().and_then(|answer| (self.with_changes_of)(answer, message));
+            let flaw = || {
+                PatchError::new(format!(
+                    "`messages/{index}` is the model's, of which only texts and arguments of tool calls can be changed"
+                ))
+            };
+            rest.push(changed.ok_or_else(flaw)?);
+        }
+        if answers.next().is_some() {
+            let noun = self.noun;
+            let sentence = format!("`messages` lacks {noun} of the model, and none of these can be removed");
+            return Err(PatchError::new(sentence));
+        }
+        Ok(rest)
+    }
+}
+
+/// Whether nothing is left of a list of messages: `rest` are those behind the system prompt, if they were changed, and `dropped` those
+/// of it that go.
+pub(super) fn is_emptied(
+    request: &impl RequestView,
+    rest: Option<&Vec<String>>,
+    dropped: &Range<usize>,
+) -> bool {
+    let leading = request.leading();
+    let rest = rest.map_or(request.message_count() - leading, Vec::len);
+    rest == 0 && dropped.len() == leading
 }
 
 /// Checks the shape of a message that a plugin left in `messages`.

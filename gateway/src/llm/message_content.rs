@@ -27,8 +27,29 @@ pub(super) trait ContentFormat {
     /// A part with another medium in it.
     fn replace_medium(part: &str, media: &Media) -> Result<String, PatchError>;
 
-    /// Puts a text in place of all text parts.
-    fn set_text(parts: &mut ArrayEdit<'_>, text: &str);
+    /// The member of a part that marks it for the provider's cache.
+    const CACHE_MARK: &'static str = "cache_control";
+
+    /// Puts a text in place of all text parts: the first takes the whole text, and the others go. A mark for the provider's cache
+    /// stays.
+    fn set_text(parts: &mut ArrayEdit<'_>, text: &str)
+    where
+        Self: Sized,
+    {
+        let texts = text_parts(parts);
+        let Some(((first, part), others)) = texts.split_first() else {
+            return parts.push_front(text_part::<Self>(text));
+        };
+        let mark = others.iter().rev().find_map(|(_, part)| member(part, Self::CACHE_MARK));
+        let changed = edit_object(part, |part| {
+            part.set("text", quote(text));
+            if let Some(mark) = mark {
+                part.set(Self::CACHE_MARK, mark);
+            }
+        });
+        parts.replace(*first, changed);
+        others.iter().for_each(|(index, _)| parts.remove(*index));
+    }
 }
 
 /// The texts of a content: the string that it is, or those of its text parts.

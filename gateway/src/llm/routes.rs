@@ -34,7 +34,7 @@ struct RouteRule {
     upstream_model: Option<String>,
 }
 
-/// What a tenant may name, and what comes of it.
+/// A model that a tenant may name, and the provider and model that then answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedModel<'r> {
     /// A name, or the glob of a rule.

@@ -3,7 +3,7 @@
 //! unseen. Each format has its own lists of names.
 
 use super::{
-    surface::{OpenedBy, Rule, When},
+    surface::{AllowSwitch, Rule, When},
     value::object_member,
 };
 use crate::{
@@ -19,7 +19,7 @@ pub(super) const SPELLING: Rule = Rule {
     what: "a name that differs from a known one in case only",
     when: When::Always,
     why: "some servers take it for the known one",
-    opened_by: OpenedBy::Nothing,
+    opened_by: AllowSwitch::Nothing,
 };
 
 /// Checks the names in those members of `object` that are objects.

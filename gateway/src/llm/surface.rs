@@ -2,6 +2,8 @@
 //! one for each member, part and tool that is known; what is not known is refused if it may carry text. A format's
 //! [`SurfaceTable`] has all of them, and [`super::explain`] shows it.
 
+use serde::Serialize;
+
 use super::{
     guarded_points::GuardedPoints,
     spelling::SPELLING,
@@ -85,12 +87,13 @@ pub(super) struct Rule {
     pub(super) what: &'static str,
     pub(super) when: When,
     pub(super) why: &'static str,
-    pub(super) opened_by: OpenedBy,
+    pub(super) opened_by: AllowSwitch,
 }
 
 /// What lets something pass that is refused by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpenedBy {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllowSwitch {
     /// This entry of `llm.allow`.
     Entry(&'static str),
     /// Its own name in `llm.allow`.
@@ -150,14 +153,14 @@ const UNKNOWN_MEMBER: Rule = Rule {
     what: "an unknown member or a setting that is longer than settings are",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const SEARCHING_MODEL: Rule = Rule {
     what: "a model named `*-search-preview*`, `*-search-api*` or `*:online`",
     when: When::Tools,
     why: "it searches the web before `before_tool_call` can be asked",
-    opened_by: OpenedBy::Entry(WEB_SEARCH),
+    opened_by: AllowSwitch::Entry(WEB_SEARCH),
 };
 
 /// What the code of all formats with a conversation refuses.
@@ -168,28 +171,28 @@ const UNKNOWN_IN_MESSAGE: Rule = Rule {
     what: "an unknown member of a message that may carry text",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const UNKNOWN_IN_RESULT: Rule = Rule {
     what: "an unknown member of a tool's result that may carry text",
     when: When::Results,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const NO_SOURCE: Rule = Rule {
     what: "a medium in an unknown form, by the type of its part",
     when: When::Request,
     why: "it has no data and no URL where plugins could see it",
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const NOT_BASE64: Rule = Rule {
     what: "a medium that is not base64, by the type of its part",
     when: When::Request,
     why: "its data is not base64, so that plugins can't see what the model sees",
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 // Rules of Chat Completions and Responses.
@@ -198,28 +201,28 @@ pub(super) const STREAM_OPTIONS: Rule = Rule {
     what: "`stream_options` with more than switches",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::Entry("stream_options"),
+    opened_by: AllowSwitch::Entry("stream_options"),
 };
 
 pub(super) const UNTYPED_TOOL: Rule = Rule {
     what: "a tool without a `type`",
     when: When::Tools,
     why: "a tool without a `type` is not known here",
-    opened_by: OpenedBy::Entry("tools"),
+    opened_by: AllowSwitch::Entry("tools"),
 };
 
 pub(super) const AUDIO_PART: Rule = Rule {
     what: "audio from the user",
     when: When::Request,
     why: "plugins have no text of it to judge",
-    opened_by: OpenedBy::Entry("audio"),
+    opened_by: AllowSwitch::Entry("audio"),
 };
 
 pub(super) const UNKNOWN_PART: Rule = Rule {
     what: "an unknown content part, by its type",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 /// An object that some servers merge into the request.
@@ -382,8 +385,8 @@ impl Surface<'_> {
     /// Refuses what `rule` is about, unless the entry that opens it is allowed.
     pub(super) fn refuse(self, rule: &Rule, pointer: &str) -> Result<(), Violation> {
         match rule.opened_by {
-            OpenedBy::Entry(entry) => self.refuse_named(rule, entry, pointer),
-            OpenedBy::ItsName | OpenedBy::Nothing => unreachable!("no entry opens {rule:?}"),
+            AllowSwitch::Entry(entry) => self.refuse_named(rule, entry, pointer),
+            AllowSwitch::ItsName | AllowSwitch::Nothing => unreachable!("no entry opens {rule:?}"),
         }
     }
 

@@ -131,7 +131,7 @@ impl<F: Format> Exchange<'_, F> {
     /// An answer that repeats the client's request, and not what plugins made of it.
     ///
     /// # Errors
-    /// It isn't JSON, so nobody can say what it repeats.
+    /// The answer isn't JSON, so the members of the request in it can't be found.
     fn with_echoes(&self, body: Bytes, echoes: &Echoes) -> Result<Bytes, Error> {
         if echoes.is_empty() {
             return Ok(body);

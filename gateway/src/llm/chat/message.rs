@@ -1,7 +1,5 @@
 //! One message of a request: its content parts, and the message with others.
 
-use std::iter;
-
 use hookgate_proto::types::v1::Media;
 
 use super::{
@@ -10,9 +8,9 @@ use super::{
     request::Role,
 };
 use crate::llm::{
-    edits::{ArrayEdit, Edits, edit_object},
+    edits::{Edits, edit_object},
     format::PatchError,
-    message_content::{ContentFormat, break_texts, text_part, text_parts},
+    message_content::{ContentFormat, break_texts},
     request_shape::MessageRole as _,
     value::{member, quote, string_member},
 };
@@ -28,24 +26,6 @@ impl ContentFormat for ChatCompletions {
 
     fn replace_medium(part: &str, media: &Media) -> Result<String, PatchError> {
         replace_medium(part, media)
-    }
-
-    /// The first text part takes the whole text; the others go. A mark for the provider's cache stays.
-    fn set_text(parts: &mut ArrayEdit<'_>, text: &str) {
-        let texts = text_parts(parts);
-        let Some(((first, part), others)) = texts.split_first() else {
-            return parts.push_front(text_part::<Self>(text));
-        };
-        let mark = iter::once(*part).chain(others.iter().map(|(_, part)| *part));
-        let mark = mark.filter_map(|part| member(part, "cache_control")).next_back();
-        let changed = edit_object(part, |part| {
-            part.set("text", quote(text));
-            if let Some(mark) = mark.filter(|mark| part.get("cache_control") != Some(*mark)) {
-                part.set("cache_control", mark);
-            }
-        });
-        parts.replace(*first, changed);
-        others.iter().for_each(|(index, _)| parts.remove(*index));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         guarded_points::GuardedPoints,
         request_view::RequestView as _,
         surface::{
-            AUDIO_PART, CONVERSATION_RULES, HOSTED, LISTED, OpenedBy, RESULT, Row, Rule, STATE,
+            AUDIO_PART, AllowSwitch, CONVERSATION_RULES, HOSTED, LISTED, RESULT, Row, Rule, STATE,
             STREAM_OPTIONS, Surface, SurfaceTable,
             Treatment::{Refused, Seen},
             UNKNOWN_PART, UNLISTED, UNTYPED_TOOL, Unknown, When, has_only_switches, is_name, unsupported,
@@ -78,49 +78,49 @@ const SPOKEN_ANSWER: Rule = Rule {
     what: "`audio` in `modalities`",
     when: When::Answer,
     why: SPOKEN,
-    opened_by: OpenedBy::Entry("audio"),
+    opened_by: AllowSwitch::Entry("audio"),
 };
 
 const CHOICES: Rule = Rule {
     what: "`n` above 8",
     when: When::Choices,
     why: "plugins judge each answer",
-    opened_by: OpenedBy::Nothing,
+    opened_by: AllowSwitch::Nothing,
 };
 
 const HOSTED_TOOL: Rule = Rule {
     what: "a tool that is no `function` and not `custom`, by its type",
     when: When::Tools,
     why: HOSTED,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const AUDIO_ID: Rule = Rule {
     what: "`audio` of an earlier answer",
     when: When::Always,
     why: STATE,
-    opened_by: OpenedBy::Entry("audio_id"),
+    opened_by: AllowSwitch::Entry("audio_id"),
 };
 
 const FILE_ID: Rule = Rule {
     what: "`file_id` in a content part",
     when: When::Always,
     why: STATE,
-    opened_by: OpenedBy::Entry("file_id"),
+    opened_by: AllowSwitch::Entry("file_id"),
 };
 
 const NULL_MESSAGE: Rule = Rule {
     what: "a message whose `content` is `null`",
     when: When::Request,
     why: NO_TEXT,
-    opened_by: OpenedBy::Nothing,
+    opened_by: AllowSwitch::Nothing,
 };
 
 const NULL_RESULT: Rule = Rule {
     what: "a tool's result whose `content` is `null`",
     when: When::Results,
     why: NO_TEXT,
-    opened_by: OpenedBy::Nothing,
+    opened_by: AllowSwitch::Nothing,
 };
 
 /// Where the data of a medium is.

@@ -11,7 +11,7 @@ use crate::{
     llm::{
         edits::{Edits, ObjectEdit},
         format::{FormatDraft, FormatRequest as _, PatchError},
-        main_patch::{ExtraChange, MemberChanges, json_text, shown},
+        main_patch::{MemberChanges, shown},
         message_content::is_user_changed,
         tool_results::result_payload,
         unit::Unit,
@@ -119,9 +119,7 @@ impl<'r> FormatDraft<'r> for EmbeddingsDraft<'r> {
             self.replace_unit(main, &json);
         }
         if before.extra != after.extra {
-            let before = json_text(&before.extra, "extra").unwrap_or_default();
-            let after = json_text(&after.extra, "extra")?;
-            ExtraChange::read(before, after, &[], NOT_IN_EXTRA)?.apply(&mut self.members);
+            self.members.apply_extra(&before.extra, &after.extra, NOT_IN_EXTRA)?;
         }
         Ok(())
     }

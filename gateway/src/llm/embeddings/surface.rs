@@ -7,7 +7,7 @@ use crate::{
         guarded_points::GuardedPoints,
         spelling::check_name,
         surface::{
-            OpenedBy, Row, Rule, Surface, SurfaceTable,
+            AllowSwitch, Row, Rule, Surface, SurfaceTable,
             Treatment::{Seen, Settings},
             When, unsupported,
         },
@@ -31,7 +31,7 @@ const TOKENS: Rule = Rule {
     what: "lists of numbers in place of texts",
     when: When::Request,
     why: "plugins can't read tokens; send texts (in LangChain: check_embedding_ctx_length=False)",
-    opened_by: OpenedBy::Entry("tokens"),
+    opened_by: AllowSwitch::Entry("tokens"),
 };
 
 /// The members of a request that the gateway or a provider reads.

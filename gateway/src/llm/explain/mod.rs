@@ -1,4 +1,4 @@
-//! Says what the LLM proxy does for a tenant: how streamed answers are treated, which models there are, and what is refused.
+//! Explains the LLM proxy for a tenant: how it streams answers, the models, and what it refuses.
 //!
 //! Without rules of its own: it reads the tables that refuse requests, and the routes that requests take. No provider is
 //! asked. [`crate::invoke::explain`] adds the tenant's plans.
@@ -14,7 +14,7 @@ use crate::{
         messages::{CountTokens, Messages},
         responses::Responses,
         routes::ModelRoutes,
-        surface::{OpenedBy, Row, Rule, SurfaceTable, Treatment, is_allowed},
+        surface::{Row, Rule, SurfaceTable, Treatment, is_allowed},
     },
 };
 
@@ -22,7 +22,8 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use model::{FormatReport, ModelReport, Opening, ProxyReport, RefusalReport, RefusalStatus, StreamWay};
+pub use super::surface::AllowSwitch;
+pub use model::{FormatReport, ModelReport, ProxyReport, RefusalReport, RefusalStatus, StreamWay};
 
 /// What of a tenant matters to the proxy.
 pub(crate) struct TenantRules<'a> {
@@ -61,14 +62,6 @@ pub(crate) fn explain(config: &LlmProxy, routes: &ModelRoutes, tenant: TenantRul
     }
 }
 
-/// Where clients of an API send requests for a path below the base URL of a provider.
-fn path(api: ApiFormat, path: &str) -> String {
-    match api {
-        ApiFormat::Openai => format!("/openai/v1/{path}"),
-        ApiFormat::Anthropic => format!("/anthropic/{path}"),
-    }
-}
-
 /// Reads the tables of what is refused, for one tenant.
 struct SurfaceReader<'a> {
     tenant: &'a TenantRules<'a>,
@@ -86,7 +79,13 @@ impl SurfaceReader<'_> {
             (true, false) => StreamWay::Whole,
         };
         let refused = self.refusals(F::SURFACE);
-        FormatReport { api: F::API, path: path(F::API, F::PATH), streams, held_for, refused }
+        FormatReport {
+            api: F::API,
+            path: format!("{}/{}", F::API.client_path(), F::PATH),
+            streams,
+            held_for,
+            refused,
+        }
     }
 
     fn refusals(&self, table: &SurfaceTable) -> Vec<RefusalReport> {
@@ -102,15 +101,14 @@ impl SurfaceReader<'_> {
 
     fn row(&self, (name, treatment): &Row, place: &str) -> Option<RefusalReport> {
         let Treatment::Refused(when, why) = *treatment else { return None };
-        let rule = Rule { what: name, when, why, opened_by: OpenedBy::Entry(name) };
+        let rule = Rule { what: name, when, why, opened_by: AllowSwitch::Entry(name) };
         Some(self.refusal(&rule, format!("`{name}`{place}")))
     }
 
     fn refusal(&self, rule: &Rule, what: String) -> RefusalReport {
-        let (opened_by, is_open) = match rule.opened_by {
-            OpenedBy::Entry(entry) => (Opening::Entry(entry.to_owned()), is_allowed(self.allow, entry)),
-            OpenedBy::ItsName => (Opening::ItsName, false),
-            OpenedBy::Nothing => (Opening::Nothing, false),
+        let is_open = match rule.opened_by {
+            AllowSwitch::Entry(entry) => is_allowed(self.allow, entry),
+            AllowSwitch::ItsName | AllowSwitch::Nothing => false,
         };
         let status = match (rule.when.applies(self.tenant.guarded), is_open) {
             (false, _) => RefusalStatus::Passes,
@@ -121,7 +119,7 @@ impl SurfaceReader<'_> {
             what,
             why: rule.why.to_owned(),
             points: rule.when.points().to_vec(),
-            opened_by,
+            opened_by: rule.opened_by,
             status,
         }
     }

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::core::{api_format::ApiFormat, point::Point};
+use crate::{
+    core::{api_format::ApiFormat, point::Point},
+    llm::surface::AllowSwitch,
+};
 
 /// What a tenant has of the LLM proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,19 +65,8 @@ pub struct RefusalReport {
     pub why: String,
     /// The points at any of which a step must be able to block or change. Empty: it is refused for every tenant.
     pub points: Vec<Point>,
-    pub opened_by: Opening,
+    pub opened_by: AllowSwitch,
     pub status: RefusalStatus,
-}
-
-/// What lets something pass that is refused by default.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Opening {
-    /// This entry of `llm.allow`.
-    Entry(String),
-    /// Its own name in `llm.allow`.
-    ItsName,
-    Nothing,
 }
 
 /// Whether something is refused for the tenant.

@@ -21,9 +21,9 @@ fn the_surface_is_what_was_reviewed() {
         for row in refused {
             let points: Vec<_> = row.points.iter().map(|point| point.as_str()).collect();
             let opened_by = match &row.opened_by {
-                Opening::Entry(entry) => entry,
-                Opening::ItsName => "(its name)",
-                Opening::Nothing => "(nothing)",
+                AllowSwitch::Entry(entry) => entry,
+                AllowSwitch::ItsName => "(its name)",
+                AllowSwitch::Nothing => "(nothing)",
             };
             let points = if points.is_empty() { "always".to_owned() } else { points.join(" ") };
             let _ = writeln!(fresh, "  {} | {opened_by} | {points} | {}", row.what, row.why);

@@ -9,7 +9,7 @@ use super::render::render;
 use crate::{
     json::{self, ValueKind},
     llm::{
-        answer_json::{check_call_count, check_tool_name, scanned},
+        answer_json::{check_call_count, check_counts, check_tool_name, scanned},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
     },
@@ -74,17 +74,11 @@ impl FormatAnswer for MessagesAnswer {
     fn parse(body: Bytes, _choices: u32) -> Result<Self, AnswerError> {
         let (answer, size) = read_answer(&body).map_err(AnswerError::Invalid)?;
         check_call_count(answer.calls.len())?;
-        for (count, most, what) in [
+        check_counts(&[
             (answer.blocks.len(), MAX_BLOCKS, "content blocks"),
             (size.citations, MAX_CITATIONS, "citations"),
             (size.signatures, MAX_SIGNATURES, "bytes of signatures"),
-        ] {
-            if count > most {
-                return Err(AnswerError::TooLarge(format!(
-                    "the answer has {count} {what}, more than {most}"
-                )));
-            }
-        }
+        ])?;
         Ok(answer)
     }
 

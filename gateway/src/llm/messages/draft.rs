@@ -22,8 +22,8 @@ use crate::{
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         format::{FormatDraft, FormatRequest as _, PatchError},
-        main_patch::{MainCallDraft as _, MemberChanges, shown_members},
-        message_content::{break_texts, is_text_part, text_of, texts_of, user_payload, with_changes},
+        main_patch::{MainCallDraft as _, MemberChanges, shown_members, system_prompt},
+        message_content::{break_texts, is_text_part, user_payload, with_changes},
         request_shape::FormatShape as _,
         request_view::RequestView as _,
         tool_results::{result_content, result_payload},
@@ -108,7 +108,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
     fn main_payload(&self) -> BeforeLlmRequestPayload {
         let main = self.request.main_unit().map(Unit::message);
         let mut payload = main.map(|main| user_payload::<Messages>(&self.message(main))).unwrap_or_default();
-        payload.system_prompt = self.system_prompt();
+        payload.system_prompt = system_prompt(self.request, "system");
         let others = (self.request.leading()..self.request.message_count()).filter_map(|index| {
             let message = self.message(index);
             if Some(index) == main { only_results(&message).map(Cow::Owned) } else { Some(message) }
@@ -198,14 +198,6 @@ impl<'r> RequestDraft<'r> {
         };
         let unchanged = || String::from_utf8_lossy(&self.request.unit_json(unit)).into_owned();
         changed.map_or_else(|| unchanged().into(), Cow::from)
-    }
-
-    /// What `system` says, and then the messages at the beginning.
-    fn system_prompt(&self) -> Option<String> {
-        let system = self.request.member("system").map(|system| texts_of(system).join("\n\n"));
-        let leading = (0..self.request.leading()).map(|index| text_of(self.request.message_text(index)));
-        let texts: Vec<String> = system.into_iter().chain(leading).collect();
-        (!texts.is_empty()).then(|| texts.join("\n\n"))
     }
 
     fn edit_messages(&self, text: &str, messages: &str, edits: &mut Edits) {

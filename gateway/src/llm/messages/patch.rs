@@ -16,10 +16,7 @@ use crate::{
     json,
     llm::{
         format::{FormatRequest as _, PatchError},
-        main_patch::{
-            ExtraChange, LeadingChange, MainCallDraft, array, check_message, json_text, set_system_prompt,
-            tool_list,
-        },
+        main_patch::{LeadingChange, MainCallDraft, ModelMessages, is_emptied, set_system_prompt, tool_list},
         request_shape::MessageRole as _,
         request_view::RequestView as _,
         same_value::is_same_value,
@@ -27,6 +24,8 @@ use crate::{
         value::string_member,
     },
 };
+
+const ANSWERS: ModelMessages = ModelMessages { noun: "a message", is_one: is_answer, with_changes_of };
 
 impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     fn request(&self) -> &'r MessagesRequest {
@@ -50,27 +49,7 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     /// The model's messages stay, with other texts and arguments at most. The message whose text is the payload's goes
     /// back to where it was, counted from the end.
     fn apply_messages(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError> {
-        let mut rest = Vec::new();
-        let before = json::elements(json_text(before, "messages")?);
-        let mut answers = before.filter(|message| is_answer(message));
-        for (index, message) in json::elements(array(after, "messages")?).enumerate() {
-            check_message::<MessagesShape>(index, message)?;
-            if !is_answer(message) {
-                rest.push(message.to_owned());
-                continue;
-            }
-            let changed = answers.next().and_then(|answer| with_changes_of(answer, message));
-            let flaw = || {
-                PatchError::new(format!(
-                    "`messages/{index}` is the model's, of which only texts and arguments of tool calls can be changed"
-                ))
-            };
-            rest.push(changed.ok_or_else(flaw)?);
-        }
-        if answers.next().is_some() {
-            let sentence = "`messages` lacks a message of the model, and none of these can be removed";
-            return Err(PatchError::new(sentence));
-        }
+        let mut rest = ANSWERS.patched::<MessagesShape>(before, after)?;
         if let Some(main) = self.request.main_unit().map(Unit::message) {
             self.return_main(&mut rest, main)?;
         }
@@ -91,15 +70,11 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     }
 
     fn apply_extra(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError> {
-        let (before, after) = (json_text(before, "extra").unwrap_or_default(), json_text(after, "extra")?);
-        ExtraChange::read(before, after, &[], NOT_IN_EXTRA)?.apply(&mut self.members);
-        Ok(())
+        self.members.apply_extra(before, after, NOT_IN_EXTRA)
     }
 
     fn is_without_messages(&self) -> bool {
-        let leading = self.request.leading();
-        let rest = self.rest.as_ref().map_or(self.request.message_count() - leading, Vec::len);
-        rest == 0 && self.dropped.len() == leading
+        is_emptied(self.request, self.rest.as_ref(), &self.dropped)
     }
 }
 

@@ -74,10 +74,7 @@ impl FormatRequest for MessagesRequest {
         let messages = &shape.messages;
         let leading = messages.iter().take_while(|message| message.role == Role::System).count();
         let units = units::read(&body, messages, leading);
-        let excesses = units.excesses();
-        if !excesses.is_empty() {
-            return Err(Error::invalid(excesses));
-        }
+        units.check_size()?;
         let turn = current_turn(messages);
         let first_current = units.list.partition_point(|unit| unit.message() < turn);
         Ok(MessagesRequest { body, shape, leading, units, first_current })

@@ -16,7 +16,7 @@ use crate::{
         guarded_points::GuardedPoints,
         request_view::RequestView as _,
         surface::{
-            CONVERSATION_RULES, HOSTED, LISTED, OpenedBy, RESULT, Row, Rule, STATE, Surface, SurfaceTable,
+            AllowSwitch, CONVERSATION_RULES, HOSTED, LISTED, RESULT, Row, Rule, STATE, Surface, SurfaceTable,
             Treatment::{Refused, Seen, Settings},
             UNLISTED, UNSEEN, Unknown, When, has_only_switches, unsupported,
         },
@@ -68,42 +68,42 @@ const HOSTED_TOOL: Rule = Rule {
     what: "a tool that the agent doesn't run, by its type with or without the date",
     when: When::Tools,
     why: HOSTED,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const UNTYPED_TOOL: Rule = Rule {
     what: "a tool without a `type`, and without `name` or `input_schema`",
     when: When::Tools,
     why: "a tool without a `type` has a `name` and an `input_schema`",
-    opened_by: OpenedBy::Entry("tools"),
+    opened_by: AllowSwitch::Entry("tools"),
 };
 
 const CONTAINER_UPLOAD: Rule = Rule {
     what: "a `container_upload` block",
     when: When::Always,
     why: STATE,
-    opened_by: OpenedBy::Entry("container_upload"),
+    opened_by: AllowSwitch::Entry("container_upload"),
 };
 
 const UNKNOWN_BLOCK: Rule = Rule {
     what: "an unknown content block, by its type",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 const RESULT_ELSEWHERE: Rule = Rule {
     what: "a `tool_result` in a message of another role",
     when: When::Results,
     why: "results of tools are judged in messages of the role `user` only",
-    opened_by: OpenedBy::Entry("tool_result"),
+    opened_by: AllowSwitch::Entry("tool_result"),
 };
 
 const RESULT_OF_PROVIDER: Rule = Rule {
     what: "a user's block of another type `*_tool_result`",
     when: When::Results,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 /// The tools that an agent runs, although the provider defines them. Their types end with a version.

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use super::{
     blocks::{blocks, is_result},
     request::Role,
+    shape::MessagesShape,
 };
 use crate::{
-    core::error::Violation,
+    core::error::Error,
     llm::{
         edits::span_in,
-        request_shape::Message,
-        request_view::{MAX_UNITS, text_at},
+        request_shape::{FormatShape as _, Message},
+        request_view::{MAX_UNITS, check_counts, text_at},
         unit::{KnownCall, ToolResult, Unit, UnitKind},
         value::{member, string, string_member},
     },
@@ -38,15 +39,12 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// What the request has too many of.
-    pub(super) fn excesses(&self) -> Vec<Violation> {
-        [(self.count, "texts and results"), (self.call_count, "tool calls")]
-            .into_iter()
-            .filter(|(count, _)| *count > MAX_UNITS)
-            .map(|(count, what)| {
-                Violation::new("/messages", format!("`messages` has {count} {what}, more than {MAX_UNITS}"))
-            })
-            .collect()
+    /// Checks how many units and tool calls there are.
+    pub(super) fn check_size(&self) -> Result<(), Error> {
+        check_counts(
+            MessagesShape::MESSAGES,
+            &[(self.count, "texts and results"), (self.call_count, "tool calls")],
+        )
     }
 
     /// Where the block or the message of a unit is in the body.
@@ -191,7 +189,8 @@ mod tests {
             (units.list.len(), units.spans.len(), units.repeated_ids.len()),
             (MAX_UNITS, MAX_UNITS, 0)
         );
-        let messages: Vec<String> = units.excesses().into_iter().map(|excess| excess.message).collect();
+        let refused = units.check_size().expect_err("it is too much");
+        let messages: Vec<String> = refused.violations.into_iter().map(|excess| excess.message).collect();
         let expected = [
             "`messages` has 10005 texts and results, more than 10000",
             "`messages` has 20010 tool calls, more than 10000",

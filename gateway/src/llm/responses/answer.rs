@@ -14,7 +14,7 @@ use super::{
 use crate::{
     json::{self, ValueKind},
     llm::{
-        answer_json::{check_call_count, check_tool_name, scanned},
+        answer_json::{check_call_count, check_counts, check_tool_name, scanned},
         arguments::Arguments,
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
@@ -72,18 +72,12 @@ impl FormatAnswer for ResponsesAnswer {
     fn parse(body: Bytes, _choices: u32) -> Result<Self, AnswerError> {
         let (answer, size) = read_answer(&body).map_err(AnswerError::Invalid)?;
         check_call_count(answer.calls.len())?;
-        for (count, most, what) in [
+        check_counts(&[
             (answer.items.len(), MAX_ITEMS, "items"),
             (size.parts, MAX_PARTS, "content parts"),
             (size.annotations, MAX_ANNOTATIONS, "annotations"),
             (size.encrypted, MAX_ENCRYPTED, "bytes of encrypted reasoning"),
-        ] {
-            if count > most {
-                return Err(AnswerError::TooLarge(format!(
-                    "the answer has {count} {what}, more than {most}"
-                )));
-            }
-        }
+        ])?;
         Ok(answer)
     }
 
@@ -225,7 +219,7 @@ fn read_item(
         ItemKind::Call(_) => {
             let call = ToolCall::read(&answer.body, item).ok_or("it is not a call in its form")?;
             check_tool_name(&call.name)?;
-            // Agents repeat it, and without it nobody can say what a result belongs to.
+            // An agent sends the id with the result: it links the result to the call.
             if member(item, "call_id").is_some_and(|id| !is_id(id)) {
                 return Err("its `call_id` is no id".to_owned());
             }

@@ -19,8 +19,8 @@ use crate::{
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         format::{FormatDraft, FormatRequest as _, PatchError},
-        main_patch::{MainCallDraft as _, MemberChanges, shown_members},
-        message_content::{text_of, texts_of, user_payload, with_changes},
+        main_patch::{MainCallDraft as _, MemberChanges, shown_members, system_prompt},
+        message_content::{user_payload, with_changes},
         request_shape::FormatShape as _,
         request_view::RequestView as _,
         tool_results::result_payload,
@@ -97,7 +97,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
     fn main_payload(&self) -> BeforeLlmRequestPayload {
         let main = self.request.main_unit().map(Unit::message);
         let mut payload = main.map(|main| user_payload::<Responses>(self.item(main))).unwrap_or_default();
-        payload.system_prompt = self.system_prompt();
+        payload.system_prompt = system_prompt(self.request, "instructions");
         let others = self.request.leading()..self.request.message_count();
         let others: Vec<&str> =
             others.filter(|index| Some(*index) != main).map(|index| self.item(index)).collect();
@@ -179,14 +179,6 @@ impl<'r> RequestDraft<'r> {
     /// An item as it is now.
     pub(super) fn item(&self, index: usize) -> &str {
         self.edited.get(&index).map_or_else(|| self.request.message_text(index), String::as_str)
-    }
-
-    /// What `instructions` say, and then the messages at the beginning.
-    fn system_prompt(&self) -> Option<String> {
-        let instructions = self.request.member("instructions").map(|text| texts_of(text).join("\n\n"));
-        let leading = (0..self.request.leading()).map(|index| text_of(self.request.message_text(index)));
-        let texts: Vec<String> = instructions.into_iter().chain(leading).collect();
-        (!texts.is_empty()).then(|| texts.join("\n\n"))
     }
 
     fn edit_items(&self, text: &str, items: &str, edits: &mut Edits) {

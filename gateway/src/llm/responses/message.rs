@@ -11,9 +11,9 @@ use super::{
 use crate::{
     json::{self, ValueKind},
     llm::{
-        edits::{ArrayEdit, Edits, edit_object},
+        edits::{Edits, edit_object},
         format::PatchError,
-        message_content::{ContentFormat, break_texts, text_part, text_parts},
+        message_content::{ContentFormat, break_texts, text_part},
         tool_results::result_content,
         value::{kind, member, object_member, quote, string, string_member},
     },
@@ -21,6 +21,7 @@ use crate::{
 
 impl ContentFormat for Responses {
     const TEXT_PART: &'static str = "input_text";
+    const CACHE_MARK: &'static str = MARK;
 
     fn medium_of(part: &str) -> Option<Media> {
         medium_of(part)
@@ -32,23 +33,6 @@ impl ContentFormat for Responses {
 
     fn replace_medium(part: &str, media: &Media) -> Result<String, PatchError> {
         replace_medium(part, media)
-    }
-
-    /// The first text part takes the whole text; the others go. A mark for the provider's cache stays.
-    fn set_text(parts: &mut ArrayEdit<'_>, text: &str) {
-        let texts = text_parts(parts);
-        let Some(((first, part), others)) = texts.split_first() else {
-            return parts.push_front(text_part::<Self>(text));
-        };
-        let mark = others.iter().rev().find_map(|(_, part)| member(part, MARK));
-        let changed = edit_object(part, |part| {
-            part.set("text", quote(text));
-            if let Some(mark) = mark {
-                part.set(MARK, mark);
-            }
-        });
-        parts.replace(*first, changed);
-        others.iter().for_each(|(index, _)| parts.remove(*index));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of the items of an answer's output: which of them stay, what they take of another text, and what is added.
+//! Plans an answer's new output: which items stay, which item takes a changed text, and which messages are added.
 
 use std::ops::Range;
 

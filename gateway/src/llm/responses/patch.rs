@@ -15,15 +15,14 @@ use crate::{
     json,
     llm::{
         format::{FormatRequest as _, PatchError},
-        main_patch::{
-            ExtraChange, LeadingChange, MainCallDraft, array, check_message, json_text, set_system_prompt,
-            tool_list,
-        },
+        main_patch::{LeadingChange, MainCallDraft, ModelMessages, is_emptied, set_system_prompt, tool_list},
         request_view::RequestView as _,
         unit::Unit,
         value::{member, string_member},
     },
 };
+
+const ANSWERS: ModelMessages = ModelMessages { noun: "an item", is_one: is_model_item, with_changes_of };
 
 impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     fn request(&self) -> &'r ResponsesRequest {
@@ -44,27 +43,7 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     /// The model's items stay, with other texts and arguments at most. The message whose text is the payload's goes back to where it
     /// was, counted from the end.
     fn apply_messages(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError> {
-        let mut rest = Vec::new();
-        let before = json::elements(json_text(before, "messages")?);
-        let mut answers = before.filter(|item| is_model_item(item));
-        for (index, item) in json::elements(array(after, "messages")?).enumerate() {
-            check_message::<ResponsesShape>(index, item)?;
-            if !is_model_item(item) {
-                rest.push(item.to_owned());
-                continue;
-            }
-            let changed = answers.next().and_then(|answer| with_changes_of(answer, item));
-            let flaw = || {
-                PatchError::new(format!(
-                    "`messages/{index}` is the model's, of which only texts and arguments of tool calls can be changed"
-                ))
-            };
-            rest.push(changed.ok_or_else(flaw)?);
-        }
-        if answers.next().is_some() {
-            let sentence = "`messages` lacks an item of the model, and none of these can be removed";
-            return Err(PatchError::new(sentence));
-        }
+        let mut rest = ANSWERS.patched::<ResponsesShape>(before, after)?;
         if let Some(main) = self.request.main_unit().map(Unit::message) {
             self.return_main(&mut rest, main)?;
         }
@@ -84,15 +63,11 @@ impl<'r> MainCallDraft<'r> for RequestDraft<'r> {
     }
 
     fn apply_extra(&mut self, before: &Bytes, after: &Bytes) -> Result<(), PatchError> {
-        let (before, after) = (json_text(before, "extra").unwrap_or_default(), json_text(after, "extra")?);
-        ExtraChange::read(before, after, &[], NOT_IN_EXTRA)?.apply(&mut self.members);
-        Ok(())
+        self.members.apply_extra(before, after, NOT_IN_EXTRA)
     }
 
     fn is_without_messages(&self) -> bool {
-        let leading = self.request.leading();
-        let rest = self.rest.as_ref().map_or(self.request.message_count() - leading, Vec::len);
-        rest == 0 && self.dropped.len() == leading
+        is_emptied(self.request, self.rest.as_ref(), &self.dropped)
     }
 }
 

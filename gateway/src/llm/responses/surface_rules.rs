@@ -1,7 +1,7 @@
 //! What a Responses request is refused for: the rows and rules of [`super::surface`].
 
 use crate::llm::surface::{
-    AUDIO_PART, CONVERSATION_RULES, HOSTED, OpenedBy, Row, Rule, STATE, STREAM_OPTIONS, SurfaceTable,
+    AUDIO_PART, AllowSwitch, CONVERSATION_RULES, HOSTED, Row, Rule, STATE, STREAM_OPTIONS, SurfaceTable,
     Treatment::{Refused, Seen},
     UNKNOWN_PART, UNSEEN, UNTYPED_TOOL, When,
 };
@@ -84,35 +84,35 @@ pub(super) const INCLUDE: Rule = Rule {
     what: "`include` that is no list of names",
     when: When::Request,
     why: UNSEEN,
-    opened_by: OpenedBy::Entry("include"),
+    opened_by: AllowSwitch::Entry("include"),
 };
 
 pub(super) const SHELL: Rule = Rule {
     what: "a `shell` whose `environment` is not `local`",
     when: When::Tools,
     why: HOSTED,
-    opened_by: OpenedBy::Entry("shell"),
+    opened_by: AllowSwitch::Entry("shell"),
 };
 
 pub(super) const CONTAINER_ID: Rule = Rule {
     what: "`container` with an id in a tool",
     when: When::Always,
     why: STATE,
-    opened_by: OpenedBy::Entry("container"),
+    opened_by: AllowSwitch::Entry("container"),
 };
 
 pub(super) const HOSTED_TOOL: Rule = Rule {
     what: "another tool of the provider, by its type, and the items of such tools",
     when: When::Tools,
     why: HOSTED,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 pub(super) const COMPUTER_TOOL: Rule = Rule {
     what: "a `computer` tool, and its items",
     when: When::Tools,
     why: "screens have no text to judge",
-    opened_by: OpenedBy::Entry(COMPUTER),
+    opened_by: AllowSwitch::Entry(COMPUTER),
 };
 
 pub(super) const REFERENCE: Rule = Rule {
@@ -120,22 +120,22 @@ pub(super) const REFERENCE: Rule = Rule {
     when: When::Always,
     why: "it names an item that the provider keeps, which may be another tenant's, so the client must send items whole, as \
           most do with `store: false`",
-    opened_by: OpenedBy::Entry("item_reference"),
+    opened_by: AllowSwitch::Entry("item_reference"),
 };
 
 pub(super) const COMPACTION: Rule =
-    Rule { what: "a `compaction` item", when: When::Request, why: UNSEEN, opened_by: OpenedBy::ItsName };
+    Rule { what: "a `compaction` item", when: When::Request, why: UNSEEN, opened_by: AllowSwitch::ItsName };
 
 pub(super) const UNKNOWN_ITEM: Rule = Rule {
     what: "an item of an unknown type",
     when: When::Results,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
 
 pub(super) const RESULT_IN_CALL: Rule = Rule {
     what: "`output`, `content` or `result` of a tool call",
     when: When::Results,
     why: UNSEEN,
-    opened_by: OpenedBy::ItsName,
+    opened_by: AllowSwitch::ItsName,
 };
