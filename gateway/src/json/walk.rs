@@ -4,6 +4,10 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
+const SPACES: [char; 4] = [' ', '\n', '\t', '\r'];
+
 /// The members of the object in `text`: the unescaped key, and the value's text without surrounding white
 /// space.
 pub fn members(text: &str) -> Members<'_> {
@@ -32,7 +36,7 @@ impl<'a> Iterator for Members<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let key = take_value(&mut self.rest)?;
-        self.rest = trim(self.rest).strip_prefix(':')?;
+        self.rest = trim_start(self.rest).strip_prefix(':')?;
         let value = take_value(&mut self.rest)?;
         self.rest = after_comma(self.rest);
         Some((unescape(key), value))
@@ -64,17 +68,25 @@ fn inner(text: &str, open: char, close: char) -> &str {
 }
 
 fn after_comma(rest: &str) -> &str {
-    let rest = trim(rest);
+    let rest = trim_start(rest);
     rest.strip_prefix(',').unwrap_or(rest)
 }
 
 fn trim(text: &str) -> &str {
-    text.trim_matches([' ', '\n', '\t', '\r'])
+    trim_start(text).trim_end_matches(SPACES)
+}
+
+fn trim_start(text: &str) -> &str {
+    // Most text has no white space between its tokens.
+    match text.as_bytes().first() {
+        Some(b' ' | b'\n' | b'\t' | b'\r') => text.trim_start_matches(SPACES),
+        _ => text,
+    }
 }
 
 /// Takes the value at the start of `rest`.
 fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
-    let text = rest.trim_start_matches([' ', '\n', '\t', '\r']);
+    let text = trim_start(rest);
     let bytes = text.as_bytes();
     let length = match bytes.first()? {
         b'"' => string_length(bytes),
@@ -95,9 +107,7 @@ fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
 /// Length of the string at the start of `bytes`, including quotes; all of `bytes` if it doesn't end.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
-    while let Some(length) =
-        bytes.get(at..).and_then(|rest| rest.iter().position(|b| matches!(b, b'"' | b'\\')))
-    {
+    while let Some(length) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += length;
         if bytes[at] == b'"' {
             return at + 1;

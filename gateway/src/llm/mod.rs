@@ -20,6 +20,7 @@ mod merged;
 mod message_content;
 pub(crate) mod messages;
 mod openai_error;
+mod provider_client;
 mod request_shape;
 mod request_view;
 pub(crate) mod responses;

@@ -12,17 +12,20 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{Client, RequestBuilder, Response, Url, redirect::Policy};
+use reqwest::{RequestBuilder, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     config::{BuiltinModel, ModelUpstream, ProviderKey},
     core::{api_format::ApiFormat, error_chain::error_chain},
-    egress::{self, EgressResolver},
-    llm::demo_model::{self, DemoBody},
+    egress,
+    llm::{
+        demo_model::{self, DemoBody},
+        provider_client::ProviderClient,
+    },
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Headers of agents' requests that providers get.
 const FORWARDED: [&str; 7] = [
@@ -60,7 +63,7 @@ struct HttpProvider {
     format: ApiFormat,
     /// The operator's credential.
     credential: Option<HeaderValue>,
-    client: Client,
+    client: ProviderClient,
 }
 
 impl fmt::Debug for LlmUpstream {
@@ -179,15 +182,7 @@ impl HttpProvider {
         if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
             return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
         }
-        let client = Client::builder()
-            .redirect(Policy::none())
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(EgressResolver)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))?;
+        let client = ProviderClient::new()?;
         let credential = credential.map(|key| credential_value(format, key)).transpose()?;
         Ok(HttpProvider { base, format, credential, client })
     }
@@ -210,7 +205,7 @@ impl HttpProvider {
             };
             headers.insert(name, value.clone());
         }
-        self.client.post(format!("{}/{path}", self.base)).headers(headers).body(body)
+        self.client.current().post(format!("{}/{path}", self.base)).headers(headers).body(body)
     }
 }
 

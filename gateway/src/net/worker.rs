@@ -28,7 +28,8 @@ thread_local! {
 /// One of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkerId {
-    index: usize,
+    /// From 0.
+    pub(crate) index: usize,
     /// How many workers there are.
     pub(crate) of: NonZeroUsize,
 }

@@ -21,7 +21,7 @@ use super::{
     identity::SpiffeVerifier,
     material::TlsMaterial,
     provider,
-    reload::ReloadingConfig,
+    reload::{ReloadingConfig, platform_roots},
 };
 use crate::config;
 
@@ -58,7 +58,8 @@ impl Client {
             Some(name) => Some(server_name(name).ok_or("`tls.server_name` is not a host name")?),
             None => None,
         };
-        let platform = if files.ca.is_none() { Some(watch.platform_roots()?) } else { None };
+        let no_roots = |error| format!("{error}: set `tls.ca_file`");
+        let platform = if files.ca.is_none() { Some(platform_roots().map_err(no_roots)?) } else { None };
         let id: Option<Arc<str>> = tls.and_then(|tls| tls.spiffe_id.as_deref()).map(Into::into);
         let make = move |material| client_config(material, platform.as_ref(), id.as_ref());
         let reloaded = Arc::new(ReloadingConfig::load(Some(plugin), files, make)?);
@@ -78,6 +79,18 @@ impl Client {
         let name = self.server_name.as_ref().unwrap_or(host).clone();
         TlsConnector::from(self.reloaded.current()).connect(name, stream).await
     }
+}
+
+/// TLS with servers on the internet, for HTTP clients: the machine's CAs are trusted, and the gateway presents no certificate.
+///
+/// # Errors
+/// The machine trusts no CA.
+pub(crate) fn http_client_config() -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| format!("TLS can't be set up: {error}"))?;
+    let mut config = builder.with_root_certificates(platform_roots()?).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 /// A host as certificates name it. Returns `None` for a host that a certificate can't name.

@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use rustls::crypto::CryptoProvider;
 
 pub(crate) use self::{
-    client::{Client, server_name},
+    client::{Client, http_client_config, server_name},
     identity::WrongIdentity,
 };
 pub use self::{

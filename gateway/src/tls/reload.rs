@@ -190,7 +190,6 @@ pub struct CertificateWatch(Arc<WatchedFiles>);
 #[derive(Default)]
 struct WatchedFiles {
     all: Mutex<Vec<Weak<dyn WatchFiles>>>,
-    platform: OnceLock<Result<Arc<RootCertStore>, String>>,
 }
 
 impl CertificateWatch {
@@ -227,20 +226,24 @@ impl CertificateWatch {
     pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.all().iter().flat_map(|follows| follows.expiries()).collect()
     }
-
-    /// The CAs that this machine trusts, read once.
-    pub(super) fn platform_roots(&self) -> Result<Arc<RootCertStore>, String> {
-        self.0.platform.get_or_init(platform_roots).clone()
-    }
 }
 
-fn platform_roots() -> Result<Arc<RootCertStore>, String> {
+/// The CAs that this machine trusts, read once.
+///
+/// # Errors
+/// There are none.
+pub(super) fn platform_roots() -> Result<Arc<RootCertStore>, String> {
+    static ROOTS: OnceLock<Result<Arc<RootCertStore>, String>> = OnceLock::new();
+    ROOTS.get_or_init(read_platform_roots).clone()
+}
+
+fn read_platform_roots() -> Result<Arc<RootCertStore>, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Machines contain unusable certificates; the others still work.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err("this system has no trusted CAs: set `tls.ca_file`".to_owned());
+        return Err("this system has no trusted CAs".to_owned());
     }
     Ok(Arc::new(roots))
 }

@@ -120,7 +120,8 @@ impl Caller<'_> {
                 exchange: Some(ExchangePart { id: self.exchange, is_replay }),
             });
             let broken_off = &mut facts.broken_off;
-            snapshot.invoker.run::<P>(tenant, ctx, payload, None, broken_off).await
+            // In a box, because the futures of many questions are moved about before they are polled.
+            Box::pin(snapshot.invoker.run::<P>(tenant, ctx, payload, None, broken_off)).await
         };
         invocation.ended(&result, |block| snapshot.statuses.status(&block.plugin, &block.code).as_u16());
         let ended = result?;

@@ -4,6 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
+use hookgate_proto::gateway::v1::RequestContext;
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -12,7 +13,9 @@ use crate::{
     config::Detail,
     core::{
         api_format::ApiFormat,
+        call_site::CallSite,
         error::{Code, Error},
+        point::Point,
     },
     dataplane::{
         call::Gateway,
@@ -141,7 +144,10 @@ impl ArrivedExchange {
             .route(F::API, request.model(), &identity.tenant, tenant.models.as_deref())
             .ok_or_else(|| unknown_model(request.model()))?;
         facts.upstream = Some(Arc::clone(route.upstream.name()));
-        let context = session::context(headers, &request, &identity, route.upstream.name());
+        let context = match Point::ALL.iter().any(|point| tenant.asks(&CallSite::Point(*point))) {
+            true => session::context(headers, &request, &identity, route.upstream.name()),
+            false => RequestContext::default(),
+        };
         let caller =
             Caller { gateway, snapshot, tenant, identity, said, request: context, exchange: meta.request_id };
         let guarded = GuardedPoints::new(|point| caller.tenant.is_guarded(point));

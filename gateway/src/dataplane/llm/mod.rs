@@ -168,8 +168,9 @@ async fn exchange<F: Format>(
         detail: &mut detail,
         stream: &mut stream,
     };
-    // In a box: it is most of a request's future.
-    let result = Box::pin(guarded(gateway, arrived.run::<F>(body, context))).await;
+    // In a box of its own: it is most of a request's future, which would be copied with it.
+    let work = Box::pin(arrived.run::<F>(body, context));
+    let result = guarded(gateway, work).await;
     record.ended(&outcome(&result));
     if stream.has_begun() {
         if let Err(error) = &result {
