@@ -231,7 +231,7 @@ fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
 
 /// Every plugin has a manifest and offers every point.
 fn manifests() -> Vec<Option<Arc<Manifest>>> {
-    let offer = PointAccess { access: Access::Modify, side_effects: SideEffects::None };
+    let offer = PointAccess::new(Access::Modify, SideEffects::None);
     let manifest = |n: usize| Manifest {
         name: format!("p{n}").into(),
         version: semver::Version::new(1, 0, 0),

@@ -52,10 +52,14 @@ pub mod host {
 }
 
 mod hook;
+mod payload_field;
 mod point;
+mod select_fields;
 mod tool;
 pub use hook::{HookName, HookNameError, HookOffer, is_lower_snake_case};
+pub use payload_field::{PayloadField, PayloadFields, PayloadFieldsError};
 pub use point::{Access, Capability, Offer, Point, SideEffects};
+pub use select_fields::SelectFields;
 pub use tool::{MAX_TOOLS_BYTES, check_tools};
 
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.

@@ -1,6 +1,6 @@
 //! The extension points as values, what a plugin offers at them, and what it may ask of a gateway.
 
-use crate::{plugin::v1 as wire, types::v1::ExtensionPoint};
+use crate::{PayloadField, PayloadFields, plugin::v1 as wire, types::v1::ExtensionPoint};
 
 /// One of the four places of an agent's loop at which plugins run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,12 +49,12 @@ impl Point {
 
     /// Offers to look at calls here and to cancel them; a patch is forbidden.
     pub const fn read(self) -> Offer {
-        Offer { point: self, access: Access::Read, side_effects: SideEffects::None }
+        Offer { point: self, access: Access::Read, side_effects: SideEffects::None, reads: None }
     }
 
     /// Offers to change payloads here, besides reading and cancelling.
     pub const fn modify(self) -> Offer {
-        Offer { point: self, access: Access::Modify, side_effects: SideEffects::None }
+        Offer { point: self, access: Access::Modify, side_effects: SideEffects::None, reads: None }
     }
 
     /// The point that a message names; `None` if it names none.
@@ -153,6 +153,8 @@ pub struct Offer {
     pub access: Access,
     /// Whether a call has effects beyond its reply.
     pub side_effects: SideEffects,
+    /// The large fields of the payload that it reads; `None` for all of them.
+    pub reads: Option<PayloadFields>,
 }
 
 impl Offer {
@@ -161,6 +163,14 @@ impl Offer {
     #[must_use]
     pub const fn with_side_effects(mut self) -> Self {
         self.side_effects = SideEffects::Some;
+        self
+    }
+
+    /// Declares that, of the fields that can be large, the plugin reads only `fields`: the gateway sends no others. With `&[]`
+    /// it sends none of them. A gateway refuses a plugin that names a field of another point.
+    #[must_use]
+    pub const fn reading_only(mut self, fields: &[PayloadField]) -> Self {
+        self.reads = Some(PayloadFields::new(fields));
         self
     }
 
@@ -174,6 +184,7 @@ impl Offer {
             point: self.point.to_wire().into(),
             access: access.into(),
             side_effects: self.side_effects.to_wire().into(),
+            reads: self.reads.map(PayloadFields::to_wire),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The points and hooks at which a plugin of the runner's file answers.
 
-use hookgate_proto::{Access, HookName, Offer, Point, SideEffects, plugin::v1 as wire};
+use hookgate_proto::{Access, HookName, Offer, PayloadFields, Point, SideEffects, plugin::v1 as wire};
 use serde::Deserialize;
 
 /// A point, alone or with what the plugin does there.
@@ -17,7 +17,10 @@ pub(crate) struct HookEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a point, or a mapping with `point`, `access` and `side_effects`")]
+#[serde(
+    untagged,
+    expecting = "expected a point, or a mapping with `point`, `access`, `side_effects` and `reads`"
+)]
 enum WrittenPoint {
     Name(String),
     Full(FullPoint),
@@ -31,6 +34,7 @@ struct FullPoint {
     access: AccessName,
     #[serde(default)]
     side_effects: SideEffectsName,
+    reads: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -79,9 +83,12 @@ impl TryFrom<WrittenPoint> for PointEntry {
     fn try_from(written: WrittenPoint) -> Result<Self, String> {
         let full = match written {
             WrittenPoint::Full(full) => full,
-            WrittenPoint::Name(point) => {
-                FullPoint { point, access: AccessName::default(), side_effects: SideEffectsName::default() }
-            }
+            WrittenPoint::Name(point) => FullPoint {
+                point,
+                access: AccessName::default(),
+                side_effects: SideEffectsName::default(),
+                reads: None,
+            },
         };
         let point = Point::from_name(&full.point).ok_or_else(|| {
             let known = Point::ALL.map(Point::as_str).join(", ");
@@ -91,7 +98,9 @@ impl TryFrom<WrittenPoint> for PointEntry {
             AccessName::Read => Access::Read,
             AccessName::Modify => Access::Modify,
         };
-        Ok(PointEntry(Offer { point, access, side_effects: full.side_effects.into() }))
+        let reads = full.reads.map(|names| PayloadFields::from_names(point, &names)).transpose();
+        let reads = reads.map_err(|error| error.to_string())?;
+        Ok(PointEntry(Offer { point, access, side_effects: full.side_effects.into(), reads }))
     }
 }
 

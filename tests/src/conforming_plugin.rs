@@ -341,6 +341,7 @@ impl PluginService for Service {
             point: ExtensionPoint::BeforeToolCall.into(),
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
+            reads: None,
         };
         let side_effects = SideEffects::None.into();
         let hooks: Vec<_> =

@@ -97,7 +97,8 @@ pub(super) async fn unknown_fields(session: &mut Session) -> CheckVerdict {
         .map_err(|error| Fault::new(expected("Describe"), format!("it can't be decoded: {error}"), fix))?;
     for site in &session.sites {
         let sample = SampleCall::new(site, &SampleContent::ordinary());
-        let message = sample.request_with_unknown_fields(&session.call(&session.digest(), session.timeout));
+        let call = session.call(&session.digest(), session.timeout);
+        let message = sample.request_with_unknown_fields(&call, session.reads(site));
         let reply = connection.call(Rpc::at(site), &message, session.timeout).await;
         session
             .judged(&sample, reply)
@@ -189,7 +190,7 @@ pub(super) async fn expired(session: &mut Session) -> CheckVerdict {
     for site in &session.sites {
         let sample = SampleCall::new(site, &SampleContent::ordinary());
         let calls = (0..ABANDONED_CALLS).map(abandoned_after).map(|limit| {
-            let message = sample.request(&session.call(&session.digest(), limit));
+            let message = sample.request(&session.call(&session.digest(), limit), session.reads(site));
             let connection = &connection;
             async move { connection.call(Rpc::at(site), &message, limit).await }
         });

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use hookgate_proto::plugin::v1::DescribeResponse;
+use hookgate_proto::plugin::v1::{DescribeResponse, PointOffer};
 use serde_json::Value;
 
 use crate::conformance::{
@@ -101,7 +101,11 @@ pub(super) async fn initialize(session: &mut Session) -> CheckVerdict {
 pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) -> Option<&'static str> {
     let schema = |json: &[u8]| serde_json::from_slice::<Value>(json).ok();
     let points = |manifest: &DescribeResponse| -> BTreeSet<_> {
-        manifest.points.iter().map(|offer| (offer.point, offer.access, offer.side_effects)).collect()
+        let reads = |offer: &PointOffer| {
+            offer.reads.as_ref().map(|reads| reads.names.iter().cloned().collect::<BTreeSet<_>>())
+        };
+        let points = manifest.points.iter();
+        points.map(|offer| (offer.point, offer.access, offer.side_effects, reads(offer))).collect()
     };
     let hooks = |manifest: &DescribeResponse| -> BTreeSet<_> {
         manifest.hooks.iter().map(|offer| (offer.hook.clone(), offer.side_effects)).collect()

@@ -120,7 +120,7 @@ async fn usable(
     limit: Duration,
     event: &str,
 ) -> Result<bytes::Bytes, Fault> {
-    let message = sample.request(&session.call(&session.digest(), limit));
+    let message = sample.request(&session.call(&session.digest(), limit), session.reads(&sample.site));
     let connection = session.connection()?;
     let reply = connection.call(Rpc::at(&sample.site), &message, limit).await;
     if matches!(&reply, Err(TrialError::Status { code: Code::InvalidArgument, .. })) {
@@ -162,7 +162,7 @@ mod tests {
         for site in Point::ALL.map(CallSite::Point).into_iter().chain(hooks) {
             for content in &contents {
                 // It panics for a payload that a gateway would refuse.
-                let size = SampleCall::with_all(&site, content).request(&Call::default()).len();
+                let size = SampleCall::with_all(&site, content).request(&Call::default(), None).len();
                 assert!(size <= limits().request.in_memory(), "{site}: {size} bytes");
             }
         }

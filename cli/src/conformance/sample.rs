@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hookgate_proto::{
-    HookName,
+    HookName, PayloadFields, SelectFields as _,
     plugin::v1::Call,
     types::v1::{
         AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
@@ -66,11 +66,14 @@ impl SampleContent {
 /// Checks the reply to a call: its verdict, patch, notices and sizes.
 type ReplyCheck = dyn Fn(Bytes, Access) -> Result<(), String> + Send + Sync;
 
+/// Encodes a payload with these of its large fields, or with all.
+type PayloadEncoder = dyn Fn(Option<PayloadFields>) -> Vec<u8> + Send + Sync;
+
 /// A call at a point or a hook.
 pub(super) struct SampleCall {
     pub(super) site: CallSite,
-    /// The encoded payload.
-    payload: Vec<u8>,
+    /// Encodes the payload.
+    payload: Box<PayloadEncoder>,
     check: Box<ReplyCheck>,
 }
 
@@ -132,7 +135,11 @@ impl SampleCall {
         let site = P::site(&payload).expect("a hook's payload was made with its name");
         debug_assert!(payload.violations("/payload").is_empty(), "an agent may send it at {site}");
         let payload = Arc::new(payload);
-        let encoded = payload.encode_to_vec();
+        let whole = Arc::clone(&payload);
+        let encode = move |fields: Option<PayloadFields>| match fields {
+            Some(fields) => whole.select_fields(fields).encode_to_vec(),
+            None => whole.encode_to_vec(),
+        };
         let called = site.clone();
         let check = move |reply, access| {
             let grant = Grant { access, writable: None };
@@ -146,17 +153,17 @@ impl SampleCall {
                 Err(error) => Err(format!("{}: {}", error.reason.as_str(), error.detail)),
             }
         };
-        SampleCall { site, payload: encoded, check: Box::new(check) }
+        SampleCall { site, payload: Box::new(encode), check: Box::new(check) }
     }
 
-    /// The request message.
-    pub(super) fn request(&self, call: &Call) -> Vec<u8> {
-        self.message(&call.encode_to_vec(), &self.payload)
+    /// The request message, with these of the payload's large fields, or with all.
+    pub(super) fn request(&self, call: &Call, reads: Option<PayloadFields>) -> Vec<u8> {
+        self.message(&call.encode_to_vec(), &(self.payload)(reads))
     }
 
     /// The same with fields that the contract doesn't have, in each of its messages.
-    pub(super) fn request_with_unknown_fields(&self, call: &Call) -> Vec<u8> {
-        let (mut call, mut payload) = (call.encode_to_vec(), self.payload.clone());
+    pub(super) fn request_with_unknown_fields(&self, call: &Call, reads: Option<PayloadFields>) -> Vec<u8> {
+        let (mut call, mut payload) = (call.encode_to_vec(), (self.payload)(reads));
         add_unknown_fields(&mut call);
         add_unknown_fields(&mut payload);
         let mut message = self.message(&call, &payload);
@@ -227,6 +234,7 @@ pub(super) fn limits() -> config::Limits {
 mod tests {
     use super::*;
     use hookgate::payload::known_hooks::KNOWN_HOOKS;
+    use hookgate_proto::plugin::v1::BeforeToolCallRequest;
 
     #[test]
     fn agents_may_send_the_body_at_every_known_hook() {
@@ -247,5 +255,17 @@ mod tests {
         let body =
             hook_body(&hook, &SampleContent { text: "t".into(), ..SampleContent::with_value("1.10") }, true);
         assert_eq!(body, r#"{"text":"t","sample":1.10}"#);
+    }
+
+    #[test]
+    fn a_call_has_only_the_large_fields_that_the_plugin_reads() {
+        let sample = SampleCall::new(&CallSite::Point(Point::BeforeToolCall), &SampleContent::ordinary());
+        let sent = |reads| {
+            let message = sample.request(&Call::default(), reads);
+            BeforeToolCallRequest::decode(&*message).expect("a request").payload.expect("it has a payload")
+        };
+        let (whole, nothing) = (sent(None), Some(PayloadFields::default()));
+        assert!(!whole.args.is_empty() && !whole.extra.is_empty());
+        assert_eq!(sent(nothing), whole.select_fields(PayloadFields::default()));
     }
 }

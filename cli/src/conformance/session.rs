@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use hookgate_proto::{
+    PayloadFields,
     plugin::v1::{
         self as wire, Call, CallContext, DescribeResponse, InitializeRequest, InitializeResponse,
         ShutdownRequest,
@@ -246,6 +247,11 @@ impl Session {
         call
     }
 
+    /// The large fields that the plugin gets at `site`; `None` for all.
+    pub(super) fn reads(&self, site: &CallSite) -> Option<PayloadFields> {
+        self.manifest.as_ref()?.offers_at(site)?.reads
+    }
+
     /// Makes a call and returns the bytes of the reply, unread.
     pub(super) async fn reply(
         &self,
@@ -253,7 +259,7 @@ impl Session {
         sample: &SampleCall,
         config_digest: &str,
     ) -> Result<Bytes, TrialError> {
-        let message = sample.request(&self.call(config_digest, self.timeout));
+        let message = sample.request(&self.call(config_digest, self.timeout), self.reads(&sample.site));
         connection.call(Rpc::at(&sample.site), &message, self.timeout).await
     }
 

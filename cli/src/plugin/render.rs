@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::{
-    HookName,
+    HookName, PayloadFields,
     types::v1::{CancelScope, Notice, NoticeKind, Tool},
 };
 use serde::Serialize;
@@ -61,6 +61,9 @@ struct OfferedPoint {
     point: Point,
     access: &'static str,
     side_effects: bool,
+    /// Absent if it reads all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<PayloadFields>,
 }
 
 #[derive(Serialize)]
@@ -332,6 +335,7 @@ impl ManifestReport {
                 point,
                 access: if offer.access == Access::Read { "read" } else { "modify" },
                 side_effects: offer.side_effects == SideEffects::Some,
+                reads: offer.reads,
             })
         };
         ManifestReport {
@@ -358,19 +362,23 @@ impl ManifestReport {
             ["asks for", &wants],
             ["handshake", &millis(handshake_us)],
         ];
-        let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS"].map(str::to_owned)];
+        let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "READS"].map(str::to_owned)];
         let effects = |any: bool| if any { "some" } else { "none" };
         rows.extend(self.points.iter().map(|offer| {
-            [offer.point.as_str(), offer.access, effects(offer.side_effects)].map(str::to_owned)
+            let reads = offer.reads.map_or("all".to_owned(), |fields| fields.to_string());
+            [offer.point.as_str(), offer.access, effects(offer.side_effects), &reads].map(str::to_owned)
         }));
         rows.extend(
-            self.hooks
-                .iter()
-                .map(|offer| [offer.hook.as_str(), "-", effects(offer.side_effects)].map(str::to_owned)),
+            self.hooks.iter().map(|offer| {
+                [offer.hook.as_str(), "-", effects(offer.side_effects), "all"].map(str::to_owned)
+            }),
         );
         let mut text = columns(&head.map(|row| row.map(str::to_owned)));
-        if rows.len() > 1 {
+        if self.points.iter().any(|offer| offer.reads.is_some()) {
             text += &format!("\n{}", columns(&rows));
+        } else if rows.len() > 1 {
+            let without = |[site, access, side_effects, _]: [String; 4]| [site, access, side_effects];
+            text += &format!("\n{}", columns(&rows.into_iter().map(without).collect::<Vec<_>>()));
         }
         text + &self.tools_table()
     }

@@ -183,12 +183,21 @@ fn cell(value: &Value) -> String {
     printable(value.as_str().unwrap_or("-"))
 }
 
+/// The large fields that the plugin gets at a point.
+fn reads(offer: &Value) -> String {
+    match offer["reads"].as_array() {
+        None => "all".to_owned(),
+        Some(fields) if fields.is_empty() => "nothing".to_owned(),
+        Some(fields) => fields.iter().map(cell).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// The rows of what is offered at points, or at hooks, with the `difference` from what was approved.
-fn offers(offered: &Value, difference: &Value) -> Vec<[String; 4]> {
+fn offers(offered: &Value, difference: &Value) -> Vec<[String; 5]> {
     // At a hook, where nothing is accessed, an offer is its side effects alone.
-    let access_and_effects = |offer: &Value| match offer {
-        Value::String(side_effects) => ["-".to_owned(), printable(side_effects)],
-        offer => [cell(&offer["access"]), cell(&offer["side_effects"])],
+    let members = |offer: &Value| match offer {
+        Value::String(side_effects) => ["-".to_owned(), printable(side_effects), "all".to_owned()],
+        offer => [cell(&offer["access"]), cell(&offer["side_effects"]), reads(offer)],
     };
     let mut rows = Vec::new();
     for (site, offer) in offered.as_object().into_iter().flatten() {
@@ -196,13 +205,20 @@ fn offers(offered: &Value, difference: &Value) -> Vec<[String; 4]> {
             (_, Some(_)) => "new".to_owned(),
             (Value::String(side_effects), None) => format!("was {}", printable(side_effects)),
             (Value::Null, None) => "-".to_owned(),
-            (before, None) => format!("was {}", access_and_effects(before).join(", ")),
+            (before, None) => {
+                let [access, side_effects, reads] = members(before);
+                let reads =
+                    if before["reads"].is_null() { String::new() } else { format!(", reads {reads}") };
+                format!("was {access}, {side_effects}{reads}")
+            }
         };
-        let [access, side_effects] = access_and_effects(offer);
-        rows.push([printable(site), access, side_effects, change]);
+        let [access, side_effects, reads] = members(offer);
+        rows.push([printable(site), access, side_effects, reads, change]);
     }
     let gone = difference["removed"].as_object().into_iter().flatten();
-    rows.extend(gone.map(|(site, _)| [printable(site), "-".into(), "-".into(), "no longer".into()]));
+    rows.extend(
+        gone.map(|(site, _)| [printable(site), "-".into(), "-".into(), "-".into(), "no longer".into()]),
+    );
     rows
 }
 
@@ -235,14 +251,23 @@ fn labelled(label: &str, texts: Vec<String>) -> Vec<[String; 2]> {
     texts.into_iter().enumerate().map(|(at, text)| [label(at), text]).collect()
 }
 
+/// The rows of offers as a table, without the column of what the plugin reads if that is everything.
+fn offers_table(rows: Vec<[String; 5]>) -> String {
+    if rows[1..].iter().any(|row| !matches!(&*row[3], "all" | "-")) {
+        return columns(&rows);
+    }
+    let without = |[site, access, side_effects, _, change]: [String; 5]| [site, access, side_effects, change];
+    columns(&rows.into_iter().map(without).collect::<Vec<_>>())
+}
+
 /// The manifest in an entry of `wants`, and its differences from the approved one.
 pub(super) fn table(wants: &Value) -> String {
     let difference = &wants["difference"];
-    let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "CHANGE"].map(str::to_owned)];
+    let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "READS", "CHANGE"].map(str::to_owned)];
     for sites in ["points", "hooks"] {
         rows.extend(offers(&wants["accepted"][sites], &difference[sites]));
     }
-    let offers = if rows.len() > 1 { format!("{}\n", columns(&rows)) } else { String::new() };
+    let offers = if rows.len() > 1 { format!("{}\n", offers_table(rows)) } else { String::new() };
     let mut more = labelled("provides", tools(wants));
     let mut asks = set(&wants["accepted"]["capabilities"], &difference["capabilities"], |name, new| {
         let meaning = Capability::from_name(name).map_or("", Capability::meaning);

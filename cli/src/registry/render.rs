@@ -172,8 +172,7 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     }
     rows.push(row("manifest", format!("{} {}", cell(&says["name"]), cell(&says["version"]))));
     for offer in says["points"].as_array().into_iter().flatten() {
-        let access = if offer["access"] == "modify" { "may rewrite" } else { "reads" };
-        let effects = side_effects(offer);
+        let (access, effects) = (access(offer), side_effects(offer));
         rows.push(row("at", format!("{}: {access}, {effects}", cell(&offer["point"]))));
     }
     for offer in says["hooks"].as_array().into_iter().flatten() {
@@ -199,6 +198,22 @@ fn tools(manifest: &Value) -> Option<String> {
         (false, _) => Some(tools.join(", ")),
         (true, false) => Some(format!("none yet; they may be named {}", globs.join(", "))),
         (true, true) => None,
+    }
+}
+
+/// The access at a point, with the large fields that are read, unless it is all.
+fn access(offer: &Value) -> String {
+    let fields = offer["reads"].as_array().map(|fields| {
+        match fields.iter().map(cell).collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "no large field".to_owned(),
+            fields => fields,
+        }
+    });
+    match (offer["access"] == "modify", fields) {
+        (true, None) => "may rewrite".to_owned(),
+        (true, Some(fields)) => format!("may rewrite, reads {fields}"),
+        (false, None) => "reads".to_owned(),
+        (false, Some(fields)) => format!("reads {fields}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use hookgate_proto::HookName;
+use hookgate_proto::{HookName, PayloadFields};
 use serde::Serialize;
 
 use crate::{
@@ -213,6 +213,9 @@ struct OfferedPointView {
     point: Point,
     access: &'static str,
     side_effects: &'static str,
+    /// Absent if it reads all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<PayloadFields>,
 }
 
 #[derive(Serialize)]
@@ -241,7 +244,7 @@ fn manifest(manifest: &Manifest) -> ManifestView {
     let offered = |point| {
         let offer = manifest.offers(point)?;
         let (access, side_effects) = (offer.access.as_str(), offer.side_effects.as_str());
-        Some(OfferedPointView { point, access, side_effects })
+        Some(OfferedPointView { point, access, side_effects, reads: offer.reads })
     };
     ManifestView {
         name: Arc::clone(&manifest.name),

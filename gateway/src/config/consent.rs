@@ -284,6 +284,37 @@ mod tests {
         let without = Consent { config_schema: None, ..after.clone() };
         assert_eq!(ManifestDiff::between(&after, &without).to_string(), "no longer has config_schema");
     }
+
+    #[test]
+    fn difference_names_the_fields_that_are_read() {
+        let consent = |reads: serde_json::Value| {
+            let mut offer = json!({ "access": "read", "side_effects": "none" });
+            if !reads.is_null() {
+                offer["reads"] = reads;
+            }
+            consent(json!({ "points": { "before_tool_call": offer } }))
+        };
+        let (nothing, args, all) = (consent(json!([])), consent(json!(["args"])), consent(json!(null)));
+        for (before, after, said) in [
+            (
+                &nothing,
+                &args,
+                "(read, side effects: none, reads: args) instead of (read, side effects: none, reads: nothing)",
+            ),
+            (&args, &all, "(read, side effects: none) instead of (read, side effects: none, reads: args)"),
+        ] {
+            let difference = ManifestDiff::between(before, after);
+            assert_eq!(difference.to_string(), format!("has before_tool_call as {said}"));
+        }
+        assert_eq!(consent_order(&["extra", "args"]), consent_order(&["args", "extra"]));
+    }
+
+    /// What is accepted where a plugin reads the fields of these names.
+    fn consent_order(names: &[&str]) -> Consent {
+        let offer = json!({ "access": "read", "side_effects": "none", "reads": names });
+        consent(json!({ "points": { "before_tool_call": offer } }))
+    }
+
     #[test]
     fn difference_names_the_hooks_that_are_added_removed_and_changed() {
         let consent = |hooks| consent(json!({ "points": {}, "hooks": hooks }));

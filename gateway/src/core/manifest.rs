@@ -51,7 +51,7 @@ impl Manifest {
         match site {
             CallSite::Point(point) => self.offers(*point),
             CallSite::Hook(hook) => {
-                self.hooks.get(hook).map(|&side_effects| PointAccess { access: Access::Read, side_effects })
+                self.hooks.get(hook).map(|&side_effects| PointAccess::new(Access::Read, side_effects))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::stream::{FuturesOrdered, StreamExt};
-use hookgate_proto::{plugin::v1 as wire, types::v1::Decision};
+use hookgate_proto::{SelectFields as _, plugin::v1 as wire, types::v1::Decision};
 use prost::Message;
 use tokio::time::Instant;
 
@@ -165,10 +165,22 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
         let most = (MAX_GROUP_BYTES / self.progress.payload.encoded_len().max(1)).max(1);
         let calls = |steps: &[Step]| steps.iter().filter(|step| step.mode != Mode::Observe).count();
         match self.runner.ctx.site {
-            CallSite::Point(_) if calls(group) > most => 1,
+            // Its first step ran alone.
+            CallSite::Point(_) if left.len() < group.len() => 1,
+            CallSite::Point(_) if calls(group) > most && self.sent_bytes(group) > MAX_GROUP_BYTES => 1,
             CallSite::Point(_) => left.len(),
             CallSite::Hook(_) => calls_of_different_plugins(left, most.min(MAX_HOOK_CALLS)),
         }
+    }
+
+    /// The size of what the calls of `steps` send of the payload.
+    fn sent_bytes(&self, steps: &[Step]) -> usize {
+        let payload = &self.progress.payload;
+        let sent = |step: &Step| match step.offer.and_then(|offer| offer.reads) {
+            Some(fields) => payload.select_fields(fields).encoded_len(),
+            None => payload.encoded_len(),
+        };
+        steps.iter().filter(|step| step.mode != Mode::Observe).map(sent).sum()
     }
 
     /// Runs the steps of `group` at the same time. Each result waits for those of the steps before it. When a

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hookgate_proto::{
-    HookName, HookNameError,
+    HookName, HookNameError, SelectFields,
     gateway::v1 as gateway,
     plugin::v1 as plugin,
     types::v1::{
@@ -33,7 +33,7 @@ pub trait ExtensionPoint: AgentCall {
 /// A point or the hooks, with the messages that belong to them.
 pub trait AgentCall: sealed::Sealed + Send + Sync + 'static {
     /// What the agent is about to send, run or show; or what happened.
-    type Payload: Message + Validate + Default + Clone + PartialEq + 'static;
+    type Payload: Message + Validate + SelectFields + Default + Clone + PartialEq + 'static;
     /// The changes that a plugin may make to the payload.
     type Patch: Message + Validate + Default;
     /// A plugin's reply.

@@ -20,6 +20,7 @@ use crate::{
     config::Match,
     core::{
         manifest::{Access, PointAccess, SideEffects},
+        point::{PayloadField, PayloadFields},
         step::{Mode, OnError, Reason, StepOutcome},
     },
     routing::{Conditions, Plan, groups},
@@ -96,8 +97,19 @@ async fn each_step_of_a_group_gets_the_time_that_is_left_when_the_group_starts()
 
 #[tokio::test(start_paused = true)]
 async fn readers_of_a_large_payload_run_one_after_the_other() {
-    for (bytes, took) in [(300 << 10, ms(5)), (400 << 10, ms(15))] {
-        let reader = |setup: Setup| setup.step(Mode::Enforce, FAIL, continues()).reads(ms(5));
+    let args = PayloadFields::new(&[PayloadField::Args]);
+    for (bytes, reads, took) in [
+        (300 << 10, None, ms(5)),
+        (400 << 10, None, ms(15)),
+        (400 << 10, Some(args), ms(15)),
+        (400 << 10, Some(PayloadFields::default()), ms(5)),
+    ] {
+        let reader = |setup: Setup| {
+            let mut setup = setup.step(Mode::Enforce, FAIL, continues()).reads(ms(5));
+            let offer = setup.steps.last_mut().and_then(|step| step.offer.as_mut());
+            offer.expect("it reads").reads = reads;
+            setup
+        };
         let setup = reader(reader(reader(Setup::default())));
         let (plan, ctx, mut broken_off) = (setup.plan(), context(), Vec::new());
         let payload = BeforeToolCallPayload { args: vec![b' '; bytes].into(), ..payload() };
@@ -106,7 +118,7 @@ async fn readers_of_a_large_payload_run_one_after_the_other() {
             Chain::<BeforeToolCall, _>::new(&ctx, &plan, &setup.plugins, &LIMITS, budget, payload, gone);
         let started = Instant::now();
         let ended = chain.run(1).await;
-        assert_eq!(started.elapsed(), took, "{bytes} bytes for each of three");
+        assert_eq!(started.elapsed(), took, "{bytes} bytes, of which each of three reads {reads:?}");
         assert_eq!(outcomes(&ended), [StepOutcome::Continued; 3]);
     }
 }
@@ -147,7 +159,7 @@ async fn a_caller_that_goes_away_within_a_group_is_reported_at_its_first_unfinis
 }
 
 const PLUGINS: usize = 5;
-const READS: PointAccess = PointAccess { access: Access::Read, side_effects: SideEffects::None };
+const READS: PointAccess = PointAccess::new(Access::Read, SideEffects::None);
 
 /// A plugin, and what it does with each call.
 #[derive(Debug, Clone)]
@@ -203,7 +215,7 @@ struct RandomStep {
 }
 
 fn plugin() -> impl Strategy<Value = RandomPlugin> {
-    let offer = |access, side_effects| Some(PointAccess { access, side_effects });
+    let offer = |access, side_effects| Some(PointAccess::new(access, side_effects));
     let offer = prop_oneof![
         6 => Just(Some(READS)),
         1 => Just(offer(Access::Read, SideEffects::Some)),

@@ -151,7 +151,7 @@ impl Setup {
         };
         self.steps.push(Step {
             template: Arc::new(fixed),
-            offer: Some(PointAccess { access: Access::Modify, side_effects: SideEffects::Some }),
+            offer: Some(PointAccess::new(Access::Modify, SideEffects::Some)),
             not_offered: false,
             reserve: Duration::ZERO,
             group_len: 1,
@@ -162,7 +162,7 @@ impl Setup {
     /// Makes the last step's plugin one that reads, without side effects, and takes this long.
     pub(super) fn reads(mut self, delay: Duration) -> Self {
         let step = self.steps.last_mut().expect("there is a step");
-        step.offer = Some(PointAccess { access: Access::Read, side_effects: SideEffects::None });
+        step.offer = Some(PointAccess::new(Access::Read, SideEffects::None));
         self.plugins.delays.insert(step.plugin, delay);
         self
     }

@@ -12,7 +12,7 @@ const TOOL: Point = Point::BeforeToolCall;
 /// The manifest of both plugins, which run before tools only.
 fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest>> {
     let mut offers = [None; 4];
-    offers[TOOL.index()] = Some(PointAccess { access, side_effects: SideEffects::None });
+    offers[TOOL.index()] = Some(PointAccess::new(access, SideEffects::None));
     Some(Arc::new(Manifest {
         name: "a".into(),
         version: version.parse().expect("a version"),

@@ -2,7 +2,7 @@
 //! Order). Formed when a plan is built, so that a call only reads them.
 
 use crate::{
-    core::{manifest::PointAccess, step::Mode},
+    core::step::Mode,
     routing::{Access, SideEffects, Step},
 };
 
@@ -64,6 +64,6 @@ fn group_len(steps: &[Step]) -> u16 {
 /// earlier step has ended the chain. A step that fails without a call may end the chain, so it has no part
 /// in a group: the calls behind it would be for nothing.
 fn may_run_beside_others(step: &Step) -> bool {
-    const READS: PointAccess = PointAccess { access: Access::Read, side_effects: SideEffects::None };
-    step.offer == Some(READS) && step.flaw().is_none()
+    const READS: (Access, SideEffects) = (Access::Read, SideEffects::None);
+    step.offer.is_some_and(|offer| (offer.access, offer.side_effects) == READS) && step.flaw().is_none()
 }

@@ -141,7 +141,7 @@ impl PlanTools {
 /// The step that runs a tool. The plugin may give a result, and no patch. Without an offer, the step fails as `not_ready`.
 fn step(fixed: &StepTemplate, is_known: bool) -> Step {
     let template = StepTemplate { on_error: OnError::Fail, writable: Some(Arc::default()), ..fixed.clone() };
-    let offer = PointAccess { access: Access::Modify, side_effects: SideEffects::Some };
+    let offer = PointAccess::new(Access::Modify, SideEffects::Some);
     Step {
         template: Arc::new(template),
         offer: is_known.then_some(offer),

@@ -23,7 +23,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hookgate_proto::plugin::v1 as plugin;
+use hookgate_proto::{SelectFields, plugin::v1 as plugin};
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ impl PluginClient {
     /// # Errors
     /// The reason is `bulkhead_full`, `not_ready`, `unreachable`, `point_not_offered`, `timeout`,
     /// `rpc_error`, `bad_reply` or `too_large`.
-    pub async fn call<M: prost::Message + 'static>(
+    pub async fn call<M: prost::Message + SelectFields + 'static>(
         &self,
         site: impl Into<CallSite>,
         call: plugin::Call,
@@ -175,7 +175,9 @@ impl PluginClient {
         span.sent_to(&ticket.endpoint().server);
         let generation = live.generation();
         self.add_host_token(request, &live.config.capabilities, *deadline);
-        let frame = request.frame(&live.config.digest);
+        // The connection's own manifest: the plugin's process at its end may read more than the accepted one.
+        let offer = live.accepted.manifest.offers_at(&request.site);
+        let frame = request.frame(&live.config.digest, offer.and_then(|offer| offer.reads));
         if frame.len() > self.max_call {
             let detail = format!("the call has {} bytes; the limit is {}", frame.len(), self.max_call);
             return Err(Failure::new(Reason::TooLarge, detail));

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hookgate_proto::plugin::v1 as plugin;
+use hookgate_proto::{SelectFields, plugin::v1 as plugin};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -244,23 +244,23 @@ impl PluginClient {
     /// the most entries loses its oldest one. `done` is called exactly once with the result; for a dropped
     /// entry that is `bulkhead_full`.
     ///
-    /// The payload is encoded here: its values may be slices of the whole received message, and an entry that
-    /// kept the message alive would use more memory than the queue counts.
-    pub fn observe(
+    /// The payload is encoded here, with the fields that the accepted manifest reads: its values may be slices of the whole
+    /// received message, and an entry that kept the message alive would use more memory than the queue counts.
+    pub fn observe<M: prost::Message + SelectFields + Default + 'static>(
         &self,
         site: impl Into<CallSite>,
         call: plugin::Call,
-        payload: &impl prost::Message,
+        payload: &M,
         meta: CallMeta,
         limit: Duration,
         done: Box<dyn FnOnce(Result<PluginReply, Failure>) + Send>,
     ) {
-        let parent = Parent::current();
-        let payload = Arc::new(EncodedPayload::new(payload));
-        self.observers.push(
-            PluginRequest { site: site.into(), call, payload, meta, parent, limit },
-            DeliveryCallback::new(done),
-        );
+        let (parent, site) = (Parent::current(), site.into());
+        let accepted = self.pool.registration.manifests.accepted();
+        let offer = accepted.and_then(|accepted| accepted.manifest.offers_at(&site));
+        let payload = Arc::new(EncodedPayload::new(payload, offer.and_then(|offer| offer.reads)));
+        self.observers
+            .push(PluginRequest { site, call, payload, meta, parent, limit }, DeliveryCallback::new(done));
     }
 
     /// How many entries the observers' queue has dropped.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use hookgate_proto::{
-    HookName,
+    HookName, PayloadFields,
     plugin::v1::{self as plugin, DescribeRequest, DescribeResponse},
 };
 use prost::Message as _;
@@ -356,7 +356,10 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], Ref
                 "`points` gives no `side_effects` for {point}: set NONE or SOME"
             )));
         };
-        if offers[point.index()].replace(PointAccess { access, side_effects }).is_some() {
+        let reads =
+            offer.reads.as_ref().map(|reads| PayloadFields::from_names(point, &reads.names)).transpose();
+        let reads = reads.map_err(|error| bad_manifest(codec::display_text(&error.to_string())))?;
+        if offers[point.index()].replace(PointAccess { access, side_effects, reads }).is_some() {
             return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
         }
     }

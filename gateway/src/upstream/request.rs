@@ -1,10 +1,10 @@
 //! One call as the invoker requests it, and its result. Untyped: the payload is whatever message the point
 //! has, shared and never copied.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use hookgate_proto::plugin::v1 as plugin;
+use hookgate_proto::{PayloadFields, SelectFields, plugin::v1 as plugin};
 use prost::Message;
 
 use crate::{
@@ -65,15 +65,17 @@ impl fmt::Debug for ServingEndpoint {
     }
 }
 
-/// A message that can be written without knowing its type.
+/// A payload that can be written without knowing its type.
 pub(super) trait Payload: Send + Sync {
     /// Encoded length in bytes, without a length prefix.
     fn len(&self) -> usize;
     /// Appends the length prefix and the message.
     fn write(&self, buffer: &mut BytesMut);
+    /// The payload with only these of its large fields; `None` if it is already so.
+    fn select(&self, fields: PayloadFields) -> Option<Box<dyn Payload>>;
 }
 
-impl<M: Message> Payload for M {
+impl<M: Message + SelectFields + 'static> Payload for M {
     fn len(&self) -> usize {
         self.encoded_len()
     }
@@ -81,25 +83,47 @@ impl<M: Message> Payload for M {
     fn write(&self, buffer: &mut BytesMut) {
         self.encode_length_delimited(buffer).expect("a BytesMut grows as needed");
     }
-}
 
-/// A message that is already encoded, in an allocation of exactly its length.
-pub(super) struct EncodedPayload(Bytes);
-
-impl EncodedPayload {
-    pub(super) fn new(message: &impl Message) -> Self {
-        EncodedPayload(message.encode_to_vec().into())
+    fn select(&self, fields: PayloadFields) -> Option<Box<dyn Payload>> {
+        Some(Box::new(self.select_fields(fields)))
     }
 }
 
-impl Payload for EncodedPayload {
+/// A payload that is already encoded, in an allocation of exactly its length.
+pub(super) struct EncodedPayload<M> {
+    bytes: Bytes,
+    /// The large fields that it was encoded with; `None` for all of them.
+    fields: Option<PayloadFields>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M: Message + SelectFields> EncodedPayload<M> {
+    /// Encodes `message` with only these of its large fields, or with all.
+    pub(super) fn new(message: &M, fields: Option<PayloadFields>) -> Self {
+        let bytes = match fields {
+            Some(fields) => message.select_fields(fields).encode_to_vec(),
+            None => message.encode_to_vec(),
+        };
+        EncodedPayload { bytes: bytes.into(), fields, message: PhantomData }
+    }
+}
+
+impl<M: Message + SelectFields + Default + 'static> Payload for EncodedPayload<M> {
     fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     fn write(&self, buffer: &mut BytesMut) {
-        prost::encode_length_delimiter(self.0.len(), buffer).expect("a BytesMut grows as needed");
-        buffer.extend_from_slice(&self.0);
+        prost::encode_length_delimiter(self.bytes.len(), buffer).expect("a BytesMut grows as needed");
+        buffer.extend_from_slice(&self.bytes);
+    }
+
+    fn select(&self, fields: PayloadFields) -> Option<Box<dyn Payload>> {
+        if self.fields == Some(fields) {
+            return None;
+        }
+        let message = M::decode(self.bytes.clone()).expect("the message that was encoded here");
+        Some(Box::new(message.select_fields(fields)))
     }
 }
 
@@ -124,23 +148,27 @@ impl PluginRequest {
         self.call.encoded_len() + self.payload.len()
     }
 
-    /// The request as one gRPC frame, with the digest of the configuration to use.
-    pub(super) fn frame(&mut self, config_digest: &str) -> Bytes {
+    /// The request as one gRPC frame, with the digest of the configuration to use. `reads` are the large fields of the payload
+    /// that the plugin gets, or `None` for all; a call to run its tool has all.
+    pub(super) fn frame(&mut self, config_digest: &str, reads: Option<PayloadFields>) -> Bytes {
         if self.call.config_digest != config_digest {
             self.call.config_digest = config_digest.to_owned();
         }
-        framing::frame_with(self.size() + 12, |buffer| {
+        let reads = reads.filter(|_| !self.call.run_tool);
+        let selected = reads.and_then(|fields| self.payload.select(fields));
+        let payload = selected.as_deref().unwrap_or(&*self.payload);
+        framing::frame_with(self.call.encoded_len() + payload.len() + 12, |buffer| {
             buffer.put_u8(CALL_FIELD_KEY);
-            Payload::write(&self.call, buffer);
+            self.call.encode_length_delimited(buffer).expect("a BytesMut grows as needed");
             buffer.put_u8(PAYLOAD_FIELD_KEY);
-            self.payload.write(buffer);
+            payload.write(buffer);
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hookgate_proto::{Point, types::v1::BeforeToolCallPayload};
+    use hookgate_proto::{PayloadField, Point, types::v1::BeforeToolCallPayload};
 
     use super::*;
 
@@ -156,11 +184,30 @@ mod tests {
             parent: Parent::current(),
             limit: Duration::ZERO,
         };
-        let frame = request.frame("abc");
+        let frame = request.frame("abc", None);
         let sent = plugin::BeforeToolCallRequest::decode(frame.slice(5..)).expect("the contract's message");
         let call = plugin::Call { config_digest: "abc".into(), ..call };
         assert_eq!(sent, plugin::BeforeToolCallRequest { call: Some(call), payload: Some(payload) });
         assert_eq!(frame[0], 0);
         assert_eq!(u32::from_be_bytes(frame[1..5].try_into().expect("4 bytes")) as usize, frame.len() - 5);
+    }
+
+    #[test]
+    fn encoded_payload_that_a_plugin_reads_less_of_is_sent_without_the_rest() {
+        let payload = BeforeToolCallPayload {
+            tool_name: "fs.read".into(),
+            args: "1".into(),
+            extra: "{}".into(),
+            ..Default::default()
+        };
+        let fields = PayloadFields::new(&[PayloadField::Args]);
+        let read = EncodedPayload::new(&payload, Some(fields));
+        assert!(read.select(fields).is_none(), "it has no other fields");
+        let [mut whole, mut less] = [BytesMut::new(), BytesMut::new()];
+        EncodedPayload::new(&payload, None).select(fields).expect("it has others").write(&mut whole);
+        read.write(&mut less);
+        let sent = [whole, less].map(|sent| BeforeToolCallPayload::decode_length_delimited(sent));
+        let expected = BeforeToolCallPayload { extra: Bytes::new(), ..payload };
+        assert_eq!(sent, [Ok(expected.clone()), Ok(expected)]);
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use hookgate::core::call_site::CallSite;
-use hookgate_proto::{Access, HookName, Offer, Point, SideEffects};
+use hookgate_proto::{HookName, Point, SideEffects};
 use serde_json::{Map, Value};
 use tonic::Status;
 
@@ -108,8 +108,7 @@ impl LibrefangPlugin {
     }
 
     pub(crate) fn points(&self) -> Vec<PointEntry> {
-        let offer =
-            Offer { point: Point::AfterToolResult, access: Access::Modify, side_effects: SideEffects::Some };
+        let offer = Point::AfterToolResult.modify().with_side_effects();
         let transforms = self.script(ScriptKind::TransformToolResult).is_some();
         transforms.then_some(PointEntry(offer)).into_iter().collect()
     }

@@ -48,7 +48,7 @@ pub use event::Event;
 pub use hook_reply::HookReply;
 pub use hookgate_proto as proto;
 pub use hookgate_proto::{
-    Access, Capability, HookOffer, Offer, Point, SideEffects,
+    Access, Capability, HookOffer, Offer, PayloadField, PayloadFields, Point, SideEffects,
     plugin::v1::{CallContext, ChainResult, Limits},
     types::v1::{
         AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,

@@ -73,7 +73,7 @@ async fn keeps_the_contract(mut client: PluginServiceClient<Channel>) {
     let manifest = client.describe(DescribeRequest::default()).await.unwrap().into_inner();
     assert_eq!((manifest.name.as_str(), manifest.version.as_str()), ("python-raw", "1.0.0"));
     assert_eq!(manifest.protocol_versions, [1]);
-    let offer = manifest.points[0];
+    let offer = &manifest.points[0];
     assert_eq!((offer.point(), manifest.points.len()), (ExtensionPoint::BeforeToolCall, 1));
     assert_eq!((offer.access(), offer.side_effects()), (Access::Read, SideEffects::None));
 

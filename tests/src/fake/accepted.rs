@@ -20,7 +20,11 @@ pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
         };
         let access = if offer.access() == Access::Modify { "modify" } else { "read" };
         let side_effects = if offer.side_effects() == SideEffects::Some { "some" } else { "none" };
-        points.insert(point.to_owned(), json!({ "access": access, "side_effects": side_effects }));
+        let mut accepted = json!({ "access": access, "side_effects": side_effects });
+        if let Some(reads) = &offer.reads {
+            accepted["reads"] = json!(reads.names);
+        }
+        points.insert(point.to_owned(), accepted);
     }
     let mut accepted = json!({ "points": points, "capabilities": manifest.capabilities });
     if !manifest.hooks.is_empty() {

@@ -241,6 +241,7 @@ impl FakePlugin {
             point: point.into(),
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
+            reads: None,
         });
         let manifest = DescribeResponse {
             name: name.into(),

@@ -147,10 +147,7 @@ fn worst_case(worst: TimedForecast, reserved: Duration) -> WorstCase {
 fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     let mut step = step.clone();
     if !manifests_known && step.written.version.is_none() {
-        step.offer = Some(routing::PointAccess {
-            access: routing::Access::Modify,
-            side_effects: routing::SideEffects::None,
-        });
+        step.offer = Some(routing::PointAccess::new(routing::Access::Modify, routing::SideEffects::None));
     }
     step
 }

@@ -56,8 +56,7 @@ impl Case {
         let schema = Arc::new(schema);
         let manifest = |(reads, offers): (bool, [bool; 4])| {
             let access = if reads { Access::Read } else { Access::Modify };
-            let offer =
-                |offered: bool| offered.then_some(PointAccess { access, side_effects: SideEffects::None });
+            let offer = |offered: bool| offered.then_some(PointAccess::new(access, SideEffects::None));
             Arc::new(Manifest {
                 name: "p".into(),
                 version: semver::Version::new(1, 0, 0),

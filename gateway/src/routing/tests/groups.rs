@@ -35,7 +35,7 @@ fn manifest_of(name: &str) -> Option<Arc<Manifest>> {
         _ => return None,
     };
     let mut manifest = Manifest::clone(&*manifest("1.0.0", &[TOOL], None)?);
-    manifest.offers[TOOL.index()] = Some(PointAccess { access, side_effects });
+    manifest.offers[TOOL.index()] = Some(PointAccess::new(access, side_effects));
     Some(Arc::new(manifest))
 }
 

@@ -44,7 +44,7 @@ fn problems(members: Value) -> Vec<Problem> {
 fn manifest(version: &str, points: &[Point], tenant_config_schema: Option<Value>) -> Option<Arc<Manifest>> {
     let mut offers = [None; 4];
     for point in points {
-        offers[point.index()] = Some(PointAccess { access: Access::Modify, side_effects: SideEffects::None });
+        offers[point.index()] = Some(PointAccess::new(Access::Modify, SideEffects::None));
     }
     Some(Arc::new(Manifest {
         name: "a".into(),

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use hookgate_proto::{plugin::v1::DescribeResponse, types::v1::ExtensionPoint};
+use hookgate_proto::{
+    plugin::v1::{DescribeResponse, PayloadFields},
+    types::v1::ExtensionPoint,
+};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Status;
@@ -25,6 +28,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A refused manifest, the change to its registration, the refusal, and a part of the sentence.
 type Case = (DescribeResponse, fn(&mut config::Plugin), Refusal, &'static str);
+
+fn reads(names: &[&str]) -> Option<PayloadFields> {
+    Some(PayloadFields { names: names.iter().map(|name| (*name).to_owned()).collect() })
+}
 
 fn refused_manifests() -> Vec<Case> {
     let with = |change: &dyn Fn(&mut DescribeResponse)| {
@@ -57,10 +64,23 @@ fn refused_manifests() -> Vec<Case> {
         ),
         (with(&|m| m.version = "one".into()), plain, bad, "`version`"),
         (with(&|m| m.version = format!("1.2.0+{}", "9".repeat(251))), plain, bad, "`version` has 257 bytes"),
-        (with(&|m| m.points.push(m.points[0])), plain, bad, "before_tool_call twice"),
+        (with(&|m| m.points.push(m.points[0].clone())), plain, bad, "before_tool_call twice"),
         (with(&|m| m.points[0].point = 99), plain, bad, "`point`"),
         (with(&|m| m.points[0].access = 0), plain, bad, "`access`"),
         (with(&|m| m.points[0].side_effects = 0), plain, bad, "`side_effects`"),
+        (
+            with(&|m| m.points[0].reads = reads(&["args", "text"])),
+            plain,
+            bad,
+            "`text`: choose from args, extra",
+        ),
+        (
+            with(&|m| m.points[0].reads = reads(&["tool_name"])),
+            plain,
+            bad,
+            "`reads` of before_tool_call names `tool_name`",
+        ),
+        (with(&|m| m.points[0].reads = reads(&["args", "args"])), plain, bad, "`args` twice"),
         (with(&|m| m.config_schema = "{".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.config_schema = "{\"type\": 7}".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.tenant_config_schema = large.clone().into()), plain, bad, "64 KiB"),

@@ -10,6 +10,7 @@ mod lying;
 mod names;
 mod observing;
 mod raw;
+mod reads;
 mod rollout;
 mod several;
 mod stale;

@@ -77,6 +77,7 @@ pub(crate) fn offer(point: ExtensionPoint) -> plugin::PointOffer {
         point: point.into(),
         access: plugin::Access::Modify.into(),
         side_effects: plugin::SideEffects::None.into(),
+        reads: None,
     }
 }
 

@@ -38,7 +38,7 @@ use serde::Serialize;
 use tonic::{Request, Status};
 
 use hookgate_proto::{
-    HookName,
+    HookName, SelectFields,
     plugin::v1::{
         self as wire, Call, CallContext, ChainResult, plugin_service_client::PluginServiceClient,
         plugin_service_server::PluginServiceServer,
@@ -53,7 +53,7 @@ pub use self::{
 use crate::{
     Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, HookPayload,
-    HookReply, Plugin, PluginHost, Reply, Storage, Verdict, host,
+    HookReply, PayloadFields, Plugin, PluginHost, Point, Reply, Storage, Verdict, host,
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, CallWire, OnHook, PointWire},
 };
 
@@ -201,7 +201,7 @@ impl<P: Plugin> TestPlugin<P> {
         &self,
         payload: BeforeLlmRequestPayload,
     ) -> Result<Reply<BeforeLlmRequestPatch>, Status> {
-        let request = self.request::<BeforeLlmRequest>(payload);
+        let request = self.point_request::<BeforeLlmRequest>(payload);
         Self::reply::<BeforeLlmRequest>(self.client.clone().before_llm_request(request).await?.into_inner())
     }
 
@@ -213,7 +213,7 @@ impl<P: Plugin> TestPlugin<P> {
         &self,
         payload: BeforeToolCallPayload,
     ) -> Result<Reply<BeforeToolCallPatch>, Status> {
-        let request = self.request::<BeforeToolCall>(payload);
+        let request = self.point_request::<BeforeToolCall>(payload);
         Self::reply::<BeforeToolCall>(self.client.clone().before_tool_call(request).await?.into_inner())
     }
 
@@ -251,7 +251,7 @@ impl<P: Plugin> TestPlugin<P> {
         &self,
         payload: AfterToolResultPayload,
     ) -> Result<Reply<AfterToolResultPatch>, Status> {
-        let request = self.request::<AfterToolResult>(payload);
+        let request = self.point_request::<AfterToolResult>(payload);
         Self::reply::<AfterToolResult>(self.client.clone().after_tool_result(request).await?.into_inner())
     }
 
@@ -263,7 +263,7 @@ impl<P: Plugin> TestPlugin<P> {
         &self,
         payload: BeforeResponsePayload,
     ) -> Result<Reply<BeforeResponsePatch>, Status> {
-        let request = self.request::<BeforeResponse>(payload);
+        let request = self.point_request::<BeforeResponse>(payload);
         Self::reply::<BeforeResponse>(self.client.clone().before_response(request).await?.into_inner())
     }
 
@@ -287,6 +287,16 @@ impl<P: Plugin> TestPlugin<P> {
     pub async fn shutdown(self) -> Result<(), Status> {
         let request = wire::ShutdownRequest { gateway_instance_id: "test".to_owned() };
         self.client.clone().shutdown(request).await.map(drop)
+    }
+
+    /// The payload as a gateway sends it, without the fields that the plugin doesn't read.
+    fn point_request<W: PointWire<Payload: SelectFields>>(&self, payload: W::Payload) -> Request<W::Request> {
+        let reads =
+            P::points().into_iter().find(|offer| offer.point == W::POINT).and_then(|offer| offer.reads);
+        match reads {
+            Some(fields) => self.request::<W>(payload.select_fields(fields)),
+            None => self.request::<W>(payload),
+        }
     }
 
     fn request<W: CallWire>(&self, payload: W::Payload) -> Request<W::Request> {
@@ -357,6 +367,11 @@ fn check_offers(manifest: &wire::DescribeResponse) -> Result<(), String> {
     }
     if points.iter().map(|offer| offer.point).collect::<BTreeSet<_>>().len() != points.len() {
         return Err("points() must list each point once".to_owned());
+    }
+    for offer in points {
+        if let (Some(point), Some(reads)) = (Point::from_wire(offer.point()), &offer.reads) {
+            PayloadFields::from_names(point, &reads.names).map_err(|error| error.to_string())?;
+        }
     }
     if hooks.len() > MAX_HOOKS {
         return Err(format!("hooks() must list at most {MAX_HOOKS} hooks"));

@@ -4,7 +4,7 @@ use tonic::Code;
 
 use super::*;
 use crate::{
-    Answer, Context, HookOffer, Host, InitError, NoConfig, Notice, Offer, PluginError, Point,
+    Answer, Context, HookOffer, Host, InitError, NoConfig, Notice, Offer, PayloadField, PluginError, Point,
     tool_rule::ToolRule,
 };
 
@@ -133,6 +133,46 @@ async fn too_many_notices_are_rejected_beside_a_continue_and_not_beside_a_cancel
     assert!(plugin.before_tool_call(call("shell")).await.unwrap().cancelled().is_some());
 }
 
+/// Cancels with what it gets of a call.
+struct Blind;
+
+impl Plugin for Blind {
+    const NAME: &'static str = "blind";
+    const VERSION: &'static str = "1.0.0";
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.modify().reading_only(&[PayloadField::Extra])]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(Blind)
+    }
+
+    async fn before_tool_call(
+        &self,
+        _: &Context,
+        _: &NoConfig,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        Ok(Reply::cancel("SEEN", format!("{} {:?} {:?}", call.tool_name, call.args, call.extra)))
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_under_test_gets_only_the_fields_that_it_reads() {
+    let plugin = TestPlugin::<Blind>::start(&NoConfig {}).await.unwrap();
+    let call = BeforeToolCallPayload {
+        tool_name: "fs.read".to_owned(),
+        args: "[1]".into(),
+        extra: "{}".into(),
+        ..Default::default()
+    };
+    let reply = plugin.before_tool_call(call).await.unwrap();
+    assert_eq!(reply.cancelled().map(|cancel| cancel.message()), Some(r#"fs.read b"" b"{}""#));
+}
+
 fn manifest(points: Vec<PointOffer>, hooks: &[&str]) -> DescribeResponse {
     let hooks = hooks.iter().map(|hook| WireOffer { hook: (*hook).to_owned(), ..Default::default() });
     DescribeResponse {
@@ -148,16 +188,22 @@ fn manifest(points: Vec<PointOffer>, hooks: &[&str]) -> DescribeResponse {
 #[test]
 fn a_manifest_lists_a_point_or_a_hook_and_each_once() {
     let point = Point::BeforeToolCall.read().to_wire();
-    for right in
-        [manifest(vec![point], &[]), manifest(Vec::new(), &["recall"]), manifest(vec![point], &["a", "b"])]
-    {
+    for right in [
+        manifest(vec![point.clone()], &[]),
+        manifest(Vec::new(), &["recall"]),
+        manifest(vec![point.clone()], &["a", "b"]),
+    ] {
         assert_eq!(check(&right), Ok(()));
     }
     let many: Vec<_> = (0..65).map(|number| format!("hook_{number}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     for (wrong, error) in [
         (manifest(Vec::new(), &[]), "points() must list a point, hooks() a hook, or TOOL_NAMES a name"),
-        (manifest(vec![point, point], &[]), "points() must list each point once"),
+        (manifest(vec![point.clone(), point], &[]), "points() must list each point once"),
+        (
+            manifest(vec![Point::BeforeToolCall.read().reading_only(&[PayloadField::Text]).to_wire()], &[]),
+            "`reads` of before_tool_call names `text`: choose from args, extra",
+        ),
         (manifest(Vec::new(), &["a", "b", "a"]), "hooks() must list each hook once"),
         (manifest(Vec::new(), &many), "hooks() must list at most 64 hooks"),
         (

@@ -7,6 +7,7 @@ mod hooks;
 mod known_hooks;
 mod observers;
 mod poison;
+mod reads;
 mod start;
 mod tool_answers;
 mod tools;

@@ -1,7 +1,7 @@
 //! Tests `hookgate plugin add` and `plugin approve`: nobody approves anything that they were not shown.
 
 use hookgate_proto::{
-    plugin::v1::{Access, SideEffects},
+    plugin::v1::{Access, PayloadFields, SideEffects},
     types::v1::ExtensionPoint,
 };
 use hookgate_tests::{fake::FakePlugin, gateway::Gateway};
@@ -117,4 +117,37 @@ async fn the_hooks_of_a_plugin_are_approved_like_its_points() {
                  recall     -       some          was none\nturn_end   -       -             no longer\n\n";
     assert!(shown.starts_with(wants), "{shown}");
     assert!(shown.contains("recall: contributes, with side effects\n"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_reads_more_than_was_approved_waits_and_shows_it() {
+    let (desk, mut plugin) = (desk().await, guard().await);
+    let reads =
+        |names: &[&str]| Some(PayloadFields { names: names.iter().map(|name| (*name).to_owned()).collect() });
+    plugin.change_manifest(|manifest| manifest.points[0].reads = reads(&[]));
+    let added = desk.does(&["plugin", "add", "guard", "--endpoint", &plugin.endpoint(), "--yes"]).await;
+    let shown = "POINT             ACCESS  SIDE EFFECTS  READS    CHANGE\nbefore_tool_call  read    none          nothing  new\n";
+    assert!(added.contains(shown), "{added}");
+    assert!(
+        added.contains("\nat        before_tool_call: reads no large field, no side effects\n"),
+        "{added}"
+    );
+
+    plugin.stop().await;
+    plugin.change_manifest(|manifest| {
+        manifest.version = "2.0.0".into();
+        manifest.points[0].reads = reads(&["extra", "args"]);
+    });
+    plugin.start().await;
+    let end = tokio::time::Instant::now() + crate::registry::support::SOON;
+    while desk.json(&["plugin", "show", "guard"]).await["pending_manifests"] == json!([]) {
+        assert!(tokio::time::Instant::now() < end, "{}", desk.gateway.log());
+    }
+    let shown = desk.does(&["plugin", "approve", "guard", "--yes"]).await;
+    let wants = "guard 2.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  READS        CHANGE\n\
+                 before_tool_call  read    none          args, extra  was read, none, reads nothing\n\n";
+    assert!(shown.starts_with(wants), "{shown}");
+    assert!(shown.contains("\nat        before_tool_call: reads args, extra, no side effects\n"), "{shown}");
+    let manifest = &desk.json(&["plugin", "show", "guard"]).await["manifest"];
+    assert_eq!(manifest["points"][0]["reads"], json!(["args", "extra"]));
 }

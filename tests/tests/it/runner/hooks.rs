@@ -93,6 +93,10 @@ async fn a_mistake_in_the_hooks_is_named_with_its_key() {
             "plugins[0].hooks[0]: `Recall`: the name of a hook is a lower-case letter",
         ),
         (entry("hooks: [before_response]"), "`before_response`: this is the name of a point"),
+        (
+            entry("points: [{ point: before_tool_call, reads: [text] }]"),
+            "plugins[0].points[0]: `reads` of before_tool_call names `text`: choose from args, extra",
+        ),
         (entry("hooks: [recall, recall]"), "plugins[0].hooks: `recall` is listed twice"),
         (entry("hooks: [{ hook: recall, access: read }]"), "expected a hook, or a mapping with `hook`"),
     ] {
