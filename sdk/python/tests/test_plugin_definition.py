@@ -161,6 +161,36 @@ def test_an_offer_of_another_word_is_refused() -> None:
         make().before_response(side_effects="no")  # type: ignore[call-overload]
 
 
+def test_names_that_a_point_can_not_read_are_refused() -> None:
+    def decorate(reads: Any) -> None:
+        make().before_tool_call(reads=reads)(pass_on)
+
+    with pytest.raises(ValueError, match=r"`reads` of before_tool_call names 'text': choose from args, extra"):
+        decorate(["text"])
+    with pytest.raises(ValueError, match="`reads` of before_tool_call names 'args' twice"):
+        decorate(["args", "args"])
+    with pytest.raises(ValueError, match="`reads` must be a list of names, not 'args'"):
+        decorate("args")
+
+    class Handler:
+        async def before_response(self, call: Any, ctx: Any) -> ToolCallReply:
+            return proceed()
+
+    with pytest.raises(ValueError, match="`reads` of before_response names 'args'"):
+        make(handler=Handler, points={"before_response": Offer(reads=["args"])})
+
+
+async def test_describe_tells_apart_reading_nothing_some_members_and_all() -> None:
+    plugin = make()
+    plugin.before_tool_call(reads=())(pass_on)
+    plugin.before_llm_request(reads=["text", "messages"])(lambda call, ctx: proceed())
+    plugin.before_response(lambda call, ctx: proceed())
+    async with served(plugin) as (client, _):
+        described = await client.describe()
+    reads = [list(it.reads.names) if it.HasField("reads") else None for it in described.points]
+    assert reads == [["text", "messages"], [], None]
+
+
 async def test_a_plugin_that_does_nothing_or_hides_its_tools_is_not_served() -> None:
     with pytest.raises(TypeError, match="the plugin p does nothing"):
         await serve(make(), "unix:///tmp/never", signals=False)

@@ -34,7 +34,18 @@ from hookgate.host import (
 from hookgate.media import Media
 from hookgate.payload import AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, HookPayload, TokenUsage
 from hookgate.plugin import Plugin
-from hookgate.point import Access, Capability, Offer, PointName, SideEffects
+from hookgate.point import (
+    Access,
+    Capability,
+    LlmRequestField,
+    Offer,
+    PayloadField,
+    PointName,
+    ResponseField,
+    SideEffects,
+    ToolCallField,
+    ToolResultField,
+)
 from hookgate.reply import (
     AfterToolResultPatch,
     BeforeLlmRequestPatch,
@@ -88,6 +99,7 @@ __all__ = [
     "JsonError",
     "JsonObject",
     "JsonValue",
+    "LlmRequestField",
     "LlmRequestReply",
     "Log",
     "Media",
@@ -96,6 +108,7 @@ __all__ = [
     "Operation",
     "OperationResult",
     "Page",
+    "PayloadField",
     "Period",
     "Plugin",
     "PluginError",
@@ -106,6 +119,7 @@ __all__ = [
     "RegistrationError",
     "RegistrationOptions",
     "Reply",
+    "ResponseField",
     "ResponseReply",
     "Server",
     "SideEffects",
@@ -115,8 +129,10 @@ __all__ = [
     "TokenUsage",
     "Tool",
     "ToolAnnotations",
+    "ToolCallField",
     "ToolCallReply",
     "ToolError",
+    "ToolResultField",
     "ToolResultReply",
     "TransactResult",
     "ValueEntry",

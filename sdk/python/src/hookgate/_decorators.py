@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from hookgate.context import ConfigT, Context, TenantConfigT
 from hookgate.host import Host
 from hookgate.payload import AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, HookPayload
-from hookgate.point import Access, Offer, PointName, SideEffects
+from hookgate.point import (
+    Access,
+    LlmRequestField,
+    Offer,
+    PointName,
+    ResponseField,
+    SideEffects,
+    ToolCallField,
+    ToolResultField,
+)
 from hookgate.reply import HookReply, LlmRequestReply, ResponseReply, ToolCallReply, ToolResultReply
 from hookgate.tool import Tool, ToolAnnotations, tool
 
@@ -40,18 +49,30 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
 
     @overload
     def before_llm_request(
-        self, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[LlmRequestField] | None = None,
     ) -> Callable[[_LlmHandler[ConfigT, TenantConfigT, _LlmR]], _LlmHandler[ConfigT, TenantConfigT, _LlmR]]: ...
 
     def before_llm_request(
-        self, function: Any = None, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        function: Any = None,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[LlmRequestField] | None = None,
     ) -> Any:
         """The function is called when an agent is about to send user input to a model.
 
         :param access: `read`: it may look and cancel. `modify`: it may also patch the payload.
         :param side_effects: Whether a call counts, stores or sends something.
+        :param reads: The large members of the payload that it reads; the gateway sends no others. By default all.
         """
-        return self._at_point("before_llm_request", function, Offer(access, side_effects))
+        return self._at_point("before_llm_request", function, Offer(access, side_effects, reads))
 
     @overload
     def before_tool_call(
@@ -60,14 +81,25 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
 
     @overload
     def before_tool_call(
-        self, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ToolCallField] | None = None,
     ) -> Callable[[_CallHandler[ConfigT, TenantConfigT, _CallR]], _CallHandler[ConfigT, TenantConfigT, _CallR]]: ...
 
     def before_tool_call(
-        self, function: Any = None, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        function: Any = None,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ToolCallField] | None = None,
     ) -> Any:
         """The function is called when an agent is about to run a tool. See `before_llm_request`."""
-        return self._at_point("before_tool_call", function, Offer(access, side_effects))
+        return self._at_point("before_tool_call", function, Offer(access, side_effects, reads))
 
     @overload
     def after_tool_result(
@@ -76,19 +108,30 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
 
     @overload
     def after_tool_result(
-        self, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ToolResultField] | None = None,
     ) -> Callable[
         [_ResultHandler[ConfigT, TenantConfigT, _ResultR]], _ResultHandler[ConfigT, TenantConfigT, _ResultR]
     ]: ...
 
     def after_tool_result(
-        self, function: Any = None, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        function: Any = None,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ToolResultField] | None = None,
     ) -> Any:
         """The function is called when an agent is about to hand a tool's result, or its failure, back to the model.
 
         See `before_llm_request`.
         """
-        return self._at_point("after_tool_result", function, Offer(access, side_effects))
+        return self._at_point("after_tool_result", function, Offer(access, side_effects, reads))
 
     @overload
     def before_response(
@@ -97,16 +140,27 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
 
     @overload
     def before_response(
-        self, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ResponseField] | None = None,
     ) -> Callable[
         [_ResponseHandler[ConfigT, TenantConfigT, _ResponseR]], _ResponseHandler[ConfigT, TenantConfigT, _ResponseR]
     ]: ...
 
     def before_response(
-        self, function: Any = None, /, *, access: Access = "modify", side_effects: SideEffects = "some"
+        self,
+        function: Any = None,
+        /,
+        *,
+        access: Access = "modify",
+        side_effects: SideEffects = "some",
+        reads: Sequence[ResponseField] | None = None,
     ) -> Any:
         """The function is called when an agent is about to show the answer to the user. See `before_llm_request`."""
-        return self._at_point("before_response", function, Offer(access, side_effects))
+        return self._at_point("before_response", function, Offer(access, side_effects, reads))
 
     def hook(
         self, name: str, *, side_effects: SideEffects = "some"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hookgate.point import CAPABILITIES, POINTS, Offer, PointName
+from hookgate.point import CAPABILITIES, POINTS, Offer, PointName, check_reads
 from hookgate.tool import Tool
 
 ON_HOOK: Final = "on_hook"
@@ -73,6 +73,8 @@ def check_values(
     for site, offer in [*points.items(), *hooks.items()]:
         if not isinstance(offer, Offer):
             raise TypeError(f"what the plugin offers at `{site}` must be an Offer: write Offer(...)")
+    for point, offer in points.items():
+        check_reads(point, offer)
 
 
 def check_parameters(function: Callable[..., object], what: str, expected: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from hookgate._definition import ON_HOOK, check_class, check_parameters, check_v
 from hookgate._schema import Model, schema_bytes
 from hookgate.context import ConfigT, TenantConfigT
 from hookgate.host import Host
-from hookgate.point import POINTS, Capability, Offer, PointName
+from hookgate.point import POINTS, Capability, Offer, PointName, check_reads
 from hookgate.tool import Tool
 
 _AnyTool: TypeAlias = Tool[Any]
@@ -92,7 +92,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
             called with the configuration and a `Host`, unless it has no `__init__`. Its methods are named like the
             points, and `on_hook`; `initialize` is called after `__init__`, `shutdown` at the end.
         :param points: With `handler`: what it offers at each point. By default it asks for the most: `modify`, with
-            side effects.
+            side effects, and all of the payload.
         :param hooks: With `handler`: the lifecycle hooks at which `on_hook` answers.
         :param tools: The tools that it provides, at most 64, besides decorated functions and methods; or a function
             from the configuration and the state to them, which is called after `initialize`.
@@ -119,7 +119,9 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         if handler is not None:
             self._read_class(handler, points or {})
         elif points or hooks:
-            raise TypeError("`points` and `hooks` are for a class: give a decorator `access` and `side_effects`")
+            raise TypeError(
+                "`points` and `hooks` are for a class: give a decorator `access`, `side_effects` and `reads`"
+            )
 
     @property
     def name(self) -> str:
@@ -217,6 +219,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         self._tools.extend(_tools_in(handler))
 
     def _add_point(self, point: PointName, function: Callable[..., object], offer: Offer) -> None:
+        check_reads(point, offer)
         self._set(point, function, ("call", "ctx"))
         self._offers[point] = offer
 

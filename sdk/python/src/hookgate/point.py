@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -16,6 +17,21 @@ Access: TypeAlias = Literal["read", "modify"]
 SideEffects: TypeAlias = Literal["none", "some"]
 """Whether a call counts, stores or sends something."""
 
+LlmRequestField: TypeAlias = Literal["text", "images", "files", "system_prompt", "messages", "tools", "extra"]
+"""A member of `BeforeLlmRequest` that can be large."""
+
+ToolCallField: TypeAlias = Literal["args", "extra"]
+"""A member of `BeforeToolCall` that can be large."""
+
+ToolResultField: TypeAlias = Literal["result", "args", "extra"]
+"""A member of `AfterToolResult` that can be large."""
+
+ResponseField: TypeAlias = Literal["content", "reasoning", "extra"]
+"""A member of `BeforeResponse` that can be large."""
+
+PayloadField: TypeAlias = LlmRequestField | ToolCallField | ToolResultField | ResponseField
+"""A member of a payload that can be large."""
+
 Capability: TypeAlias = Literal["storage:read", "storage:write", "log", "emit"]
 """What a plugin may ask of a gateway. The gateway's operator grants it."""
 
@@ -26,6 +42,14 @@ POINTS: Final[dict[PointName, types_pb2.ExtensionPoint.ValueType]] = {
     "before_response": types_pb2.EXTENSION_POINT_BEFORE_RESPONSE,
 }
 """All of them, in the order of an agent's loop."""
+
+FIELDS: Final[dict[PointName, tuple[str, ...]]] = {
+    "before_llm_request": get_args(LlmRequestField),
+    "before_tool_call": get_args(ToolCallField),
+    "after_tool_result": get_args(ToolResultField),
+    "before_response": get_args(ResponseField),
+}
+"""The members of each point's payload that can be large."""
 
 CAPABILITIES: Final[tuple[str, ...]] = get_args(Capability)
 
@@ -41,6 +65,12 @@ class Offer:
     """Counts only at points."""
     side_effects: SideEffects = "some"
     """With `read` and `none` the gateway calls the plugin at the same time as its neighbours."""
+    reads: Sequence[PayloadField] | None = None
+    """The large members of the payload that the handler reads. The gateway sends no others: they are as if absent.
+
+    With `()` it sends none of them, and by default all. Small members, such as `tool_name`, are always sent. A patch
+    may replace a member that isn't read. Counts only at points.
+    """
 
     def __post_init__(self) -> None:
         # A misspelt word in code without a type checker must not become the default.
@@ -48,3 +78,19 @@ class Offer:
             raise ValueError(f'`access` must be "read" or "modify", not {self.access!r}')
         if self.side_effects not in get_args(SideEffects):
             raise ValueError(f'`side_effects` must be "none" or "some", not {self.side_effects!r}')
+        if isinstance(self.reads, str):
+            raise ValueError(f"`reads` must be a list of names, not {self.reads!r}")
+
+
+def check_reads(point: PointName, offer: Offer) -> None:
+    """Checks the names in `reads` of what is offered at a point.
+
+    :raises ValueError: If the payload has no large member of a name, or one is named twice.
+    """
+    fields, reads = FIELDS[point], tuple(offer.reads or ())
+    unknown = next((name for name in reads if name not in fields), None)
+    if unknown is not None:
+        raise ValueError(f"`reads` of {point} names {unknown!r}: choose from {', '.join(fields)}")
+    twice = next((name for index, name in enumerate(reads) if name in reads[:index]), None)
+    if twice is not None:
+        raise ValueError(f"`reads` of {point} names {twice!r} twice")

@@ -69,6 +69,35 @@ SIDE_EFFECTS_SOME: SideEffects.ValueType  # 2
 Global___SideEffects: _TypeAlias = SideEffects  # noqa: Y015
 
 @_typing.final
+class PayloadFields(_message.Message):
+    """Fields of a payload, by their names in the payload's message. It has presence: an empty list isn't an absent one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Each once, of those that can be large:
+        - before_llm_request: `text`, `images`, `files`, `system_prompt`, `messages`, `tools`, `extra`
+        - before_tool_call: `args`, `extra`
+        - after_tool_result: `result`, `args`, `extra`
+        - before_response: `content`, `reasoning`, `extra`
+        """
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PayloadFields: _TypeAlias = PayloadFields  # noqa: Y015
+
+@_typing.final
 class PointOffer(_message.Message):
     """One point that a plugin answers at."""
 
@@ -77,22 +106,31 @@ class PointOffer(_message.Message):
     POINT_FIELD_NUMBER: _builtins.int
     ACCESS_FIELD_NUMBER: _builtins.int
     SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
     point: _types_pb2.ExtensionPoint.ValueType
     """Required, each point once."""
     access: Global___Access.ValueType
     """Required."""
     side_effects: Global___SideEffects.ValueType
     """Required."""
+    @_builtins.property
+    def reads(self) -> Global___PayloadFields:
+        """The large fields that the plugin reads here. The gateway leaves the others empty, even required ones; small fields are always
+        sent. Absent: all fields. An empty list: none of the large ones, which suits a rate limiter. A patch may replace a field
+        that isn't read, and leaves every other as it was. A call to run one of the plugin's own tools has all fields.
+        """
+
     def __init__(
         self,
         *,
         point: _types_pb2.ExtensionPoint.ValueType = ...,
         access: Global___Access.ValueType = ...,
         side_effects: Global___SideEffects.ValueType = ...,
+        reads: Global___PayloadFields | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "point", b"point", "side_effects", b"side_effects"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "point", b"point", "reads", b"reads", "side_effects", b"side_effects"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,7 +792,7 @@ class BeforeLlmRequestRequest(_message.Message):
 
     @_builtins.property
     def payload(self) -> _types_pb2.BeforeLlmRequestPayload:
-        """The payload as the step before left it."""
+        """The payload as the step before left it, without fields that the plugin doesn't read (`PointOffer.reads`)."""
 
     def __init__(
         self,
@@ -823,7 +861,7 @@ class BeforeToolCallRequest(_message.Message):
 
     @_builtins.property
     def payload(self) -> _types_pb2.BeforeToolCallPayload:
-        """The payload as the step before left it."""
+        """The payload as the step before left it, without fields that the plugin doesn't read (`PointOffer.reads`)."""
 
     def __init__(
         self,
@@ -892,7 +930,7 @@ class AfterToolResultRequest(_message.Message):
 
     @_builtins.property
     def payload(self) -> _types_pb2.AfterToolResultPayload:
-        """The payload as the step before left it."""
+        """The payload as the step before left it, without fields that the plugin doesn't read (`PointOffer.reads`)."""
 
     def __init__(
         self,
@@ -961,7 +999,7 @@ class BeforeResponseRequest(_message.Message):
 
     @_builtins.property
     def payload(self) -> _types_pb2.BeforeResponsePayload:
-        """The payload as the step before left it."""
+        """The payload as the step before left it, without fields that the plugin doesn't read (`PointOffer.reads`)."""
 
     def __init__(
         self,

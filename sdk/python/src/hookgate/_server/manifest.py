@@ -22,7 +22,10 @@ def describe(manifest: Manifest) -> plugin_pb2.DescribeResponse:
         protocol_versions=_PROTOCOL_VERSIONS,
         points=[
             plugin_pb2.PointOffer(
-                point=POINTS[point], access=_ACCESS[offer.access], side_effects=_SIDE_EFFECTS[offer.side_effects]
+                point=POINTS[point],
+                access=_ACCESS[offer.access],
+                side_effects=_SIDE_EFFECTS[offer.side_effects],
+                reads=None if offer.reads is None else plugin_pb2.PayloadFields(names=offer.reads),
             )
             for point, offer in manifest.points.items()
         ],

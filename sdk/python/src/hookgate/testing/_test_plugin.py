@@ -19,7 +19,7 @@ from hookgate.host._links import HostLinks
 from hookgate.media import Media
 from hookgate.payload import TokenUsage
 from hookgate.plugin import Plugin
-from hookgate.point import Capability, PointName
+from hookgate.point import FIELDS, Capability, Offer, PointName
 from hookgate.reply import (
     ABSENT,
     HookReply,
@@ -328,10 +328,18 @@ class TestPlugin:
         return TestPlugin(self._started, dataclasses.replace(self._settings, **change))
 
     async def _reply(self, point: PointName, request: Any) -> Reply[Any]:
+        self._leave_out_unread(point, request.payload)
         response = await self._call_point(point, request)
         access = self._started.plugin_host.manifest.points[point].access
         check_point_reply(self._started.name, point, access, response)
         return reply_from_wire(point, response)
+
+    def _leave_out_unread(self, point: PointName, payload: Any) -> None:
+        """A gateway doesn't send large members that the plugin doesn't read."""
+        reads = self._started.plugin_host.manifest.points.get(point, Offer()).reads
+        for name in FIELDS[point]:
+            if reads is not None and name not in reads:
+                payload.ClearField(name)
 
     async def _call_point(self, point: PointName, request: Any) -> PointResponse:
         answering = self._started.plugin_host.call_point(point, _recoded(request), self._settings.info())
