@@ -1,5 +1,5 @@
 /** Finds mistakes in a plugin's definition. What is overlooked here would never be called, and what it should stop would pass. */
-import { POINTS } from "./point.js";
+import { POINTS, type PointName, fieldsOf } from "./point.js";
 
 const POINT_NAMES: readonly string[] = POINTS.map((point) => point.name);
 const FUNCTIONS: readonly string[] = [...POINT_NAMES, "onHook", "initialize", "shutdown"];
@@ -51,10 +51,16 @@ export function checkHandlers(members: ReadonlyMap<string, unknown>): void {
   }
 }
 
+interface OfferToCheck {
+  readonly access?: unknown;
+  readonly sideEffects?: unknown;
+  readonly reads?: unknown;
+}
+
 /** Checks what TypeScript would have checked. */
 export function checkValues(definition: {
   readonly capabilities?: readonly unknown[];
-  readonly points?: { readonly [name: string]: { readonly access?: unknown; readonly sideEffects?: unknown } | undefined };
+  readonly points?: { readonly [name: string]: OfferToCheck | undefined };
   readonly hooks?: { readonly [name: string]: { readonly sideEffects?: unknown } };
 }): void {
   const { capabilities = [], points = {}, hooks = {} } = definition;
@@ -64,10 +70,22 @@ export function checkValues(definition: {
     if (!POINT_NAMES.includes(name)) throw new TypeError(`\`points.${name}\` is no point: they are ${POINT_NAMES.join(", ")}`);
     if (!ACCESS.includes(offer.access)) throw new TypeError(`\`points.${name}.access\` must be "read" or "modify"`);
     if (!SIDE_EFFECTS.includes(offer.sideEffects)) throw new TypeError(`\`points.${name}.sideEffects\` must be "none" or "some"`);
+    checkReads(name as PointName, offer.reads);
   }
   for (const [name, { sideEffects }] of Object.entries(hooks)) {
     if (!SIDE_EFFECTS.includes(sideEffects)) throw new TypeError(`\`hooks.${name}.sideEffects\` must be "none" or "some"`);
   }
+}
+
+function checkReads(point: PointName, reads: unknown = []): void {
+  const fields: readonly unknown[] = fieldsOf(point);
+  if (!Array.isArray(reads)) throw new TypeError(`\`points.${point}.reads\` must be a list of ${fields.join(", ")}`);
+  const unknown = reads.find((field) => !fields.includes(field));
+  if (unknown !== undefined) {
+    throw new TypeError(`\`points.${point}.reads\` has ${JSON.stringify(unknown)}: choose from ${fields.join(", ")}`);
+  }
+  const twice = reads.find((field, index) => reads.indexOf(field) !== index);
+  if (twice !== undefined) throw new TypeError(`\`points.${point}.reads\` has ${JSON.stringify(twice)} twice`);
 }
 
 /** Whether a name is another one with at most two mistakes, where case and `_` don't count. */

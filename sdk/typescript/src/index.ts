@@ -57,7 +57,7 @@ export type { Media, MediaData, MediaUrl } from "./media.js";
 export { type LogAttributes, type Logger, stderrLogger } from "./logger.js";
 export { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, HookPayload } from "./payload.js";
 export { type Awaitable, type Definition, type Handlers, type Manifest, Plugin, type PluginClass, definePlugin } from "./plugin.js";
-export type { Capability, PointName, PointOffer } from "./point.js";
+export type { Capability, PayloadField, PointName, PointOffer } from "./point.js";
 export {
   type AfterToolResultPatch,
   type BeforeLlmRequestPatch,

@@ -23,8 +23,8 @@ export interface Manifest<C extends Schema | undefined, T extends Schema | undef
   config?: C;
   /** Tenant-level configuration. It comes with each call, holds no secrets, and has no member with the same name as one of `config`. */
   tenantConfig?: T;
-  /** What it offers at each point for which it has a handler. By default it asks for the most: `modify`, with side effects. */
-  points?: { readonly [Name in PointName]?: PointOffer };
+  /** What it offers at each point for which it has a handler. By default it asks for the most: `modify`, with side effects, and all of the payload. */
+  points?: { readonly [Name in PointName]?: PointOffer<Name> };
   /** The lifecycle hooks that it answers at. */
   hooks?: { readonly [Name in Hook]: HookOffer };
   /**

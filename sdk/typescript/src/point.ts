@@ -4,8 +4,19 @@ import { ExtensionPoint } from "./gen/hookgate/types/v1/types_pb.js";
 /** The four places of an agent's loop at which plugins run, by the name of a plugin's method. */
 export type PointName = "beforeLlmRequest" | "beforeToolCall" | "afterToolResult" | "beforeResponse";
 
+/** The members of each point's payload that can be large. */
+const FIELDS = {
+  beforeLlmRequest: ["text", "images", "files", "systemPrompt", "messages", "tools", "extra"],
+  beforeToolCall: ["args", "extra"],
+  afterToolResult: ["result", "args", "extra"],
+  beforeResponse: ["content", "reasoning", "extra"],
+} as const satisfies { readonly [Name in PointName]: readonly string[] };
+
+/** A member of a point's payload that can be large. */
+export type PayloadField<Name extends PointName = PointName> = (typeof FIELDS)[Name][number];
+
 /** What a plugin offers at a point. Say less than the default where you can: operators consent to it. */
-export interface PointOffer {
+export interface PointOffer<Name extends PointName = PointName> {
   /** `read`: the plugin may look and cancel. `modify`, the default: it may also patch the payload. */
   readonly access?: "read" | "modify";
   /**
@@ -13,6 +24,11 @@ export interface PointOffer {
    * its neighbours. The default is `some`.
    */
   readonly sideEffects?: "none" | "some";
+  /**
+   * The large members of the payload that the handler reads. The gateway sends no others: they are as if absent. With `[]` it sends none
+   * of them, and by default all. Small members, such as `toolName`, are always sent. A patch may replace a member that isn't read.
+   */
+  readonly reads?: readonly PayloadField<Name>[];
 }
 
 /** What a plugin may ask of a gateway. The gateway's operator grants it. */
@@ -32,6 +48,16 @@ export const POINTS: readonly Point[] = [
   { name: "afterToolResult", wireName: "after_tool_result", wire: ExtensionPoint.AFTER_TOOL_RESULT },
   { name: "beforeResponse", wireName: "before_response", wire: ExtensionPoint.BEFORE_RESPONSE },
 ];
+
+/** The members of the point's payload that can be large. */
+export function fieldsOf(point: PointName): readonly PayloadField[] {
+  return FIELDS[point];
+}
+
+/** The name of a payload's member as on the wire. */
+export function wireNameOfField(field: PayloadField): string {
+  return field === "systemPrompt" ? "system_prompt" : field;
+}
 
 /** The name of a point as in configuration and on the wire. */
 export function wireNameOf(name: PointName): string {

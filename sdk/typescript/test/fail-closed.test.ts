@@ -200,6 +200,12 @@ test("a definition whose handler would never be called is refused", () => {
       () => definePlugin({ ...base, ...handler, points: { beforeToolCall: { access: "Read" as never } } }),
       /access` must be "read" or "modify"/,
     ],
+    [
+      () => definePlugin({ ...base, ...handler, points: { beforeToolCall: { reads: ["text" as never] } } }),
+      /`points.beforeToolCall.reads` has "text": choose from args, extra/,
+    ],
+    [() => definePlugin({ ...base, ...handler, points: { beforeToolCall: { reads: ["args", "args"] } } }), /reads` has "args" twice/],
+    [() => definePlugin({ ...base, ...handler, points: { beforeToolCall: { reads: "args" as never } } }), /reads` must be a list/],
     [() => definePlugin({ ...base, ...handler, capabilities: ["storage" as never] }), /there is no capability "storage"/],
     [() => definePlugin({ ...base, ...handler, config: z.object({ at: z.date() }) }), /`config` has no JSON Schema: Date/],
   ] as [() => unknown, RegExp][]) {

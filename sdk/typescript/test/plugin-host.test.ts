@@ -255,6 +255,22 @@ test("tools are listed, run with checked arguments, and fail for the model", asy
   assert.equal((await client.failure(client.toolCall("p.divide", {}))).code, status.UNIMPLEMENTED);
 });
 
+test("describe tells apart reading nothing, some members and all", async (t) => {
+  const plugin = definePlugin({
+    ...base,
+    points: { beforeLlmRequest: { reads: ["text", "systemPrompt"] }, beforeToolCall: { reads: [] } },
+    beforeLlmRequest: () => proceed(),
+    beforeToolCall: () => proceed(),
+    beforeResponse: () => proceed(),
+  });
+  const { client } = await served(t, plugin);
+  const { points } = await client.call("describe", {});
+  assert.deepEqual(
+    points.map(({ reads }) => reads?.names),
+    [["text", "system_prompt"], [], undefined],
+  );
+});
+
 test("a hook contributes, and other hooks and points are not offered", async (t) => {
   const plugin = definePlugin({
     ...base,

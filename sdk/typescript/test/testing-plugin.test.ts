@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
-import { PluginError, ToolError, answer, cancel, contribute, definePlugin, proceed, tool } from "../src/index.js";
+import {
+  type BeforeToolCallPayload,
+  PluginError,
+  ToolError,
+  answer,
+  cancel,
+  contribute,
+  definePlugin,
+  proceed,
+  tool,
+} from "../src/index.js";
 import { CallError, TestPlugin } from "../src/testing/index.js";
 
 const base = { name: "p", version: "1.0.0" };
@@ -258,6 +268,28 @@ test("a reply that a gateway rejects is an error", async () => {
   ];
   for (const [toolName, message] of cases) await assert.rejects(plugin.beforeToolCall({ toolName }), fails("INTERNAL", message));
   assert.equal((await plugin.beforeToolCall({ toolName: "cancel" })).cancelled?.code, "NO", "of a cancel, the rest is left out");
+});
+
+test("members that aren't read are left out, but not of a call of a tool", async () => {
+  const seen: BeforeToolCallPayload[] = [];
+  const double = tool({ name: "p.double", description: "d", input: z.object({ n: z.number() }), run: ({ n }) => n * 2 });
+  const plugin = definePlugin({
+    ...base,
+    points: { beforeToolCall: { reads: ["extra"] }, beforeLlmRequest: { reads: ["systemPrompt"] } },
+    tools: [double],
+    beforeToolCall(call) {
+      seen.push(call);
+      return proceed({ args: { b: 2 } });
+    },
+    beforeLlmRequest: ({ text, systemPrompt }) => cancel("SEEN", `${text}/${systemPrompt}`),
+  });
+  const tested = await TestPlugin.start(plugin, {});
+  const reply = await tested.beforeToolCall({ toolName: "fs.read", args: { a: 1 }, callId: "1", extra: { x: 1 } });
+  const { toolName, args, callId, extra } = seen[0]!;
+  assert.deepEqual([toolName, args, callId, extra], ["fs.read", null, "1", { x: 1 }]);
+  assert.deepEqual(reply.patch, { args: { b: 2 } }, "what isn't read may be replaced");
+  assert.equal((await tested.beforeLlmRequest({ text: "hi", systemPrompt: "be brief" })).cancelled?.message, "/be brief");
+  assert.equal(await tested.runTool("p.double", { n: 2 }), 4);
 });
 
 test("with access `read` there is no patch and no answer", async () => {

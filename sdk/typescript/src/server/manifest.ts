@@ -10,7 +10,7 @@ import {
 } from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import { writeJsonBytes } from "../json.js";
 import type { Plugin } from "../plugin.js";
-import { POINTS } from "../point.js";
+import { POINTS, type PointOffer, wireNameOfField } from "../point.js";
 import { type Schema, jsonSchemaOf } from "../schema.js";
 
 /** The versions of the contract that the SDK speaks. */
@@ -21,11 +21,12 @@ const SIDE_EFFECTS = { none: SideEffects.NONE, some: SideEffects.SOME };
 export function describePlugin(plugin: Plugin<any, any>): DescribeResponse {
   const { name, version, capabilities = [], config, tenantConfig, points: offers = {}, hooks = {}, toolNames = [] } = plugin.manifest;
   const points = POINTS.filter((point) => plugin.points.includes(point.name)).map((point) => {
-    const { access = "modify", sideEffects = "some" } = offers[point.name] ?? {};
+    const { access = "modify", sideEffects = "some", reads }: PointOffer = offers[point.name] ?? {};
     return create(PointOfferSchema, {
       point: point.wire,
       access: access === "read" ? Access.READ : Access.MODIFY,
       sideEffects: SIDE_EFFECTS[sideEffects],
+      reads: reads && { names: reads.map(wireNameOfField) },
     });
   });
   return create(DescribeResponseSchema, {

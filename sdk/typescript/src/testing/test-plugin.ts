@@ -8,7 +8,7 @@ import type { Storage } from "../host/index.js";
 import { type JsonValue, writeJsonBytes } from "../json.js";
 import type { Logger } from "../logger.js";
 import type { Plugin } from "../plugin.js";
-import type { PointName } from "../point.js";
+import { type PointName, type PointOffer, fieldsOf } from "../point.js";
 import type { AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, HookReply, Reply } from "../reply.js";
 import type { Schema } from "../schema.js";
 import { PluginHost } from "../server/plugin-host.js";
@@ -239,10 +239,18 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
 
   async #reply<Patch>(point: PointName, payload: object): Promise<Reply<Patch>> {
     const { plugin } = this.#started;
-    const response = await this.#callPoint(point, payload, false);
+    const response = await this.#callPoint(point, this.#withoutUnread(point, payload), false);
     checkReplySize(toBinary(POINTS[point].response, response).length);
     checkPointReply(plugin.name, point, plugin.manifest.points?.[point]?.access ?? "modify", factsOf(response));
     return replyFromWire<Patch>(point, response);
+  }
+
+  /** A gateway doesn't send large members that the plugin doesn't read. */
+  #withoutUnread(point: PointName, payload: object): object {
+    const offer: PointOffer = this.#started.plugin.manifest.points?.[point] ?? {};
+    const { reads = fieldsOf(point) } = offer;
+    const isSent = (name: string) => !fieldsOf(point).some((field) => field === name && !reads.includes(field));
+    return Object.fromEntries(Object.entries(payload).filter(([name]) => isSent(name)));
   }
 
   async #callPoint(point: PointName, payload: object, runTool: boolean): Promise<PointResponse> {
