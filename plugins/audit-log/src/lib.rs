@@ -59,7 +59,7 @@ impl Plugin for AuditLog {
     type TenantConfig = NoConfig;
 
     fn points() -> Vec<Offer> {
-        Point::ALL.into_iter().map(|point| point.read().with_side_effects()).collect()
+        Point::ALL.into_iter().map(|point| point.read().with_side_effects().reading_only(&[])).collect()
     }
 
     async fn initialize(config: Config, _: Host) -> Result<Self, InitError> {

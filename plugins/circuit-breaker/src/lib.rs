@@ -9,7 +9,8 @@ use std::{num::NonZeroU32, time::Duration};
 
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel,
-    Capability, Context, Host, HostError, InitError, NoConfig, Notice, Offer, Period, Plugin, Point, Reply,
+    Capability, Context, Host, HostError, InitError, NoConfig, Notice, Offer, PayloadField, Period, Plugin,
+    Point, Reply,
     storage::{Delete, key_part},
 };
 use schemars::JsonSchema;
@@ -117,7 +118,10 @@ impl Plugin for CircuitBreaker {
     type TenantConfig = BreakerRule;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read(), Point::AfterToolResult.read().with_side_effects()]
+        vec![
+            Point::BeforeToolCall.read().reading_only(&[]),
+            Point::AfterToolResult.read().with_side_effects().reading_only(&[PayloadField::Result]),
+        ]
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use hookgate_redaction::{Detector, Redactor};
 use hookgate_sdk::{
     Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload, Cancel, Context, Host, InitError, Limits,
-    NoConfig, Notice, Offer, Plugin, PluginError, Point, Reply, ServeError,
+    NoConfig, Notice, Offer, PayloadField, Plugin, PluginError, Point, Reply, ServeError,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -90,7 +90,7 @@ impl Plugin for ContentPolicy {
     type TenantConfig = NoConfig;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeLlmRequest.modify()]
+        vec![Point::BeforeLlmRequest.modify().reading_only(&[PayloadField::Text])]
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {

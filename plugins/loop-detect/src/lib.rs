@@ -10,7 +10,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Capability, Context, Host, InitError,
-    NoConfig, Notice, Offer, Period, Plugin, Point, Reply,
+    NoConfig, Notice, Offer, PayloadField, Period, Plugin, Point, Reply,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -65,7 +65,7 @@ impl Plugin for LoopDetect {
     type TenantConfig = LoopLimit;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read().with_side_effects()]
+        vec![Point::BeforeToolCall.read().with_side_effects().reading_only(&[PayloadField::Args])]
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {

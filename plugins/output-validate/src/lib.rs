@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, Cancel, Context, Host, InitError, Limits, NoConfig,
-    Notice, Offer, Plugin, Point, Reply,
+    Notice, Offer, PayloadField, Plugin, Point, Reply,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -56,7 +56,7 @@ impl Plugin for OutputValidate {
     type TenantConfig = NoConfig;
 
     fn points() -> Vec<Offer> {
-        vec![Point::AfterToolResult.modify()]
+        vec![Point::AfterToolResult.modify().reading_only(&[PayloadField::Result])]
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {

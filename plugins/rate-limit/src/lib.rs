@@ -74,7 +74,7 @@ impl Plugin for RateLimit {
     type TenantConfig = RateLimits;
 
     fn points() -> Vec<Offer> {
-        Point::ALL.map(|point| point.read().with_side_effects()).into()
+        Point::ALL.map(|point| point.read().with_side_effects().reading_only(&[])).into()
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {

@@ -10,7 +10,7 @@ use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload};
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
-    InitError, Limits, NoConfig, Notice, Offer, Plugin, Point, Reply,
+    InitError, Limits, NoConfig, Notice, Offer, PayloadField, Plugin, Point, Reply,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -109,7 +109,14 @@ impl Plugin for Secrets {
     type TenantConfig = NoConfig;
 
     fn points() -> Vec<Offer> {
-        Point::ALL.into_iter().map(Point::modify).collect()
+        // The fields in which it looks for texts: `TextPayload` of each payload.
+        let texts = [PayloadField::Text, PayloadField::SystemPrompt, PayloadField::Messages];
+        vec![
+            Point::BeforeLlmRequest.modify().reading_only(&texts),
+            Point::BeforeToolCall.modify().reading_only(&[PayloadField::Args]),
+            Point::AfterToolResult.modify().reading_only(&[PayloadField::Result]),
+            Point::BeforeResponse.modify().reading_only(&[PayloadField::Content, PayloadField::Reasoning]),
+        ]
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {

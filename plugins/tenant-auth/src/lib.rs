@@ -52,7 +52,7 @@ impl Plugin for TenantAuth {
     type TenantConfig = AccessRules;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeLlmRequest.read(), Point::BeforeToolCall.read()]
+        [Point::BeforeLlmRequest, Point::BeforeToolCall].map(|point| point.read().reading_only(&[])).into()
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {

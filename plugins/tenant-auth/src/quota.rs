@@ -97,7 +97,7 @@ impl Plugin for TenantQuota {
 
     fn points() -> Vec<Offer> {
         let points = [Point::BeforeLlmRequest, Point::AfterToolResult, Point::BeforeResponse];
-        points.map(|point| point.read().with_side_effects()).into()
+        points.map(|point| point.read().with_side_effects().reading_only(&[])).into()
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {

@@ -13,7 +13,7 @@ mod setting;
 
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, Host, InitError, Notice, Offer,
-    Plugin, Point, Reply,
+    PayloadField, Plugin, Point, Reply,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -142,7 +142,7 @@ impl Plugin for ToolPolicy {
     type TenantConfig = TenantRules;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeToolCall.read()]
+        vec![Point::BeforeToolCall.read().reading_only(&[PayloadField::Args])]
     }
 
     async fn initialize(config: Config, _: Host) -> Result<Self, InitError> {
