@@ -206,7 +206,7 @@ mod tests {
         let [mut whole, mut less] = [BytesMut::new(), BytesMut::new()];
         EncodedPayload::new(&payload, None).select(fields).expect("it has others").write(&mut whole);
         read.write(&mut less);
-        let sent = [whole, less].map(|sent| BeforeToolCallPayload::decode_length_delimited(sent));
+        let sent = [whole, less].map(BeforeToolCallPayload::decode_length_delimited);
         let expected = BeforeToolCallPayload { extra: Bytes::new(), ..payload };
         assert_eq!(sent, [Ok(expected.clone()), Ok(expected)]);
     }

@@ -29,8 +29,20 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A refused manifest, the change to its registration, the refusal, and a part of the sentence.
 type Case = (DescribeResponse, fn(&mut config::Plugin), Refusal, &'static str);
 
-fn reads(names: &[&str]) -> Option<PayloadFields> {
-    Some(PayloadFields { names: names.iter().map(|name| (*name).to_owned()).collect() })
+/// Manifests that are refused for the fields that they read.
+fn refused_reads() -> Vec<Case> {
+    let reading = |names: &[&str]| {
+        let mut manifest = manifest();
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        manifest.points[0].reads = Some(PayloadFields { names });
+        manifest
+    };
+    let bad = Refusal::BadManifest;
+    vec![
+        (reading(&["args", "text"]), |_| {}, bad, "`text`: choose from args, extra"),
+        (reading(&["tool_name"]), |_| {}, bad, "`reads` of before_tool_call names `tool_name`"),
+        (reading(&["args", "args"]), |_| {}, bad, "`args` twice"),
+    ]
 }
 
 fn refused_manifests() -> Vec<Case> {
@@ -68,19 +80,6 @@ fn refused_manifests() -> Vec<Case> {
         (with(&|m| m.points[0].point = 99), plain, bad, "`point`"),
         (with(&|m| m.points[0].access = 0), plain, bad, "`access`"),
         (with(&|m| m.points[0].side_effects = 0), plain, bad, "`side_effects`"),
-        (
-            with(&|m| m.points[0].reads = reads(&["args", "text"])),
-            plain,
-            bad,
-            "`text`: choose from args, extra",
-        ),
-        (
-            with(&|m| m.points[0].reads = reads(&["tool_name"])),
-            plain,
-            bad,
-            "`reads` of before_tool_call names `tool_name`",
-        ),
-        (with(&|m| m.points[0].reads = reads(&["args", "args"])), plain, bad, "`args` twice"),
         (with(&|m| m.config_schema = "{".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.config_schema = "{\"type\": 7}".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.tenant_config_schema = large.clone().into()), plain, bad, "64 KiB"),
@@ -111,7 +110,7 @@ fn refused_manifests() -> Vec<Case> {
 #[tokio::test]
 async fn manifest_that_does_not_fit_is_refused_for_its_reason_with_what_to_change() {
     for wire in WIRES {
-        for (manifest, change, refusal, names) in refused_manifests() {
+        for (manifest, change, refusal, names) in refused_manifests().into_iter().chain(refused_reads()) {
             let (place, script) = (Place::new(wire), Arc::new(Script::describing(manifest)));
             let _running = place.start(Process::new(&script));
             let mut plugin = registered(place.endpoint());
