@@ -6,6 +6,9 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
+/// Most names are no longer, in bytes.
+const NAME_BYTES: usize = 16;
+
 const SPACES: [char; 4] = [' ', '\n', '\t', '\r'];
 
 /// The members of the object in `text`: the unescaped key, and the value's text without surrounding white
@@ -107,7 +110,7 @@ fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
 /// Length of the string at the start of `bytes`, including quotes; all of `bytes` if it doesn't end.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
-    while let Some(length) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+    while let Some(length) = bytes.get(at..).and_then(quote_or_escape) {
         at += length;
         if bytes[at] == b'"' {
             return at + 1;
@@ -115,6 +118,14 @@ fn string_length(bytes: &[u8]) -> usize {
         at += 2;
     }
     bytes.len()
+}
+
+/// Where the first quote or backslash is.
+fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    // Most strings are names, which end before a search by vectors has begun.
+    let (near, far) = bytes.split_at_checked(NAME_BYTES).unwrap_or((bytes, &[]));
+    let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    found.or_else(|| memchr2(b'"', b'\\', far).map(|length| near.len() + length))
 }
 
 /// Length of the array or object at the start of `bytes`; all of `bytes` if it doesn't end.

@@ -53,7 +53,7 @@ pub struct LlmUpstream {
 }
 
 enum Provider {
-    Http(HttpProvider),
+    Http(Box<HttpProvider>),
     Demo,
 }
 
@@ -124,7 +124,8 @@ impl LlmUpstream {
         let provider = match (&config.builtin, &config.base_url) {
             (Some(BuiltinModel::DemoModel), _) => Provider::Demo,
             (None, Some(url)) => {
-                Provider::Http(HttpProvider::new(url, config.format, config.credential.as_ref())?)
+                let provider = HttpProvider::new(url, config.format, config.credential.as_ref())?;
+                Provider::Http(Box::new(provider))
             }
             (None, None) => return Err("none of `base_url`, `builtin` is given".into()),
         };
