@@ -66,6 +66,10 @@ bench *ARGUMENTS:
 bench-envoy *ARGUMENTS:
     bench/envoy.sh {{ARGUMENTS}}
 
+# The LLM proxy's cost beside LiteLLM's: a table of ratios, also in target/bench-litellm.json. Installs LiteLLM into target/tools.
+bench-litellm *ARGUMENTS:
+    bench/litellm.sh {{ARGUMENTS}}
+
 # Instructions and allocations per call, compared with bench/costs.json. Needs valgrind.
 bench-check:
     cargo build --release --locked -p hookgate-cli -p hookgate-bench

@@ -34,7 +34,7 @@ const SETUPS: [(&str, Protocol, usize); 4] = [
 /// # Errors
 /// If a call costs more than committed.
 pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(), BenchError> {
-    let mut rig = Rig::start(Binaries { gateway: binary.to_owned(), envoy: None }, 1, &[])?;
+    let mut rig = Rig::start(Binaries { gateway: binary.to_owned(), envoy: None, litellm: None }, 1, &[])?;
     let mut costs = Costs::new();
     for (name, protocol, plugins) in SETUPS {
         let plugins = rig.tcp_plugins(&ECHO_NAMES[..plugins])?;

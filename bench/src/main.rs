@@ -32,6 +32,7 @@ mod host_add;
 mod host_traffic;
 mod http_probe;
 mod json_scan;
+mod litellm_process;
 mod llm_floor;
 mod llm_provider;
 mod machine;
@@ -76,6 +77,9 @@ struct Arguments {
     /// Envoy's binary: adds the rows that compare the gateway with it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "scale", "check_costs", "record_costs"])]
     envoy: Option<PathBuf>,
+    /// LiteLLM's command: adds the rows that compare the LLM proxy with it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "scale", "check_costs", "record_costs"])]
+    litellm: Option<PathBuf>,
     /// Measures memory under the largest payloads instead.
     #[arg(long)]
     memory: bool,
@@ -162,7 +166,8 @@ fn scale(arguments: &Arguments) -> Result<String, BenchError> {
 }
 
 async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
-    let rows = rows::all(&arguments.only, arguments.envoy.is_some());
+    let peers = rows::Peers { envoy: arguments.envoy.is_some(), litellm: arguments.litellm.is_some() };
+    let rows = rows::all(&arguments.only, peers);
     if rows.is_empty() {
         return Err(format!("no row has `{}` in its name", arguments.only).into());
     }
@@ -173,7 +178,8 @@ async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
         RunSize { rounds: arguments.rounds.into(), durations: FULL_DURATIONS, tenants }
     };
     let gateway = gateway_process::binary(arguments.gateway.as_deref())?;
-    let binaries = Binaries { gateway, envoy: arguments.envoy.clone() };
+    let (envoy, litellm) = (arguments.envoy.clone(), arguments.litellm.clone());
+    let binaries = Binaries { gateway, envoy, litellm };
     let results = rounds::run(&rows, size, binaries).await?;
     let report = report::Report::new(&rows, results, arguments.quick)?;
     report.print();

@@ -17,6 +17,7 @@ use crate::{
     envoy_process::EnvoyProcess,
     gateway_config::{self, PluginAddress},
     gateway_process::GatewayProcess,
+    litellm_process::LiteLlmProcess,
     payload::{Payload, TENANT},
     plugins::{ECHO_NAMES, PATCH_NAME, WAIT_NAMES},
     process::RoleProcess,
@@ -28,6 +29,8 @@ pub(crate) struct Binaries {
     pub(crate) gateway: PathBuf,
     /// Needed only for scenarios of Envoy.
     pub(crate) envoy: Option<PathBuf>,
+    /// Needed only for scenarios of LiteLLM.
+    pub(crate) litellm: Option<PathBuf>,
 }
 
 /// Every process that the scenarios need.
@@ -48,6 +51,7 @@ pub(crate) struct Rig {
     envoys: HashMap<usize, EnvoyProcess>,
     llm_provider: Option<RoleProcess>,
     llm_floor: Option<RoleProcess>,
+    litellm: Option<LiteLlmProcess>,
 }
 
 impl Rig {
@@ -74,6 +78,7 @@ impl Rig {
             envoys: HashMap::new(),
             llm_provider: None,
             llm_floor: None,
+            litellm: None,
         };
         for scenario in scenarios {
             match scenario.subject {
@@ -81,6 +86,7 @@ impl Rig {
                 Subject::Bare(plugins) => rig.start_bare(plugins)?,
                 Subject::Envoy(plugins) => rig.start_envoy(plugins)?,
                 Subject::LlmFloor => rig.start_llm_floor()?,
+                Subject::LiteLlm => rig.start_litellm()?,
                 Subject::Gateway(setup) => rig.start_setup(setup)?,
             }
         }
@@ -122,6 +128,15 @@ impl Rig {
         if self.llm_floor.is_none() {
             let provider = self.llm_provider()?.to_owned();
             self.llm_floor = Some(RoleProcess::start(&["llm-floor", &provider])?);
+        }
+        Ok(())
+    }
+
+    fn start_litellm(&mut self) -> Result<(), BenchError> {
+        if self.litellm.is_none() {
+            let provider = self.llm_provider()?.to_owned();
+            let binary = self.binaries.litellm.as_ref().ok_or("LiteLLM's binary is unknown")?;
+            self.litellm = Some(LiteLlmProcess::start(binary, &provider)?);
         }
         Ok(())
     }
@@ -222,6 +237,7 @@ impl Rig {
             Subject::Bare(plugins) => self.bare.get(&plugins).map(RoleProcess::id),
             Subject::Envoy(plugins) => self.envoys.get(&plugins).map(EnvoyProcess::id),
             Subject::LlmFloor => self.llm_floor.as_ref().map(RoleProcess::id),
+            Subject::LiteLlm => self.litellm.as_ref().map(LiteLlmProcess::id),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(GatewayProcess::id),
         };
         pid.ok_or_else(|| format!("{scenario}: the process was not started").into())
@@ -234,6 +250,7 @@ impl Rig {
             Subject::Bare(plugins) => self.bare.get(&plugins).map(|bare| &bare.address),
             Subject::Envoy(plugins) => self.envoys.get(&plugins).map(|envoy| &envoy.address),
             Subject::LlmFloor => self.llm_floor.as_ref().map(|floor| &floor.address),
+            Subject::LiteLlm => self.litellm.as_ref().map(|proxy| &proxy.address),
             Subject::Gateway(setup) => self.gateways.get(&setup).map(|gateway| &gateway.data_addr),
         };
         let address = address.ok_or_else(|| format!("{scenario}: the process was not started"))?;

@@ -122,8 +122,15 @@ impl Row {
     }
 }
 
-/// The rows with `only` in their names, in the table's order, and those of Envoy if it can be started.
-pub(crate) fn all(only: &str, with_envoy: bool) -> Vec<Row> {
+/// The other proxies that can be started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peers {
+    pub(crate) envoy: bool,
+    pub(crate) litellm: bool,
+}
+
+/// The rows with `only` in their names, in the table's order, and those that compare with `peers`.
+pub(crate) fn all(only: &str, peers: Peers) -> Vec<Row> {
     let mut rows: Vec<Row> = CONCURRENCIES.into_iter().flat_map(cpu_of_plugins).collect();
     rows.push(added_latency());
     rows.extend(CONCURRENCIES.into_iter().flat_map(cpu_of_calls));
@@ -136,8 +143,11 @@ pub(crate) fn all(only: &str, with_envoy: bool) -> Vec<Row> {
     rows.extend(transports());
     rows.extend(one_connection());
     rows.extend(CONCURRENCIES.into_iter().flat_map(llm));
-    if with_envoy {
+    if peers.envoy {
         rows.extend(CONCURRENCIES.into_iter().flat_map(envoy));
+    }
+    if peers.litellm {
+        rows.extend(CONCURRENCIES.map(litellm));
     }
     // Equal names side by side.
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
@@ -363,6 +373,15 @@ fn llm(c: usize) -> [Row; 4] {
     ]
 }
 
+/// The same guard on both sides: one that lets the request pass.
+fn litellm(c: usize) -> Row {
+    let llm = |subject| Scenario::llm(subject, Payload::Completion, c);
+    let gateway = llm(Subject::Gateway(GatewaySetup::Llm { points: 1 }));
+    let texts = ["CPU per model call, LiteLLM, one guard", "LLM proxy, a plugin at one point"];
+    Row::ratio("litellm-cpu", c, texts, Formula::Cpu(llm(Subject::LiteLlm), gateway))
+        .must_at_least(40.0, 60.0)
+}
+
 fn envoy(c: usize) -> [Row; 4] {
     let gateway = |plugins| Scenario::gateway(GatewaySetup::Echo(plugins), c);
     let cpu = |plugins| Formula::Cpu(gateway(plugins), Scenario::envoy(plugins, c));
@@ -382,6 +401,8 @@ fn envoy(c: usize) -> [Row; 4] {
 mod tests {
     use super::*;
 
+    const ALL_PEERS: Peers = Peers { envoy: true, litellm: true };
+
     #[test]
     fn a_verdict_is_the_best_bound_that_is_reached() {
         let target = RowTarget { better: Better::Less, must: 1.45, aim: 1.2 };
@@ -398,7 +419,7 @@ mod tests {
 
     #[test]
     fn rows_of_one_name_are_neighbours() {
-        let names: Vec<_> = all("", true).iter().map(|row| row.name).collect();
+        let names: Vec<_> = all("", ALL_PEERS).iter().map(|row| row.name).collect();
         let mut blocks = names.clone();
         blocks.dedup();
         let distinct: std::collections::HashSet<_> = names.iter().collect();
@@ -406,9 +427,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_envoy_need_its_binary() {
-        assert!(all("envoy", false).is_empty());
-        let rows = all("envoy", true);
+    fn rows_of_peers_need_their_binaries() {
+        let none = Peers { envoy: false, litellm: false };
+        assert!(all("envoy", none).is_empty() && all("litellm", none).is_empty());
+        assert_eq!(all("litellm", ALL_PEERS).len(), 2);
+        let rows = all("envoy", ALL_PEERS);
         let of_envoy = |scenario: &Scenario| matches!(scenario.subject, Subject::Envoy(_));
         assert_eq!(rows.len(), 8);
         assert!(rows.iter().all(|row| row.formula.scenarios().iter().any(of_envoy)));
@@ -417,7 +440,7 @@ mod tests {
     #[test]
     fn less_cpu_than_envoy_and_more_calls_are_better() {
         let better =
-            |only| all(only, true).iter().map(|row| row.target.map(|t| t.better)).collect::<Vec<_>>();
+            |only| all(only, ALL_PEERS).iter().map(|row| row.target.map(|t| t.better)).collect::<Vec<_>>();
         assert_eq!(better("envoy-cpu"), [Some(Better::Less); 4]);
         assert_eq!(better("envoy-rate"), [Some(Better::More); 4]);
     }

@@ -18,6 +18,8 @@ pub(crate) enum Subject {
     Envoy(usize),
     /// The floor of the LLM proxy.
     LlmFloor,
+    /// LiteLLM's proxy with a guard that lets everything pass.
+    LiteLlm,
     Gateway(GatewaySetup),
 }
 
@@ -130,6 +132,7 @@ impl fmt::Display for Scenario {
             Subject::Gateway(GatewaySetup::ManyTenants) => write!(f, "gateway, many tenants")?,
             Subject::Gateway(GatewaySetup::UnixPlugin) => write!(f, "gateway, plugin on a Unix socket")?,
             Subject::LlmFloor => write!(f, "floor of the LLM proxy")?,
+            Subject::LiteLlm => write!(f, "LiteLLM")?,
             Subject::Gateway(GatewaySetup::Llm { points }) => write!(f, "LLM proxy, points: {points}")?,
             Subject::Gateway(GatewaySetup::Tls) => write!(f, "gateway, TLS")?,
         }

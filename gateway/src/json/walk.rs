@@ -38,11 +38,11 @@ impl<'a> Iterator for Members<'a> {
     type Item = (Cow<'a, str>, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let key = take_value(&mut self.rest)?;
+        let key = take_key(&mut self.rest)?;
         self.rest = trim_start(self.rest).strip_prefix(':')?;
         let value = take_value(&mut self.rest)?;
         self.rest = after_comma(self.rest);
-        Some((unescape(key), value))
+        Some((key, value))
     }
 }
 
@@ -85,6 +85,20 @@ fn trim_start(text: &str) -> &str {
         Some(b' ' | b'\n' | b'\t' | b'\r') => text.trim_start_matches(SPACES),
         _ => text,
     }
+}
+
+/// Takes the key at the start of `rest`.
+fn take_key<'a>(rest: &mut &'a str) -> Option<Cow<'a, str>> {
+    // Most keys have no escapes.
+    if let Some(inner) = trim_start(rest).strip_prefix('"')
+        && let Some(length) = quote_or_escape(inner.as_bytes())
+        && let (key, after) = inner.split_at_checked(length)?
+        && let Some(after) = after.strip_prefix('"')
+    {
+        *rest = after;
+        return Some(Cow::Borrowed(key));
+    }
+    take_value(rest).map(unescape)
 }
 
 /// Takes the value at the start of `rest`.

@@ -53,3 +53,43 @@ fn build(tls: rustls::ClientConfig) -> Result<Client, String> {
         .build()
         .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroUsize, ptr, sync::Arc};
+
+    use tokio::sync::oneshot;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::net::worker::Workers;
+
+    #[tokio::test]
+    async fn each_worker_keeps_a_client_of_its_own() {
+        let client = Arc::new(ProviderClient::new().unwrap());
+        let workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
+        let tracker = TaskTracker::new();
+        let (mut used, mut kept) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let client = Arc::clone(&client);
+            let (tell, told) = oneshot::channel();
+            let (end, ended) = oneshot::channel::<()>();
+            kept.push(end);
+            workers.spawn(&tracker, async move {
+                let worker = WorkerId::current().expect("it runs on a worker").index;
+                let (first, again) = (client.current(), client.current());
+                assert!(ptr::eq(first, again));
+                tell.send((worker, ptr::from_ref(first).addr())).unwrap();
+                let _ = ended.await;
+            });
+            used.push(told.await.unwrap());
+        }
+        assert!(used.iter().any(|(worker, _)| *worker == 1), "two workers serve four connections");
+        let others = ptr::from_ref(client.current()).addr();
+        for (worker, address) in &used {
+            assert_ne!(*address, others);
+            let same = used.iter().all(|(other, theirs)| (other == worker) == (theirs == address));
+            assert!(same, "{used:?}");
+        }
+    }
+}

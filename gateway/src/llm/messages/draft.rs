@@ -158,6 +158,10 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
 
     fn render(&self) -> Bytes {
         let body = self.request.body();
+        let has_own_edits = self.model.is_some() || self.breaks_lines;
+        if !has_own_edits && !self.is_changed() {
+            return body.clone();
+        }
         let text = str::from_utf8(body).unwrap_or_default();
         let mut edits = Edits::default();
         let mut object = ObjectEdit::new(text, text);
