@@ -5,7 +5,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// A running Envoy.
 pub(crate) struct EnvoyProcess {
     child: KilledChild,
-    directory: TempDir,
+    _directory: TempDir,
     /// `host:port` of the listener.
     pub(crate) address: String,
 }
@@ -45,43 +45,27 @@ impl EnvoyProcess {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(directory.path().join("log"))?);
         let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()))?;
-        let mut envoy = EnvoyProcess { child: KilledChild(child), directory, address: String::new() };
-        envoy.address = envoy.wait_until_ready().map_err(|error| {
-            let log = fs::read_to_string(envoy.directory.path().join("log")).unwrap_or_default();
+        let mut child = KilledChild(child);
+        let listening = child.wait_until_ready(READY_INTERVAL, READY_TIMEOUT, || listener(directory.path()));
+        let address = listening.map_err(|error| {
+            let log = fs::read_to_string(directory.path().join("log")).unwrap_or_default();
             format!("Envoy: {error}\n{log}")
         })?;
-        Ok(envoy)
+        Ok(EnvoyProcess { child, _directory: directory, address })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.0.id()
     }
+}
 
-    /// The address of the listener.
-    fn wait_until_ready(&mut self) -> Result<String, BenchError> {
-        let until = Instant::now() + READY_TIMEOUT;
-        loop {
-            if let Some(status) = self.child.0.try_wait()? {
-                return Err(format!("it ended before it was ready: {status}").into());
-            }
-            if let Some(address) = self.listener() {
-                return Ok(address);
-            }
-            if Instant::now() > until {
-                return Err("it isn't ready".into());
-            }
-            thread::sleep(READY_INTERVAL);
-        }
+/// The address of the listener, once the Envoy with this directory is ready. Any failure before that means "not yet".
+fn listener(directory: &Path) -> Option<String> {
+    let admin = fs::read_to_string(directory.join("admin")).ok()?;
+    if !http_probe::get(&admin, "/ready").ok()?.is_ok {
+        return None;
     }
-
-    /// The address of the listener, once Envoy is ready. Any failure before that means "not yet".
-    fn listener(&self) -> Option<String> {
-        let admin = fs::read_to_string(self.directory.path().join("admin")).ok()?;
-        if !http_probe::get(&admin, "/ready").ok()?.is_ok {
-            return None;
-        }
-        let listeners = http_probe::get(&admin, "/listeners").ok()?.text;
-        let address = listeners.lines().find_map(|line| line.strip_prefix(LISTENER)?.strip_prefix("::"))?;
-        Some(address.trim().to_owned())
-    }
+    let listeners = http_probe::get(&admin, "/listeners").ok()?.text;
+    let address = listeners.lines().find_map(|line| line.strip_prefix(LISTENER)?.strip_prefix("::"))?;
+    Some(address.trim().to_owned())
 }

@@ -5,8 +5,7 @@ use std::{
     net::TcpListener,
     path::{self, Path},
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::json;
@@ -39,7 +38,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// A running LiteLLM.
 pub(crate) struct LiteLlmProcess {
     child: KilledChild,
-    directory: TempDir,
+    _directory: TempDir,
     /// `host:port`.
     pub(crate) address: String,
 }
@@ -65,31 +64,17 @@ impl LiteLlmProcess {
         let log = File::create(directory.path().join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()))?;
-        let mut proxy =
-            LiteLlmProcess { child: KilledChild(child), directory, address: format!("127.0.0.1:{port}") };
-        proxy.wait_until_ready().map_err(|error| {
-            let log = fs::read_to_string(proxy.directory.path().join("log")).unwrap_or_default();
+        let (mut child, address) = (KilledChild(child), format!("127.0.0.1:{port}"));
+        // Any failure means "not yet".
+        let is_ready = || http_probe::get(&address, "/health/liveliness").ok()?.is_ok.then_some(());
+        child.wait_until_ready(READY_INTERVAL, READY_TIMEOUT, is_ready).map_err(|error| {
+            let log = fs::read_to_string(directory.path().join("log")).unwrap_or_default();
             format!("LiteLLM: {error}\n{log}")
         })?;
-        Ok(proxy)
+        Ok(LiteLlmProcess { child, _directory: directory, address })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.0.id()
-    }
-
-    fn wait_until_ready(&mut self) -> Result<(), BenchError> {
-        let until = Instant::now() + READY_TIMEOUT;
-        // Any failure means "not yet".
-        while !http_probe::get(&self.address, "/health/liveliness").is_ok_and(|answer| answer.is_ok) {
-            if let Some(status) = self.child.0.try_wait()? {
-                return Err(format!("it ended before it was ready: {status}").into());
-            }
-            if Instant::now() > until {
-                return Err("it isn't ready".into());
-            }
-            thread::sleep(READY_INTERVAL);
-        }
-        Ok(())
     }
 }

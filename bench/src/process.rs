@@ -3,6 +3,8 @@
 use std::{
     io::{BufRead, BufReader, Write as _},
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::BenchError;
@@ -15,6 +17,33 @@ impl Drop for KilledChild {
         // Errors can't be reported here.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl KilledChild {
+    /// Looks every `interval` whether the process is ready, and returns what `ready` then says.
+    ///
+    /// # Errors
+    /// The process has ended, or isn't ready within `limit`.
+    pub(crate) fn wait_until_ready<T>(
+        &mut self,
+        interval: Duration,
+        limit: Duration,
+        ready: impl Fn() -> Option<T>,
+    ) -> Result<T, BenchError> {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Err(format!("it ended before it was ready: {status}").into());
+            }
+            if let Some(ready) = ready() {
+                return Ok(ready);
+            }
+            if Instant::now() > until {
+                return Err("it isn't ready".into());
+            }
+            thread::sleep(interval);
+        }
     }
 }
 
