@@ -306,13 +306,7 @@ mod tests {
             let difference = ManifestDiff::between(before, after);
             assert_eq!(difference.to_string(), format!("has before_tool_call as {said}"));
         }
-        assert_eq!(consent_order(&["extra", "args"]), consent_order(&["args", "extra"]));
-    }
-
-    /// What is accepted where a plugin reads the fields of these names.
-    fn consent_order(names: &[&str]) -> Consent {
-        let offer = json!({ "access": "read", "side_effects": "none", "reads": names });
-        consent(json!({ "points": { "before_tool_call": offer } }))
+        assert_eq!(consent(json!(["extra", "args"])), consent(json!(["args", "extra"])));
     }
 
     #[test]
