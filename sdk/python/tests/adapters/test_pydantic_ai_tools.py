@@ -150,7 +150,7 @@ async def test_a_tool_that_fails_is_told_as_a_failure(fake_gateway: FakeGateway)
         script = read_then_say()
         await agent_of(points, script, fail(kind)).run("hello")
         assert script.returned() == [("no such file: [X]", "failed")]
-        assert "ada" not in repr(script.requests[-1])
+        assert "/home/ada" not in repr(script.requests[-1])
 
 
 async def test_the_end_of_a_run_within_a_tool_ends_this_one_whatever_the_tool_makes_of_it(
