@@ -27,6 +27,8 @@ pub(crate) trait Format: Send + Sync + 'static {
     type Assembly: FormatAssembly;
     /// What tells a client that a streamed answer, which is held, is on its way.
     type Heartbeat: FormatHeartbeat;
+    /// A stream whose text goes out before the answer is whole.
+    type TextStream: FormatTextStream<Heartbeat = Self::Heartbeat>;
 
     /// The API that it is a part of.
     const API: ApiFormat;
@@ -444,6 +446,33 @@ pub(crate) trait FormatAssembly: Send + Sized {
     /// Removes the tool calls of choices that aren't finished, because their arguments may be incomplete.
     fn drop_open_calls(&mut self);
 
-    /// The JSON of the whole answer, for [`FormatAnswer::parse`].
-    fn finish(self) -> Bytes;
+    /// The JSON of the answer so far, for [`FormatAnswer::parse`].
+    fn body(&self) -> Bytes;
+
+    /// The answer's first text, as far as it came. `None` before it has any, and if anything but reasoning comes before it, or there
+    /// is another choice.
+    fn first_text(&self) -> Option<Cow<'_, str>>;
+}
+
+/// Writes the events of an answer whose first text goes out while the rest still comes.
+pub(crate) trait FormatTextStream: Send + Sized {
+    /// What the client has got before.
+    type Heartbeat;
+
+    /// Begins the stream of an answer, given as [`FormatAnswer::render`] wrote it so far: reasoning, and the beginning of its first
+    /// text. Returns the events in front of that text.
+    fn begin(answer: &Bytes, heartbeat: &Self::Heartbeat) -> (Self, Vec<Bytes>);
+
+    /// The event with the next piece of the first text, which isn't empty.
+    fn text(&mut self, piece: &str) -> Bytes;
+
+    /// The text that was sent.
+    fn sent(&self) -> &str;
+
+    /// What the client gets next while nothing else is sent.
+    fn beat(&mut self) -> Bytes;
+
+    /// The rest of the events of the whole answer; with the usage, if the client `shows_usage`. What stands in front of its first
+    /// text has been sent. `None` if that text doesn't begin with what was sent of it.
+    fn rest(&self, answer: &Bytes, shows_usage: bool) -> Option<StreamEvents>;
 }

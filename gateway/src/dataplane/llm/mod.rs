@@ -42,6 +42,7 @@ mod model_answer;
 mod models;
 mod reply;
 mod session;
+mod stream_writer;
 mod streamed_answer;
 mod units;
 

@@ -79,7 +79,7 @@ impl<F: Format> Exchange<'_, F> {
             let detail = format!("The provider `{name}` answered with status {status} and no JSON");
             return Err(Error::new(Code::UpstreamBadAnswer, detail));
         }
-        let judged = self.judge_body(sent, passed.body, facts).await?;
+        let judged = self.judge_body(sent, passed.body, None, facts).await?;
         let mut passed = ProviderAnswer { body: judged.body, is_blocked: judged.is_blocked, ..passed };
         // As it was read, whatever the provider says beside it.
         passed.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -109,7 +109,7 @@ impl<F: Format> Exchange<'_, F> {
         Ok(refusal)
     }
 
-    /// Judges a whole answer.
+    /// Judges a whole answer. A message in its place follows the text that the client has got of it, on a line of its own.
     ///
     /// # Errors
     /// A plugin made no decision, or the answer is too large, or none of a model's.
@@ -117,11 +117,17 @@ impl<F: Format> Exchange<'_, F> {
         &self,
         sent: &SentRequest<'_, F::Request>,
         body: Bytes,
+        sent_text: Option<&str>,
         facts: &mut ExchangeFacts,
     ) -> Result<JudgedBody, Error> {
         let request = sent.request;
         let answer = F::Answer::parse(body, request.choices()).map_err(|error| self.not_an_answer(&error))?;
-        let edits = self.judge_choices(&answer).await?;
+        let mut edits = self.judge_choices(&answer).await?;
+        if let Some(sent_text) = sent_text {
+            for replacement in edits.iter_mut().filter_map(|edit| edit.replacement.as_mut()) {
+                *replacement = format!("{sent_text}\n{replacement}");
+            }
+        }
         let is_blocked = edits.iter().any(ChoiceEdit::is_block);
         let rendered = answer.render(&edits, request.expects_json(), self.guarded.has_answers());
         facts.withheld = rendered.withheld;
@@ -132,7 +138,7 @@ impl<F: Format> Exchange<'_, F> {
     ///
     /// # Errors
     /// The answer isn't JSON, so the members of the request in it can't be found.
-    fn with_echoes(&self, body: Bytes, echoes: &Echoes) -> Result<Bytes, Error> {
+    pub(super) fn with_echoes(&self, body: Bytes, echoes: &Echoes) -> Result<Bytes, Error> {
         if echoes.is_empty() {
             return Ok(body);
         }

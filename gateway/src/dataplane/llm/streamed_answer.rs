@@ -1,27 +1,30 @@
-//! A model's answer as a stream: held whole and judged, then sent in pieces. If nobody is asked about it, it goes on as it comes.
+//! A model's answer as a stream: held whole and judged, then sent in pieces. If nobody is asked about it, it goes on as it comes. If
+//! plugins are asked about tool calls alone, the text goes on as it comes, and the rest is held.
 //!
 //! The provider's events are never passed on while plugins are asked: the client gets events that are written anew from what was
 //! judged, so that nobody reads in them what plugins didn't.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::time::sleep;
 
 use crate::{
-    core::error::{Code, Error},
+    core::{
+        call_site::CallSite,
+        error::{Code, Error},
+        point::Point,
+    },
     dataplane::llm::{
         client_stream::ClientStream,
         exchange::{Exchange, ExchangeEnd, SentRequest, is_of_type, provider_error},
         reply,
+        stream_writer::StreamWriter,
     },
     edge::admission::MemoryPermit,
     llm::{
-        format::{Echoes, Format, FormatAssembly, FormatHeartbeat, StreamProgress},
+        format::{Echoes, Format, FormatAnswer as _, FormatAssembly, FormatRequest as _, StreamProgress},
         sse::{self, SseDecoder, SseError},
         upstream::UpstreamAnswer,
     },
@@ -78,25 +81,25 @@ impl<F: Format> Exchange<'_, F> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
         facts.is_streamed = true;
         stream.begin(headers);
+        let writer = StreamWriter::<F>::new(stream, &sent.echoes, self.guarded.has_answers());
         // In a box, since it is large.
-        let heartbeat = Mutex::new(F::Heartbeat::new(&sent.echoes, self.guarded.has_answers()));
         let judged = Box::pin(async {
             let assembled = if is_stream {
-                self.assemble(&mut answer, room, &heartbeat).await?
+                self.assemble(sent, &mut answer, room, &writer).await?
             } else {
                 // Some servers don't stream, whatever they are asked for.
                 AssembledAnswer { body: self.receive(&mut answer, room).await?, fault: None }
             };
             facts.upstream_ended();
-            let judged = self.judge_body(sent, assembled.body, facts).await?;
+            let judged = self.judge_body(sent, assembled.body, writer.sent_text().as_deref(), facts).await?;
             let expected = F::EVENT_COPIES * judged.body.len();
             room.grow(expected)?;
-            let events = F::stream_events(&judged.body, sent.shows_usage, &locked(&heartbeat));
+            let events = writer.events(&judged.body, sent.shows_usage).ok_or_else(|| self.changed_text())?;
             let written: usize = events.answer.iter().chain(&events.end).map(Bytes::len).sum();
             room.grow(written.saturating_sub(expected))?;
             Ok::<_, Error>((events, judged.is_blocked, assembled.fault))
         });
-        let (events, is_blocked, fault) = with_heartbeat(stream, &heartbeat, judged).await?;
+        let (events, is_blocked, fault) = with_heartbeat(&writer, judged).await?;
         for event in events.answer {
             stream.send(event).await;
         }
@@ -155,15 +158,18 @@ impl<F: Format> Exchange<'_, F> {
         piece.map_err(|error| provider_error(self.route.upstream.name(), error))
     }
 
-    /// Receives a stream. One that is cut or that the provider ends with an error is what came, without the tool calls that may not
-    /// be whole.
+    /// Receives a stream, and sends its text where nobody is asked about it. One that is cut or that the provider ends with an error
+    /// is what came, without the tool calls that may not be whole.
     async fn assemble(
         &self,
+        sent: &SentRequest<'_, F::Request>,
         answer: &mut UpstreamAnswer,
         room: &mut MemoryPermit,
-        heartbeat: &Mutex<F::Heartbeat>,
+        writer: &StreamWriter<'_, F>,
     ) -> Result<AssembledAnswer, Error> {
         let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
+        let passes_text = self.passes_text(sent.request);
+        let mut passed = 0;
         let mut decoder = SseDecoder::new(limit);
         let mut assembly = F::Assembly::new(limit);
         let mut charged = 0;
@@ -176,7 +182,7 @@ impl<F: Format> Exchange<'_, F> {
             decoder.push(&piece);
             while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
                 let progress = assembly.push(&event).map_err(|error| self.not_an_answer(&error))?;
-                locked(heartbeat).push(&event);
+                writer.push(&event);
                 match progress {
                     StreamProgress::GoesOn => {}
                     StreamProgress::Done => break 'answer self.unfinished(&assembly),
@@ -186,9 +192,12 @@ impl<F: Format> Exchange<'_, F> {
                     }
                 }
             }
-            let held = assembly.held() + decoder.buffered();
+            let held = assembly.held() + decoder.buffered() + passed;
             room.grow(held.saturating_sub(charged))?;
             charged = charged.max(held);
+            if passes_text {
+                passed += self.pass_text(sent, &assembly, passed, writer).await?;
+            }
         };
         match fault {
             Some(fault) if !assembly.has_choices() => return Err(fault),
@@ -198,10 +207,49 @@ impl<F: Format> Exchange<'_, F> {
         // What came last, and the same once more as a whole.
         let held = assembly.held();
         room.grow(held.saturating_sub(charged) + held)?;
-        let body = assembly.finish();
+        let body = assembly.body();
         // Its text has escapes.
         room.grow(body.len().saturating_sub(held))?;
         Ok(AssembledAnswer { body, fault })
+    }
+
+    /// Whether the text of an answer to `request` goes on as it comes: nobody is asked about it. An answer that must be JSON is held,
+    /// because a message in place of the answer can't follow a part of it.
+    fn passes_text(&self, request: &F::Request) -> bool {
+        let site = CallSite::Point(Point::BeforeResponse);
+        let tenant = self.caller.tenant;
+        let is_free = !tenant.is_guarded(Point::BeforeResponse) && tenant.bypassed(&site).is_empty();
+        is_free && request.choices() == 1 && !request.expects_json()
+    }
+
+    /// Sends what has come of the text behind the first `passed` bytes, and returns how many bytes it is.
+    async fn pass_text(
+        &self,
+        sent: &SentRequest<'_, F::Request>,
+        assembly: &F::Assembly,
+        passed: usize,
+        writer: &StreamWriter<'_, F>,
+    ) -> Result<usize, Error> {
+        let text = assembly.first_text();
+        let Some(piece) = text.as_deref().and_then(|text| text.get(passed..)).filter(|text| !text.is_empty())
+        else {
+            return Ok(0);
+        };
+        if !writer.has_begun() {
+            // What can't be read yet is held.
+            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return Ok(0) };
+            let rendered = answer.render(&[], false, self.guarded.has_answers());
+            writer.begin(&self.with_echoes(rendered.body, &sent.echoes)?).await;
+        }
+        writer.text(piece).await;
+        Ok(piece.len())
+    }
+
+    /// The error for a provider that ends a text otherwise than it began.
+    fn changed_text(&self) -> Error {
+        let name = self.route.upstream.name();
+        let detail = format!("The provider `{name}` changed the text of its answer that it had sent");
+        Error::new(Code::UpstreamBadAnswer, detail)
     }
 
     /// Why an answer that has ended isn't whole: the model hasn't said why it stopped.
@@ -221,21 +269,13 @@ impl<F: Format> Exchange<'_, F> {
 }
 
 /// Does `work` while the client gets a heartbeat every [`HEARTBEAT`].
-async fn with_heartbeat<T>(
-    stream: &ClientStream,
-    heartbeat: &Mutex<impl FormatHeartbeat>,
-    work: impl Future<Output = T>,
-) -> T {
+async fn with_heartbeat<F: Format, T>(writer: &StreamWriter<'_, F>, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = sleep(HEARTBEAT) => stream.send_if_idle(|| locked(heartbeat).beat()),
+            () = sleep(HEARTBEAT) => writer.beat(),
         }
     }
-}
-
-fn locked<H>(heartbeat: &Mutex<H>) -> MutexGuard<'_, H> {
-    heartbeat.lock().unwrap_or_else(PoisonError::into_inner)
 }

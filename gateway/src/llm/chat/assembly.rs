@@ -4,7 +4,10 @@
 //! else is repeated by some providers in each chunk (`provider`, `citations`, `content_filter_results`), so there the last
 //! value counts. Null and empty values replace nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use bytes::Bytes;
 
@@ -83,7 +86,7 @@ impl FormatAssembly for AnswerAssembly {
         }
     }
 
-    fn finish(self) -> Bytes {
+    fn body(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.account.held());
         let mut object = ObjectWriter::begin(&mut out);
         self.members.write_only("id", &mut object);
@@ -91,16 +94,24 @@ impl FormatAssembly for AnswerAssembly {
         self.members.write_except(&["id", "usage"], &mut object);
         let list = object.member("choices");
         list.push(b'[');
-        for (place, (index, choice)) in self.choices.into_iter().enumerate() {
+        for (place, (index, choice)) in self.choices.iter().enumerate() {
             if place > 0 {
                 list.push(b',');
             }
-            choice.write(index, list);
+            choice.write(*index, list);
         }
         list.push(b']');
         self.members.write_only("usage", &mut object);
         object.end();
         out.into()
+    }
+
+    fn first_text(&self) -> Option<Cow<'_, str>> {
+        let choice = self.choices.get(&0).filter(|_| self.choices.len() == 1)?;
+        match choice.message.get("content") {
+            Some(MergedValue::Text(text)) if !text.is_empty() => Some(Cow::Borrowed(text)),
+            _ => None,
+        }
     }
 }
 

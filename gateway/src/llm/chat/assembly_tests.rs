@@ -15,7 +15,7 @@ fn assembled(chunks: &[Value]) -> Value {
 }
 
 fn value(assembly: AnswerAssembly) -> Value {
-    serde_json::from_slice(&assembly.finish()).expect("JSON")
+    serde_json::from_slice(&assembly.body()).expect("JSON")
 }
 
 fn deltas(deltas: &[Value]) -> Vec<Value> {
@@ -76,8 +76,8 @@ fn what_is_missing_has_its_default() {
     assembly.push_chunk(r#"{"x":1,"choices":[{"delta":{"content":null}}]}"#).unwrap();
     assert!(assembly.has_choices());
     let expected = r#"{"object":"chat.completion","x":1,"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":null}]}"#;
-    assert_eq!(assembly.finish(), expected);
-    assert_eq!(AnswerAssembly::new(0).finish(), r#"{"object":"chat.completion","choices":[]}"#);
+    assert_eq!(assembly.body(), expected);
+    assert_eq!(AnswerAssembly::new(0).body(), r#"{"object":"chat.completion","choices":[]}"#);
 }
 
 #[test]
@@ -387,5 +387,5 @@ fn many_small_chunks_and_many_members_take_linear_time() {
     for name in 0..20_000 {
         assembly.push_chunk(&in_delta(&format!(r#"{{"{name}":1,"l":[{{"index":{name}}}]}}"#))).unwrap();
     }
-    assert!(assembly.finish().len() > 800_000);
+    assert!(assembly.body().len() > 800_000);
 }

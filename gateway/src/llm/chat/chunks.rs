@@ -1,19 +1,17 @@
 //! A whole answer as the events of a stream. Each part of the text stands in few large pieces, whatever pieces it came in.
 
-use std::collections::HashSet;
-
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 
-use super::answer::REASONING;
+use super::{answer::REASONING, text_stream::SentMessage};
 use crate::{
     json,
     llm::{
         format::StreamEvents,
         merged::ObjectWriter,
         sse::{self, pieces},
-        value::{member, object_member, quote, string},
+        value::{member, object_member, quote, string, string_member},
     },
 };
 
@@ -32,12 +30,15 @@ const MESSAGE_PARTS: [&str; 5] = ["role", "content", "refusal", "tool_calls", "f
 /// The events of an answer, a valid JSON object.
 pub(super) fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
     let answer = str::from_utf8(answer).unwrap_or_default();
-    let head = json::members(answer).filter(|(name, value)| is_head(name, value));
-    let mut writer = ChunkWriter { head: head.collect(), events: Vec::new() };
-    let choices: Vec<&str> = member(answer, "choices").into_iter().flat_map(json::elements).collect();
+    let mut writer = ChunkWriter { head: head(answer), events: Vec::new() };
+    let choices = choices(answer);
     for (place, (choice, index)) in choices.iter().zip(indices(&choices)).enumerate() {
         let mut chunks = ChoiceWriter { writer: &mut writer, index, logprobs: member(choice, "logprobs") };
-        chunks.message(object_member(choice, "message").unwrap_or("{}"));
+        let message = object_member(choice, "message").unwrap_or("{}");
+        chunks.role(message, true);
+        chunks.reasoning(message, &[]);
+        chunks.texts(message, "");
+        chunks.calls(message);
         let is_last = place + 1 == choices.len();
         chunks.finish(choice, |object| {
             if is_last {
@@ -51,13 +52,74 @@ pub(super) fn stream_events(answer: &Bytes, shows_usage: bool) -> StreamEvents {
             write_others(answer, object);
         });
     }
-    if let Some(usage) = member(answer, "usage").filter(|_| shows_usage) {
-        writer.chunk(|object| {
-            object.raw("choices", "[]");
-            object.raw("usage", usage);
-        });
+    writer.end(answer, shows_usage)
+}
+
+/// The events of an answer with one choice in front of its text: with this reasoning. `head` is for all chunks.
+pub(super) fn events_before_text(
+    head: &str,
+    message: &str,
+    reasoning: &[(&'static str, String)],
+) -> Vec<Bytes> {
+    let mut writer = ChunkWriter { head: self::head(head), events: Vec::new() };
+    let mut chunks = ChoiceWriter { writer: &mut writer, index: 0, logprobs: None };
+    chunks.role(message, false);
+    for (name, text) in reasoning {
+        pieces(text).for_each(|piece| chunks.delta(|delta| delta.raw(name, &quote(piece))));
     }
-    StreamEvents { answer: writer.events, end: vec![Bytes::from_static(DONE)] }
+    writer.events
+}
+
+/// The event with a piece of the text of an answer with one choice.
+pub(super) fn text_event(head: &str, piece: &str) -> Bytes {
+    let mut writer = ChunkWriter { head: self::head(head), events: Vec::new() };
+    ChoiceWriter { writer: &mut writer, index: 0, logprobs: None }.text("content", &quote(piece));
+    writer.events.remove(0)
+}
+
+/// The events of an answer with one choice, without what was sent; `None` if it doesn't begin with that.
+pub(super) fn events_after(
+    head: &str,
+    answer: &str,
+    sent: &SentMessage,
+    shows_usage: bool,
+) -> Option<StreamEvents> {
+    let choice = choices(answer).first().copied()?;
+    let message = only_message(answer);
+    if !string_member(message, "content")?.starts_with(&sent.content) {
+        return None;
+    }
+    let mut writer = ChunkWriter { head: self::head(head), events: Vec::new() };
+    let mut chunks = ChoiceWriter { writer: &mut writer, index: 0, logprobs: member(choice, "logprobs") };
+    chunks.other_members(message);
+    chunks.reasoning(message, &sent.reasoning);
+    chunks.texts(message, &sent.content);
+    chunks.calls(message);
+    chunks.finish(choice, |object| write_others(answer, object));
+    Some(writer.end(answer, shows_usage))
+}
+
+/// The message of the only choice of an answer.
+pub(super) fn only_message(answer: &str) -> &str {
+    choices(answer).first().and_then(|choice| object_member(choice, "message")).unwrap_or("{}")
+}
+
+fn choices(answer: &str) -> Vec<&str> {
+    member(answer, "choices").into_iter().flat_map(json::elements).collect()
+}
+
+/// The members of an answer that are in every chunk.
+fn head(answer: &str) -> Vec<(Cow<'_, str>, &str)> {
+    json::members(answer).filter(|(name, value)| is_head(name, value)).collect()
+}
+
+/// The JSON of an object with the members of an answer that are in every chunk.
+pub(super) fn head_json(answer: &str) -> String {
+    let mut json = Vec::new();
+    let mut object = ObjectWriter::begin(&mut json);
+    head(answer).iter().for_each(|(name, value)| object.raw(name, value));
+    object.end();
+    String::from_utf8(json).unwrap_or_default()
 }
 
 /// The indices of choices. Clients join what has the same index, and so would read what no plugin saw: if two choices
@@ -83,6 +145,12 @@ fn write_others(answer: &str, object: &mut ObjectWriter<'_>) {
 fn write_without(members: &str, names: &[&str], object: &mut ObjectWriter<'_>) {
     let others = json::members(members).filter(|(name, _)| !names.contains(&&**name));
     others.for_each(|(name, value)| object.raw(&name, value));
+}
+
+/// The members of a message that have no chunks of their own.
+fn other_members(message: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+    json::members(message)
+        .filter(|(name, _)| !MESSAGE_PARTS.contains(&&**name) && !REASONING.contains(&&**name))
 }
 
 /// Writes `tool_calls` with one element, whose members behind `index` are written by `write`.
@@ -120,6 +188,17 @@ impl ChunkWriter<'_> {
         write(&mut object);
         object.end();
         self.events.push(sse::event("", &json));
+    }
+
+    /// Adds the usage of an answer, and the end.
+    fn end(mut self, answer: &str, shows_usage: bool) -> StreamEvents {
+        if let Some(usage) = member(answer, "usage").filter(|_| shows_usage) {
+            self.chunk(|object| {
+                object.raw("choices", "[]");
+                object.raw("usage", usage);
+            });
+        }
+        StreamEvents { answer: self.events, end: vec![Bytes::from_static(DONE)] }
     }
 }
 
@@ -170,25 +249,60 @@ impl ChoiceWriter<'_, '_> {
         self.chunk(|delta| delta.raw(name, piece), write, |_| {});
     }
 
-    fn message(&mut self, message: &str) {
+    /// Adds the chunk that a message begins with; with the members that have no chunks of their own, if they are known.
+    fn role(&mut self, message: &str, with_others: bool) {
         self.delta(|delta| {
             delta.raw("role", member(message, "role").unwrap_or("\"assistant\""));
-            for (name, value) in json::members(message) {
-                if !MESSAGE_PARTS.contains(&&*name) && !REASONING.contains(&&*name) {
-                    delta.raw(&name, value);
-                }
+            if with_others {
+                other_members(message).for_each(|(name, value)| delta.raw(&name, value));
             }
         });
+    }
+
+    /// Adds the members that have no chunks of their own, if there are any.
+    fn other_members(&mut self, message: &str) {
+        let others: Vec<_> = other_members(message).collect();
+        if !others.is_empty() {
+            self.delta(|delta| others.iter().for_each(|(name, value)| delta.raw(name, value)));
+        }
+    }
+
+    /// Adds the reasoning behind what was sent of it.
+    fn reasoning(&mut self, message: &str, sent: &[(&'static str, String)]) {
         for name in REASONING {
-            for piece in member(message, name).map(json_pieces).unwrap_or_default() {
-                self.delta(|delta| delta.raw(name, &piece));
+            let Some(value) = member(message, name) else { continue };
+            let sent = sent.iter().find(|(known, _)| *known == name).map_or("", |(_, sent)| sent);
+            match string(value) {
+                Some(text) if !sent.is_empty() => {
+                    // What plugins made of it later can't take anything back.
+                    let rest = text.strip_prefix(sent).filter(|rest| !rest.is_empty());
+                    let pieces = rest.into_iter().flat_map(pieces).map(quote);
+                    pieces.for_each(|piece| self.delta(|delta| delta.raw(name, &piece)));
+                }
+                _ => {
+                    let pieces = json_pieces(value);
+                    pieces.iter().for_each(|piece| self.delta(|delta| delta.raw(name, piece)));
+                }
             }
         }
-        for name in ["content", "refusal"] {
-            for piece in member(message, name).map(json_pieces).unwrap_or_default() {
-                self.text(name, &piece);
-            }
+    }
+
+    /// Adds the texts; the first one without `sent`, with which it begins.
+    fn texts(&mut self, message: &str, sent: &str) {
+        let content = member(message, "content");
+        if sent.is_empty() {
+            content.into_iter().flat_map(json_pieces).for_each(|piece| self.text("content", &piece));
+        } else {
+            let text = content.and_then(string).unwrap_or_default();
+            let rest = text.get(sent.len()..).filter(|rest| !rest.is_empty());
+            let pieces = rest.into_iter().flat_map(pieces);
+            pieces.for_each(|piece| self.text("content", &quote(piece)));
         }
+        let refusal = member(message, "refusal").into_iter().flat_map(json_pieces);
+        refusal.for_each(|piece| self.text("refusal", &piece));
+    }
+
+    fn calls(&mut self, message: &str) {
         let calls = member(message, "tool_calls").into_iter().flat_map(json::elements);
         calls.enumerate().for_each(|(index, call)| self.call(index, call));
         if let Some(function) = object_member(message, "function_call") {

@@ -24,6 +24,7 @@ mod request;
 mod shape;
 mod spelling;
 mod surface;
+mod text_stream;
 mod units;
 mod withhold;
 
@@ -44,6 +45,7 @@ pub(crate) use answer::ChatAnswer;
 pub(crate) use assembly::AnswerAssembly;
 pub(crate) use draft::RequestDraft;
 pub(crate) use request::ChatRequest;
+pub(crate) use text_stream::ChunkStream;
 
 /// A comment, which is no event.
 pub(crate) struct CommentHeartbeat;
@@ -67,6 +69,7 @@ impl Format for ChatCompletions {
     type Answer = ChatAnswer;
     type Assembly = AnswerAssembly;
     type Heartbeat = CommentHeartbeat;
+    type TextStream = ChunkStream;
 
     const API: ApiFormat = ApiFormat::Openai;
     const PATH: &'static str = "chat/completions";

@@ -70,7 +70,7 @@ fn message() -> impl Strategy<Value = Value> {
 }
 
 /// A whole answer, with all members that an assembly adds.
-fn answer() -> impl Strategy<Value = Value> {
+pub(super) fn answer() -> impl Strategy<Value = Value> {
     let end = (prop::sample::select(vec!["stop", "tool_calls"]), any::<bool>());
     let choice = (message(), end).prop_map(|(message, (reason, has_logprobs))| {
         let logprobs = if has_logprobs {
@@ -94,7 +94,7 @@ fn answer() -> impl Strategy<Value = Value> {
 }
 
 /// Random places, one after the other.
-struct Cuts<'a>(std::iter::Cycle<std::slice::Iter<'a, Index>>);
+pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
 
 impl Cuts<'_> {
     /// A number below `end`.
@@ -154,7 +154,7 @@ fn member_deltas(name: &str, value: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
 }
 
 /// Chunks that make an answer. Those of its choices, and of the members of a message, go on in turns.
-fn random_chunks(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
+pub(super) fn random_chunks(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
     let mut queues: Vec<Vec<Value>> = Vec::new();
     for choice in answer["choices"].as_array().expect("choices") {
         let index = &choice["index"];
@@ -195,7 +195,7 @@ fn random_chunks(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
 }
 
 /// Decodes and assembles the bytes of a stream that come in random pieces.
-fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> AnswerAssembly {
+pub(super) fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> AnswerAssembly {
     let mut decoder = SseDecoder::new(1 << 20);
     let mut assembly = AnswerAssembly::new(1 << 20);
     let mut rest = stream;
@@ -214,13 +214,13 @@ fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> AnswerAssembly {
     assembly
 }
 
-fn value(json: &Bytes) -> Value {
+pub(super) fn value(json: &Bytes) -> Value {
     scan(json, MAX_DEPTH).expect("no repeated names");
     serde_json::from_slice(json).expect("JSON")
 }
 
 /// A value without members that are null: not all of them survive.
-fn without_nulls(value: Value) -> Value {
+pub(super) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => {
             let set = members.into_iter().filter(|(_, value)| !value.is_null());
@@ -319,7 +319,7 @@ proptest! {
         let events: String = chunks.iter().map(|chunk| format!(": x\r\n\r\ndata: {chunk}\r\n\r\n")).collect();
         let assembly = assemble(format!("{events}data: [DONE]\n\n").as_bytes(), &mut cuts);
         prop_assert!(assembly.is_complete());
-        prop_assert_eq!(without_nulls(value(&assembly.finish())), without_nulls(answer));
+        prop_assert_eq!(without_nulls(value(&assembly.body())), without_nulls(answer));
     }
 
     #[test]
@@ -329,7 +329,7 @@ proptest! {
         let events = stream_events(&answer.to_string().into(), true);
         let events = [events.answer.concat(), events.end.concat()].concat();
         let assembly = assemble(&events, &mut Cuts(cuts.iter().cycle()));
-        prop_assert_eq!(without_nulls(value(&assembly.finish())), without_nulls(answer));
+        prop_assert_eq!(without_nulls(value(&assembly.body())), without_nulls(answer));
     }
 
     #[test]
@@ -346,7 +346,7 @@ proptest! {
                 return Ok(());
             }
         }
-        let whole = assembly.finish();
+        let whole = assembly.body();
         let events = stream_events(&whole, true).answer;
         let mut again = AnswerAssembly::new(1 << 20);
         for event in &events {
@@ -358,6 +358,6 @@ proptest! {
             let choices = answer["choices"].as_array().expect("choices").iter();
             choices.map(|choice| without_nulls(choice["message"].clone())).collect::<Vec<_>>()
         };
-        prop_assert_eq!(texts(value(&again.finish())), texts(value(&whole)));
+        prop_assert_eq!(texts(value(&again.body())), texts(value(&whole)));
     }
 }

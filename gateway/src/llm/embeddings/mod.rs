@@ -31,6 +31,7 @@ impl Format for Embeddings {
     type Answer = <ChatCompletions as Format>::Answer;
     type Assembly = <ChatCompletions as Format>::Assembly;
     type Heartbeat = <ChatCompletions as Format>::Heartbeat;
+    type TextStream = <ChatCompletions as Format>::TextStream;
 
     const API: ApiFormat = ApiFormat::Openai;
     const PATH: &'static str = "embeddings";

@@ -3,6 +3,8 @@
 //! An event means what it means to the SDKs of Anthropic: they tell events by their names, and address blocks by `index`.
 //! What two readers could understand in two ways is refused. What the SDKs don't read is dropped.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::{answer::MAX_BLOCKS, block_assembly::BlockAssembly};
@@ -113,7 +115,7 @@ impl FormatAssembly for MessageAssembly {
         self.blocks.retain(|block| !block.is_call() || (has_reason && !block.is_open()));
     }
 
-    fn finish(self) -> Bytes {
+    fn body(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.account.held());
         let mut object = ObjectWriter::begin(&mut out);
         let [id, kind, role, model] = HEAD;
@@ -141,6 +143,11 @@ impl FormatAssembly for MessageAssembly {
         }
         object.end();
         out.into()
+    }
+
+    fn first_text(&self) -> Option<Cow<'_, str>> {
+        let first = self.blocks.iter().find(|block| !block.is_whole_thought())?;
+        first.text().filter(|text| !text.is_empty())
     }
 }
 

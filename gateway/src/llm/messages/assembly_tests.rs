@@ -48,7 +48,7 @@ fn assembly(events: &[Value]) -> MessageAssembly {
 }
 
 fn value(assembly: MessageAssembly) -> Value {
-    let json = assembly.finish();
+    let json = assembly.body();
     json::scan(&json, MAX_DEPTH).expect("no repeated names");
     serde_json::from_slice(&json).expect("JSON")
 }
@@ -144,7 +144,7 @@ fn events_of_anthropic_make_its_answer() {
         r#""stop_reason":"tool_use","stop_sequence":null,"context_management":{"applied_edits":[]},"container":{"id":"c"},"#,
         r#""usage":{"input_tokens":25,"cache_read_input_tokens":2,"output_tokens":89,"service_tier":"standard"}}"#
     );
-    assert_eq!(assembly.finish(), expected);
+    assert_eq!(assembly.body(), expected);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_is_missing_has_its_default() {
     assert!(!assembly.has_choices());
     assembly.push(&event("message_start", r#"{"type":"message_start","message":{"content":null}}"#)).unwrap();
     assert!(assembly.has_choices());
-    assert_eq!(assembly.finish(), r#"{"type":"message","role":"assistant","content":[],"stop_reason":null}"#);
+    assert_eq!(assembly.body(), r#"{"type":"message","role":"assistant","content":[],"stop_reason":null}"#);
 }
 
 #[test]
@@ -447,5 +447,5 @@ fn many_small_deltas_and_many_members_take_linear_time() {
         let end = json!({ "type": "message_delta", "delta": { name.to_string(): 1 }, "usage": { name.to_string(): 1 } });
         assembly.push(&typed(&end)).unwrap();
     }
-    assert!(assembly.finish().len() > 800_000);
+    assert!(assembly.body().len() > 800_000);
 }

@@ -48,12 +48,17 @@ pub(super) enum Join {
 
 const TEXT: &[&str] = &["text"];
 const THINKING: &[&str] = &["thinking"];
+const REDACTED_THINKING: &str = "redacted_thinking";
 const TOOL_USES: &[&str] = &[CALL, "server_tool_use", "mcp_tool_use"];
 pub(super) const COMPACTION: &[&str] = &["compaction"];
 
+/// The text of a block.
+pub(super) const TEXT_FORM: DeltaForm =
+    DeltaForm { name: "text_delta", blocks: TEXT, piece: "text", member: "text", join: Join::Text };
+
 /// What the SDKs of Anthropic join. The order is that of the deltas of one block: the signature of a text follows it.
 pub(super) const DELTA_FORMS: [DeltaForm; 7] = [
-    DeltaForm { name: "text_delta", blocks: TEXT, piece: "text", member: "text", join: Join::Text },
+    TEXT_FORM,
     DeltaForm {
         name: "citations_delta",
         blocks: TEXT,
@@ -105,6 +110,8 @@ pub(super) struct BlockAssembly {
     start: String,
     /// Its type, if blocks of this type have deltas; otherwise empty.
     kind: &'static str,
+    /// Whether it is what the model thought.
+    is_thought: bool,
     /// The members that deltas have changed.
     parts: Vec<Part>,
     is_open: bool,
@@ -119,7 +126,8 @@ impl BlockAssembly {
         account.charge(block.len())?;
         let mut known = DELTA_FORMS.iter().flat_map(|form| form.blocks);
         let kind = known.find(|known| **known == kind).copied().unwrap_or_default();
-        Ok(BlockAssembly { start: block.to_owned(), kind, parts: Vec::new(), is_open })
+        let is_thought = is_thought(block);
+        Ok(BlockAssembly { start: block.to_owned(), kind, is_thought, parts: Vec::new(), is_open })
     }
 
     /// Whether more of it may come.
@@ -135,6 +143,19 @@ impl BlockAssembly {
     /// Whether it is a call of a tool that the client runs.
     pub(super) fn is_call(&self) -> bool {
         self.kind == CALL
+    }
+
+    /// Whether it is what the model thought, and is whole.
+    pub(super) fn is_whole_thought(&self) -> bool {
+        self.is_thought && !self.is_open
+    }
+
+    /// The text of a text block so far.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        match self.parts.iter().find(|part| part.form.name == TEXT_FORM.name) {
+            Some(part) => Some(Cow::Borrowed(&part.text)),
+            None => text_of(&self.start),
+        }
     }
 
     /// Joins a delta. One of an unknown type is dropped, as the SDKs do: the client gets what is held.
@@ -191,6 +212,17 @@ impl BlockAssembly {
         }
         object.end();
     }
+}
+
+/// Whether a block is what the model thought.
+pub(super) fn is_thought(block: &str) -> bool {
+    string_member(block, "type").is_some_and(|kind| kind == REDACTED_THINKING || THINKING.contains(&&*kind))
+}
+
+/// The text of a text block.
+pub(super) fn text_of(block: &str) -> Option<Cow<'_, str>> {
+    let is_text = string_member(block, "type").is_some_and(|kind| TEXT.contains(&&*kind));
+    string_member(block, TEXT_FORM.member).filter(|_| is_text)
 }
 
 /// Whether the pieces of arguments are one JSON object.

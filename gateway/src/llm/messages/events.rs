@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     assembly::{END, HEAD},
-    block_assembly::{COMPACTION, DELTA_FORMS, DeltaForm, Join, is_input},
+    block_assembly::{COMPACTION, DELTA_FORMS, DeltaForm, Join, TEXT_FORM, is_input, is_thought, text_of},
 };
 use crate::{
     json::{self, ValueKind},
@@ -27,6 +27,9 @@ const NO_USAGE: &str = r#"{"input_tokens":0,"output_tokens":0}"#;
 /// A member of an answer that stands in the event `message_delta`, beside its `delta`.
 const BESIDE_DELTA: &str = "context_management";
 
+/// A block whose text comes in deltas.
+const EMPTY_TEXT: &str = r#"{"type":"text","text":""}"#;
+
 /// An event in which clients read nothing.
 pub(super) const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
@@ -34,11 +37,37 @@ pub(super) const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 pub(super) fn stream_events(answer: &Bytes) -> StreamEvents {
     let answer = str::from_utf8(answer).unwrap_or_default();
     let mut events = vec![message_start(answer)];
-    let blocks = member(answer, "content").into_iter().flat_map(json::elements);
-    for (index, block) in blocks.enumerate() {
-        push_block(&mut events, &index.to_string(), block);
+    content(answer).enumerate().for_each(|(index, block)| push_block(&mut events, index, block));
+    StreamEvents { answer: events, end: end(answer, false) }
+}
+
+/// The events of an answer in front of its first text, and the place of the block with that text.
+pub(super) fn events_before_text(answer: &str) -> (usize, Vec<Bytes>) {
+    let mut events = vec![message_start(answer)];
+    let thoughts = content(answer).take_while(|block| is_thought(block));
+    let index = thoughts.enumerate().map(|(index, block)| push_block(&mut events, index, block)).count();
+    let first = content(answer).nth(index).filter(|block| text_of(block).is_some());
+    events.push(block_start(index, first.unwrap_or(EMPTY_TEXT)));
+    (index, events)
+}
+
+/// The event with a piece of the text of the block that has this place.
+pub(super) fn text_event(index: usize, piece: &str) -> Bytes {
+    block_delta(index, &TEXT_FORM, &quote(piece))
+}
+
+/// The events of an answer behind what was `sent` of its first text, whose block has this place for the client; `None` if it doesn't
+/// begin with that. The thoughts in front of it have been sent.
+pub(super) fn events_after(answer: &str, index: usize, sent: &str) -> Option<StreamEvents> {
+    let mut blocks = content(answer).skip_while(|block| is_thought(block));
+    let first = blocks.next()?;
+    if !text_of(first)?.starts_with(sent) {
+        return None;
     }
-    StreamEvents { answer: events, end: vec![message_delta(answer), event("message_stop", |_| {})] }
+    let mut events = Vec::new();
+    push_block_end(&mut events, index, first, sent);
+    (index + 1..).zip(blocks).for_each(|(index, block)| push_block(&mut events, index, block));
+    Some(StreamEvents { answer: events, end: end(answer, true) })
 }
 
 /// An event with an error in place of the rest of a stream.
@@ -56,6 +85,19 @@ fn event(name: &str, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
     sse::event(name, &json)
 }
 
+/// The content blocks of an answer.
+fn content(answer: &str) -> impl Iterator<Item = &str> {
+    member(answer, "content").into_iter().flat_map(json::elements)
+}
+
+/// The members of an answer that have no place of their own in the events.
+fn other_members(answer: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+    json::members(answer).filter(|(name, _)| {
+        let is_elsewhere = matches!(&**name, "content" | "usage" | BESIDE_DELTA);
+        !is_elsewhere && !HEAD.contains(&&**name) && !END.contains(&&**name)
+    })
+}
+
 fn message_start(answer: &str) -> Bytes {
     event("message_start", |object| {
         let mut message = ObjectWriter::begin(object.member("message"));
@@ -67,12 +109,7 @@ fn message_start(answer: &str) -> Bytes {
         message.raw("content", "[]");
         message.raw("stop_reason", "null");
         message.raw("stop_sequence", "null");
-        for (name, value) in json::members(answer) {
-            let is_elsewhere = matches!(&*name, "content" | "usage" | BESIDE_DELTA);
-            if !is_elsewhere && !HEAD.contains(&&*name) && !END.contains(&&*name) {
-                message.raw(&name, value);
-            }
-        }
+        other_members(answer).for_each(|(name, value)| message.raw(&name, value));
         let mut usage = ObjectWriter::begin(message.member("usage"));
         for (name, value) in json::members(usage_of(answer)) {
             if !END_USAGE.contains(&&*name) {
@@ -86,7 +123,12 @@ fn message_start(answer: &str) -> Bytes {
     })
 }
 
-fn message_delta(answer: &str) -> Bytes {
+/// The events that end an answer; `with_others` if it began before all of its other members were known.
+fn end(answer: &str, with_others: bool) -> Vec<Bytes> {
+    vec![message_delta(answer, with_others), event("message_stop", |_| {})]
+}
+
+fn message_delta(answer: &str, with_others: bool) -> Bytes {
     event("message_delta", |object| {
         let mut delta = ObjectWriter::begin(object.member("delta"));
         let [reason, sequence, others @ ..] = END;
@@ -101,6 +143,11 @@ fn message_delta(answer: &str) -> Bytes {
         if let Some(value) = member(answer, BESIDE_DELTA) {
             object.raw(BESIDE_DELTA, value);
         }
+        if with_others {
+            // A `delta` beside ours would be an end that no plugin saw. Some clients ignore the case of names.
+            let others = other_members(answer).filter(|(name, _)| !name.eq_ignore_ascii_case("delta"));
+            others.for_each(|(name, value)| object.raw(&name, value));
+        }
     })
 }
 
@@ -109,39 +156,56 @@ fn usage_of(answer: &str) -> &str {
 }
 
 /// Adds the events of a block.
-fn push_block(events: &mut Vec<Bytes>, index: &str, block: &str) {
+fn push_block(events: &mut Vec<Bytes>, index: usize, block: &str) {
+    events.push(block_start(index, block));
+    push_block_end(events, index, block, "");
+}
+
+/// The forms of the deltas of a block.
+fn delta_forms(block: &str) -> impl Iterator<Item = &'static DeltaForm> {
     let kind = string_member(block, "type").unwrap_or_default();
-    let forms = || DELTA_FORMS.iter().filter(|form| form.blocks.contains(&&*kind));
-    events.push(event("content_block_start", |object| {
-        object.raw("index", index);
+    DELTA_FORMS.iter().filter(move |form| form.blocks.contains(&&*kind))
+}
+
+fn block_start(index: usize, block: &str) -> Bytes {
+    let forms: Vec<_> = delta_forms(block).collect();
+    event("content_block_start", |object| {
+        object.raw("index", &index.to_string());
         let mut start = ObjectWriter::begin(object.member("content_block"));
         for (name, value) in json::members(block) {
-            let form = forms().find(|form| form.member == name && comes_in_deltas(form, value));
+            let form = forms.iter().find(|form| form.member == name && comes_in_deltas(form, value));
             start.raw(&name, form.map_or(value, |form| placeholder(form.join)));
         }
         start.end();
-    }));
-    for form in forms() {
+    })
+}
+
+fn block_delta(index: usize, form: &DeltaForm, piece: &str) -> Bytes {
+    event("content_block_delta", |object| {
+        object.raw("index", &index.to_string());
+        let mut delta = ObjectWriter::begin(object.member("delta"));
+        delta.raw("type", &quote(form.name));
+        delta.raw(form.piece, piece);
+        delta.end();
+    })
+}
+
+/// Adds the events of a block behind its start and what was `sent` of its text, which begins with that.
+fn push_block_end(events: &mut Vec<Bytes>, index: usize, block: &str, sent: &str) {
+    for form in delta_forms(block) {
         let value = member(block, form.member).filter(|value| comes_in_deltas(form, value));
-        for piece in value.map(|value| delta_pieces(form.join, value)).unwrap_or_default() {
-            events.push(event("content_block_delta", |object| {
-                object.raw("index", index);
-                let mut delta = ObjectWriter::begin(object.member("delta"));
-                delta.raw("type", &quote(form.name));
-                delta.raw(form.piece, &piece);
-                delta.end();
-            }));
-        }
+        let pieces = value.map(|value| delta_pieces(form.join, value, sent)).unwrap_or_default();
+        events.extend(pieces.iter().map(|piece| block_delta(index, form, piece)));
     }
-    if COMPACTION.contains(&&*kind) {
+    if string_member(block, "type").is_some_and(|kind| COMPACTION.contains(&&*kind)) {
         events.extend(compaction_delta(index, block));
     }
-    events.push(event("content_block_stop", |object| object.raw("index", index)));
+    events.push(event("content_block_stop", |object| object.raw("index", &index.to_string())));
 }
 
 /// The only delta of a compaction, unless it is odd or empty. Its start has the same members: some clients read the start,
 /// others the delta alone, and the SDKs put what it says, and what it lacks, in place of the start's.
-fn compaction_delta(index: &str, block: &str) -> Option<Bytes> {
+fn compaction_delta(index: usize, block: &str) -> Option<Bytes> {
     let is_member =
         |name: &str| DELTA_FORMS.iter().any(|form| form.blocks == COMPACTION && form.member == name);
     let members: Vec<_> = json::members(block).filter(|(name, _)| is_member(name)).collect();
@@ -151,7 +215,7 @@ fn compaction_delta(index: &str, block: &str) -> Option<Bytes> {
         return None;
     }
     Some(event("content_block_delta", |object| {
-        object.raw("index", index);
+        object.raw("index", &index.to_string());
         let mut delta = ObjectWriter::begin(object.member("delta"));
         delta.raw("type", "\"compaction_delta\"");
         members.iter().for_each(|(name, value)| delta.raw(name, value));
@@ -185,11 +249,11 @@ fn placeholder(join: Join) -> &'static str {
     }
 }
 
-/// The pieces of a member, as JSON. An empty text or list has none.
-fn delta_pieces(join: Join, value: &str) -> Vec<String> {
+/// The pieces of a member, as JSON; of a text without what was `sent`. An empty text or list has none.
+fn delta_pieces(join: Join, value: &str, sent: &str) -> Vec<String> {
     let strings = |text: &str| sse::pieces(text).filter(|piece| !piece.is_empty()).map(quote).collect();
     match join {
-        Join::Text => strings(&string(value).unwrap_or_default()),
+        Join::Text => strings(string(value).unwrap_or_default().strip_prefix(sent).unwrap_or_default()),
         Join::Last if value == "\"\"" => Vec::new(),
         Join::Last => vec![value.to_owned()],
         Join::Element => json::elements(value).map(str::to_owned).collect(),

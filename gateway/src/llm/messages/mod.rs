@@ -25,6 +25,7 @@ mod request;
 mod shape;
 mod spelling;
 mod surface;
+mod text_stream;
 mod token_count;
 mod units;
 mod withhold;
@@ -46,12 +47,15 @@ mod stream_property_tests;
 #[cfg(test)]
 mod test_edits;
 #[cfg(test)]
+mod text_stream_property_tests;
+#[cfg(test)]
 mod withhold_tests;
 
 pub(crate) use answer::MessagesAnswer;
 pub(crate) use assembly::MessageAssembly;
 pub(crate) use draft::RequestDraft;
 pub(crate) use request::MessagesRequest;
+pub(crate) use text_stream::MessageStream;
 pub(crate) use token_count::TokenCount;
 
 /// An endpoint whose requests are messages. The rest of the format is the same for all of them.
@@ -105,6 +109,7 @@ impl<E: MessagesEndpoint> Format for E {
     type Answer = E::Answer;
     type Assembly = MessageAssembly;
     type Heartbeat = PingHeartbeat;
+    type TextStream = MessageStream;
 
     const API: ApiFormat = ApiFormat::Anthropic;
     const PATH: &'static str = E::PATH;

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "a",
         " ",
@@ -65,7 +65,7 @@ fn block() -> impl Strategy<Value = Value> {
 }
 
 /// A whole answer, with all members that an assembly adds.
-fn answer() -> impl Strategy<Value = Value> {
+pub(super) fn answer() -> impl Strategy<Value = Value> {
     let end = (prop::sample::select(vec!["end_turn", "tool_use", "refusal"]), prop::option::of(text()));
     (prop::collection::vec(block(), 0..4), end, any::<u16>(), text()).prop_map(
         |(content, (reason, sequence), tokens, other)| {
@@ -87,11 +87,11 @@ fn answer() -> impl Strategy<Value = Value> {
 }
 
 /// Random places, one after the other.
-struct Cuts<'a>(std::iter::Cycle<std::slice::Iter<'a, Index>>);
+pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
 
 impl Cuts<'_> {
     /// A number below `end`.
-    fn next(&mut self, end: usize) -> usize {
+    pub(super) fn next(&mut self, end: usize) -> usize {
         self.0.next().expect("never empty").index(end)
     }
 
@@ -155,7 +155,7 @@ fn parts(block: &Value, cuts: &mut Cuts<'_>) -> (Value, Vec<Value>) {
 }
 
 /// Events that make an answer. Blocks begin in order, and what follows goes on in turns.
-fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
+pub(super) fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
     let mut message = answer.clone();
     for name in [
         "stop_reason",
@@ -206,7 +206,7 @@ fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
 }
 
 /// Decodes and assembles the bytes of a stream that come in random pieces.
-fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> MessageAssembly {
+pub(super) fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> MessageAssembly {
     let mut decoder = SseDecoder::new(1 << 20);
     let mut assembly = MessageAssembly::new(1 << 20);
     let mut rest = stream;
@@ -234,12 +234,12 @@ fn assembly_within(limit: usize, events: &[SseEvent]) -> Result<MessageAssembly,
     Ok(assembly)
 }
 
-fn value(json: &Bytes) -> Value {
+pub(super) fn value(json: &Bytes) -> Value {
     scan(json, MAX_DEPTH).expect("no repeated names");
     serde_json::from_slice(json).expect("JSON")
 }
 
-fn stream(answer: &Bytes) -> Vec<u8> {
+pub(super) fn stream(answer: &Bytes) -> Vec<u8> {
     let events = stream_events(answer);
     [events.answer, events.end].concat().concat()
 }
@@ -351,7 +351,7 @@ proptest! {
         }
         let assembly = assemble(&stream, &mut cuts);
         prop_assert!(assembly.is_complete());
-        prop_assert_eq!(value(&assembly.finish()), answer);
+        prop_assert_eq!(value(&assembly.body()), answer);
     }
 
     #[test]
@@ -359,10 +359,10 @@ proptest! {
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
         let mut cuts = Cuts(cuts.iter().cycle());
-        let once = assemble(&stream(&answer.to_string().into()), &mut cuts).finish();
+        let once = assemble(&stream(&answer.to_string().into()), &mut cuts).body();
         prop_assert_eq!(value(&once), answer);
         // The order of members is then one that stays.
-        prop_assert_eq!(assemble(&stream(&once), &mut cuts).finish(), once);
+        prop_assert_eq!(assemble(&stream(&once), &mut cuts).body(), once);
     }
 
     #[test]
@@ -385,10 +385,10 @@ proptest! {
                 taken.pop();
             }
         }
-        let whole = assembly_within(limit, &taken).expect("taken before").finish();
+        let whole = assembly_within(limit, &taken).expect("taken before").body();
         // What was judged is what the client reads.
         let again = assemble(&stream(&whole), &mut Cuts(cuts.iter().cycle()));
-        prop_assert_eq!(&value(&again.finish())["content"], &value(&whole)["content"]);
+        prop_assert_eq!(&value(&again.body())["content"], &value(&whole)["content"]);
     }
 
     #[test]
@@ -403,7 +403,7 @@ proptest! {
             let data = json!({ "type": "content_block_delta", "index": 0, "delta": delta }).to_string();
             stream.extend_from_slice(&event("content_block_delta", data.as_bytes()));
         }
-        let whole = value(&assemble(&stream, &mut Cuts(cuts.iter().cycle())).finish());
+        let whole = value(&assemble(&stream, &mut Cuts(cuts.iter().cycle())).body());
         let text = pieces.concat();
         let is_object = text.is_empty() || scan(text.as_bytes(), MAX_DEPTH) == Ok(ValueKind::Object);
         let input = &whole["content"][0]["input"];

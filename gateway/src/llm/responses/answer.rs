@@ -143,6 +143,18 @@ pub(super) fn text_member(part: &str) -> Option<&'static str> {
     }
 }
 
+/// The text of a content part that is no refusal.
+pub(super) fn output_text(part: &str) -> Option<Cow<'_, str>> {
+    string_member(part, text_member(part).filter(|name| *name == "text")?)
+}
+
+/// The first part of a message of the model, and its text; `None` if it has none or refuses.
+pub(super) fn first_text(item: &str) -> Option<(&str, Cow<'_, str>)> {
+    let is_said = ItemKind::of(item) == ItemKind::Message && is_of_model(item);
+    let part = parts(item).next().filter(|_| is_said)?;
+    Some((part, output_text(part)?))
+}
+
 /// The content parts of a message.
 pub(super) fn parts(message: &str) -> impl Iterator<Item = &str> {
     json::elements(member(message, "content").unwrap_or_default())
@@ -231,7 +243,7 @@ fn read_item(
 }
 
 /// Whether a message is what the model says. Servers that leave the role out say nothing else.
-fn is_of_model(message: &str) -> bool {
+pub(super) fn is_of_model(message: &str) -> bool {
     member(message, "role").is_none_or(|role| string(role).as_deref() == Some("assistant"))
 }
 

@@ -296,6 +296,8 @@ fn the_final_answer_takes_a_changed_text_and_comments_go() {
     let new = with_phase("final_answer", "n");
     assert_left(&[THOUGHT, &comment, SEALED, &last], text("n"), false, &[SEALED, &new]);
     assert_left(&[&comment, CALL_A], text("n"), false, &[&with_phase("commentary", "n"), CALL_A]);
+    let refusal = r#"{"type":"message","phase":"final_answer","content":[{"type":"refusal","refusal":"b"}]}"#;
+    assert_left(&[&comment, refusal], text("n"), false, &[&with_phase("commentary", "n")]);
     let empty = r#"{"type":"message","phase":"final_answer","content":[]}"#;
     assert_left(&[TEXT, empty], text("n"), false, &[&TEXT.replace("\"a\"", "\"n\""), empty]);
 }

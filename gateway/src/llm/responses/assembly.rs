@@ -107,7 +107,7 @@ impl FormatAssembly for ResponseAssembly {
         self.items.retain(|_, item| !item.is_open_call());
     }
 
-    fn finish(self) -> Bytes {
+    fn body(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.account.held());
         let mut object = ObjectWriter::begin(&mut out);
         self.members.write_only("id", &mut object);
@@ -125,6 +125,15 @@ impl FormatAssembly for ResponseAssembly {
         list.push(b']');
         object.end();
         out.into()
+    }
+
+    /// There is none before the answer's id is known: SDKs refuse events of a response with another one.
+    fn first_text(&self) -> Option<Cow<'_, str>> {
+        if !self.has_id {
+            return None;
+        }
+        let first = self.items.values().find(|item| !item.is_done_thought())?;
+        first.first_text().filter(|text| !text.is_empty())
     }
 }
 

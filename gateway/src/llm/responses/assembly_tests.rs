@@ -36,7 +36,7 @@ fn assembly(events: &[Value]) -> ResponseAssembly {
 }
 
 fn output(events: &[Value]) -> Value {
-    let json = assembly(events).finish();
+    let json = assembly(events).body();
     json::scan(&json, MAX_DEPTH).expect("no repeated names");
     serde_json::from_slice::<Value>(&json).expect("JSON")["output"].take()
 }
@@ -71,7 +71,7 @@ fn events_of_openai_make_its_answer() {
         r#"{"content":[{"type":"output_text","text":"ab","annotations":[]}],"id":"msg","type":"message"},"#,
         r#"{"arguments":"{}","call_id":"c","id":"fc","name":"f","type":"function_call"}]}"#
     );
-    let whole: Value = serde_json::from_slice(&assembly.finish()).expect("JSON");
+    let whole: Value = serde_json::from_slice(&assembly.body()).expect("JSON");
     assert_eq!(whole, serde_json::from_str::<Value>(expected).expect("JSON"));
 }
 
@@ -221,7 +221,7 @@ fn the_first_id_that_is_a_text_counts() {
         let begun = json!({ "type": "response.in_progress", "response": { "id": id } });
         assembly.push(&event(&begun)).expect("an event");
     }
-    let whole: Value = serde_json::from_slice(&assembly.finish()).expect("JSON");
+    let whole: Value = serde_json::from_slice(&assembly.body()).expect("JSON");
     assert_eq!(whole["id"], "first");
 }
 
@@ -233,7 +233,7 @@ fn the_first_id_and_the_type_of_the_last_event_count() {
     assert!(assembly.is_complete());
     let expected =
         r#"{"id":"resp","object":"response","status":"incomplete","usage":null,"model":"m","output":[]}"#;
-    assert_eq!(assembly.finish(), expected);
+    assert_eq!(assembly.body(), expected);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn calls_that_were_cut_are_dropped_and_texts_stay() {
         item("added", 4, &open("reasoning")),
     ]);
     cut.drop_open_calls();
-    let whole: Value = serde_json::from_slice(&cut.finish()).expect("JSON");
+    let whole: Value = serde_json::from_slice(&cut.body()).expect("JSON");
     assert_eq!(whole["status"], "queued");
     assert_eq!(whole["output"], json!([message(&json!([])), open("custom_tool_call"), open("reasoning")]));
 }

@@ -10,10 +10,10 @@ use crate::llm::{
 };
 
 /// Longest beginning of an answer that is sent again and again, in bytes. It repeats the tools and instructions of the request.
-const MAX_OPENING: usize = 1 << 20;
+pub(super) const MAX_OPENING: usize = 1 << 20;
 
 /// Every so many heartbeats there is an event. Some clients count events only, but give up only after minutes.
-const EVENT_INTERVAL: usize = 3;
+pub(super) const EVENT_INTERVAL: usize = 3;
 
 /// The heartbeat of a stream. Before the answer begins it is comments.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! One item of a streamed answer: how it begins, and what its deltas add until it is done.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use crate::{
     json::{self, ValueKind},
@@ -12,7 +12,10 @@ use crate::{
     },
 };
 
-use super::items::ItemKind;
+use super::{
+    answer::{first_text, is_of_model, output_text, parts},
+    items::ItemKind,
+};
 
 /// A list of texts in an item.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub(super) struct TextForm {
     pub(super) member: &'static str,
 }
 
-const MESSAGE: ListForm =
+pub(super) const MESSAGE: ListForm =
     ListForm { item: "message", list: "content", event: "response.content_part", index: "content_index" };
 const SUMMARY: ListForm = ListForm {
     item: "reasoning",
@@ -54,14 +57,17 @@ const THOUGHTS: ListForm =
 /// The lists that the SDKs of OpenAI join, in the order of their events.
 pub(super) const LIST_FORMS: [&ListForm; 3] = [&MESSAGE, &SUMMARY, &THOUGHTS];
 
+/// The text of a message.
+pub(super) const OUTPUT_TEXT: TextForm = TextForm {
+    event: "response.output_text",
+    item: "message",
+    part: Some((&MESSAGE, "output_text")),
+    member: "text",
+};
+
 /// The texts that they join.
 pub(super) const TEXT_FORMS: [TextForm; 6] = [
-    TextForm {
-        event: "response.output_text",
-        item: "message",
-        part: Some((&MESSAGE, "output_text")),
-        member: "text",
-    },
+    OUTPUT_TEXT,
     TextForm {
         event: "response.refusal",
         item: "message",
@@ -108,6 +114,8 @@ pub(super) struct ItemAssembly {
     json: String,
     /// Its type, if items of this type have deltas; otherwise empty.
     kind: &'static str,
+    /// Whether it is what the model thought.
+    is_thought: bool,
     is_done: bool,
     /// What deltas have added, by the member of the item and the place in it.
     texts: BTreeMap<(&'static str, u64), Text>,
@@ -133,6 +141,7 @@ impl ItemAssembly {
         Ok(ItemAssembly {
             json: item.to_owned(),
             kind: known.unwrap_or_default(),
+            is_thought: ItemKind::of(item) == ItemKind::Reasoning,
             is_done: false,
             texts: BTreeMap::new(),
             charged: item.len(),
@@ -151,6 +160,7 @@ impl ItemAssembly {
         self.grow(item.len().saturating_sub(self.charged), account)?;
         self.texts.clear();
         item.clone_into(&mut self.json);
+        self.is_thought = ItemKind::of(item) == ItemKind::Reasoning;
         self.is_done = true;
         Ok(())
     }
@@ -167,6 +177,25 @@ impl ItemAssembly {
     /// Whether it is a call that may not be whole.
     pub(super) fn is_open_call(&self) -> bool {
         !self.is_done && matches!(ItemKind::of(&self.json), ItemKind::Call(_))
+    }
+
+    /// Whether it is what the model thought, and is done.
+    pub(super) fn is_done_thought(&self) -> bool {
+        self.is_thought && self.is_done
+    }
+
+    /// The text that a message of the model begins with, as far as it came. Text with which an open item began isn't known here until
+    /// the item is done.
+    pub(super) fn first_text(&self) -> Option<Cow<'_, str>> {
+        if self.is_done {
+            return first_text(&self.json).map(|(_, text)| text);
+        }
+        let is_empty = |part| output_text(part).is_some_and(|text| text.is_empty());
+        if self.kind != MESSAGE.item || !is_of_model(&self.json) || !parts(&self.json).take(1).all(is_empty) {
+            return None;
+        }
+        let text = self.texts.get(&(MESSAGE.list, 0))?;
+        (text.form.event == OUTPUT_TEXT.event).then_some(Cow::Borrowed(&text.text))
     }
 
     /// Takes the event of a text. What the item has no place for is dropped, and so is what comes when it is done: the client

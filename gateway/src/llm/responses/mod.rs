@@ -31,6 +31,7 @@ mod shape;
 mod spelling;
 mod surface;
 mod surface_rules;
+mod text_stream;
 mod units;
 mod withhold;
 
@@ -51,6 +52,8 @@ mod request_tests;
 #[cfg(test)]
 mod stream_property_tests;
 #[cfg(test)]
+mod text_stream_property_tests;
+#[cfg(test)]
 mod withhold_tests;
 
 pub(crate) use answer::ResponsesAnswer;
@@ -58,6 +61,7 @@ pub(crate) use assembly::ResponseAssembly;
 pub(crate) use draft::RequestDraft;
 pub(crate) use heartbeat::StreamHeartbeat;
 pub(crate) use request::ResponsesRequest;
+pub(crate) use text_stream::ResponseStream;
 
 /// The format.
 pub(crate) enum Responses {}
@@ -68,6 +72,7 @@ impl Format for Responses {
     type Answer = ResponsesAnswer;
     type Assembly = ResponseAssembly;
     type Heartbeat = StreamHeartbeat;
+    type TextStream = ResponseStream;
 
     const API: ApiFormat = ApiFormat::Openai;
     const PATH: &'static str = "responses";

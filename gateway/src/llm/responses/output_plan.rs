@@ -278,17 +278,20 @@ impl<'e> OutputPlan<'e> {
 }
 
 impl Output<'_, '_> {
-    /// The message that takes another text: that with the final answer, or else the first with text.
+    /// The message that takes another text: that with the final answer, unless it only refuses; or else the first with text.
     fn speaker(&self) -> Option<usize> {
         let has_text = |index: &usize| {
             self.kinds[*index] == OutputKind::Message
                 && parts(self.items[*index]).any(|part| text_member(part).is_some())
         };
-        let is_final =
-            |index: &usize| string_member(self.items[*index], "phase").as_deref() == Some("final_answer");
+        // A client that has got text can't get the rest of it as a refusal.
+        let is_answer = |index: &usize| {
+            string_member(self.items[*index], "phase").as_deref() == Some("final_answer")
+                && parts(self.items[*index]).any(|part| text_member(part) == Some("text"))
+        };
         let mut messages = (0..self.items.len()).filter(has_text);
         let first = messages.clone().next();
-        messages.find(is_final).or(first)
+        messages.find(is_answer).or(first)
     }
 
     /// Whether a message has parts left. One that had none stays.

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "a",
         " ",
@@ -84,7 +84,7 @@ fn item() -> impl Strategy<Value = Value> {
 }
 
 /// A whole answer, with all members that an assembly adds.
-fn answer() -> impl Strategy<Value = Value> {
+pub(super) fn answer() -> impl Strategy<Value = Value> {
     (prop::collection::vec(item(), 0..4), any::<bool>(), text(), any::<u16>()).prop_map(
         |(mut output, is_cut, text, tokens)| {
             for (index, item) in output.iter_mut().enumerate() {
@@ -104,11 +104,11 @@ fn answer() -> impl Strategy<Value = Value> {
 }
 
 /// Random places, one after the other.
-struct Cuts<'a>(std::iter::Cycle<std::slice::Iter<'a, Index>>);
+pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
 
 impl Cuts<'_> {
     /// A number below `end`.
-    fn next(&mut self, end: usize) -> usize {
+    pub(super) fn next(&mut self, end: usize) -> usize {
         self.0.next().expect("never empty").index(end)
     }
 
@@ -196,7 +196,7 @@ fn item_events(index: u64, item: &Value, cuts: &mut Cuts<'_>) -> (Value, Vec<Val
 }
 
 /// Events that make an answer. Items begin in order, and what follows goes on in turns.
-fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
+pub(super) fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
     let mut response = answer.clone();
     for (name, value) in [
         ("output", json!([])),
@@ -237,7 +237,7 @@ fn random_events(answer: &Value, cuts: &mut Cuts<'_>) -> Vec<Value> {
 }
 
 /// Decodes and assembles the bytes of a stream that come in random pieces.
-fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> ResponseAssembly {
+pub(super) fn assemble(stream: &[u8], cuts: &mut Cuts<'_>) -> ResponseAssembly {
     let mut decoder = SseDecoder::new(1 << 20);
     let mut assembly = ResponseAssembly::new(1 << 20);
     let mut rest = stream;
@@ -273,11 +273,11 @@ fn assembly_within(limit: usize, events: &[SseEvent]) -> Result<ResponseAssembly
     Ok(assembly)
 }
 
-fn taken(data: &Value) -> SseEvent {
+pub(super) fn taken(data: &Value) -> SseEvent {
     SseEvent { name: String::new(), data: data.to_string() }
 }
 
-fn value(json: &Bytes) -> Value {
+pub(super) fn value(json: &Bytes) -> Value {
     scan(json, MAX_DEPTH).expect("no repeated names");
     serde_json::from_slice(json).expect("JSON")
 }
@@ -286,7 +286,7 @@ fn heartbeat() -> StreamHeartbeat {
     StreamHeartbeat::new(&Echoes::default(), false)
 }
 
-fn stream(answer: &Bytes) -> Vec<u8> {
+pub(super) fn stream(answer: &Bytes) -> Vec<u8> {
     let events = stream_events(answer, &heartbeat());
     [events.answer, events.end].concat().concat()
 }
@@ -392,7 +392,7 @@ fn odd_event() -> impl Strategy<Value = Value> {
 }
 
 /// The default generator takes a fifth of the time without optimization.
-fn many_cases() -> ProptestConfig {
+pub(super) fn many_cases() -> ProptestConfig {
     ProptestConfig { rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::with_cases(10_000) }
 }
 
@@ -414,7 +414,7 @@ proptest! {
         }
         let assembly = assemble(&stream, &mut cuts);
         prop_assert!(assembly.is_complete());
-        prop_assert_eq!(value(&assembly.finish()), answer);
+        prop_assert_eq!(value(&assembly.body()), answer);
     }
 
     #[test]
@@ -422,10 +422,10 @@ proptest! {
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
         let mut cuts = Cuts(cuts.iter().cycle());
-        let once = assemble(&stream(&answer.to_string().into()), &mut cuts).finish();
+        let once = assemble(&stream(&answer.to_string().into()), &mut cuts).body();
         prop_assert_eq!(value(&once), answer);
         // The order of members is then one that stays.
-        prop_assert_eq!(assemble(&stream(&once), &mut cuts).finish(), once);
+        prop_assert_eq!(assemble(&stream(&once), &mut cuts).body(), once);
     }
 
     #[test]
@@ -447,7 +447,7 @@ proptest! {
         let mut assembly = assembly_within(1 << 20, &events).expect("events of an answer");
         prop_assert!(assembly.has_choices() && !assembly.is_complete());
         assembly.drop_open_calls();
-        let cut = value(&assembly.finish());
+        let cut = value(&assembly.body());
         if is_own {
             prop_assert!(said(&answer).starts_with(&said(&cut)));
         }
@@ -473,9 +473,9 @@ proptest! {
                 assembly = assembly_within(limit, &known).expect("taken before");
             }
         }
-        let whole = assembly.finish();
+        let whole = assembly.body();
         // What was judged is what the client reads.
         let again = assemble(&stream(&whole), &mut Cuts(cuts.iter().cycle()));
-        prop_assert_eq!(&value(&again.finish())["output"], &value(&whole)["output"]);
+        prop_assert_eq!(&value(&again.body())["output"], &value(&whole)["output"]);
     }
 }

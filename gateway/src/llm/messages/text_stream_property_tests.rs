@@ -1,0 +1,152 @@
+//! What holds for every answer whose text goes out while the rest still comes.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use proptest::{prelude::*, sample::Index};
+use serde_json::Value;
+
+use super::{
+    MessageAssembly, MessageStream, MessagesAnswer, PingHeartbeat,
+    stream_property_tests::{Cuts, answer, assemble, random_events, stream, text, value},
+};
+use crate::llm::{
+    format::{ChoiceEdit, FormatAnswer, FormatAssembly, FormatTextStream},
+    sse::SseEvent,
+};
+
+/// What a client has got.
+#[derive(Default)]
+struct Client {
+    stream: Option<MessageStream>,
+    events: Vec<Bytes>,
+    text: String,
+}
+
+impl Client {
+    /// Gets a part of what is new in the first text.
+    fn read(&mut self, assembly: &MessageAssembly, cuts: &mut Cuts<'_>) {
+        let Some(text) = assembly.first_text() else {
+            assert!(self.stream.is_none(), "a text stays");
+            return;
+        };
+        assert!(!text.is_empty());
+        let stream = self.stream.get_or_insert_with(|| {
+            let (stream, events) = MessageStream::begin(&assembly.body(), &PingHeartbeat);
+            self.events.extend(events);
+            stream
+        });
+        let new = text.strip_prefix(&*self.text).expect("a text goes on");
+        let (piece, _) = new.split_at(new.ceil_char_boundary(cuts.next(new.len() + 1)));
+        if piece.is_empty() {
+            self.events.push(stream.beat());
+        } else {
+            self.events.push(stream.text(piece));
+            self.text.push_str(piece);
+        }
+    }
+
+    /// Gets the rest, and reads the answer. `None` if it isn't that of a stream that has begun.
+    fn finish(mut self, answer: &Bytes, cuts: &mut Cuts<'_>) -> Option<Value> {
+        let rest = self.stream?.rest(answer, true)?;
+        self.events.extend(rest.answer.into_iter().chain(rest.end));
+        let assembly = assemble(&self.events.concat(), cuts);
+        assert!(assembly.is_complete());
+        Some(value(&assembly.body()))
+    }
+}
+
+/// A client that has got the first text of an answer as it came, and the answer.
+fn streamed(answer: &Value, cuts: &mut Cuts<'_>) -> (Client, Bytes) {
+    let mut assembly = MessageAssembly::new(1 << 20);
+    let mut client = Client::default();
+    for data in random_events(answer, cuts) {
+        let name = data["type"].as_str().expect("a type").to_owned();
+        assembly.push(&SseEvent { name, data: data.to_string() }).expect("an event of an answer");
+        if cuts.next(2) == 0 {
+            client.read(&assembly, cuts);
+        }
+    }
+    (client, assembly.body())
+}
+
+/// An answer whose text blocks have no empty citations, which mean nothing.
+fn without_empty_citations(mut answer: Value) -> Value {
+    for block in answer["content"].as_array_mut().expect("content") {
+        let is_empty = |list: &Value| list.is_null() || *list == Value::Array(vec![]);
+        if block["type"] == "text" && block.get("citations").is_some_and(is_empty) {
+            block.as_object_mut().expect("an object").remove("citations");
+        }
+    }
+    answer
+}
+
+/// The content of an answer behind the thoughts that it begins with.
+fn without_thoughts(answer: &Value) -> Vec<Value> {
+    let is_thought = |block: &&Value| {
+        let kind: Cow<'_, str> = block["type"].as_str().expect("a type").into();
+        kind.ends_with("thinking")
+    };
+    answer["content"].as_array().expect("content").iter().skip_while(is_thought).cloned().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn an_answer_whose_text_goes_out_before_is_the_same(
+        answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
+    ) {
+        let mut cuts = Cuts(cuts.iter().cycle());
+        let (client, whole) = streamed(&answer, &mut cuts);
+        if client.stream.is_some() {
+            prop_assert_eq!(client.finish(&whole, &mut cuts), Some(answer));
+        }
+    }
+
+    #[test]
+    fn plugins_may_change_what_comes_behind_the_text_that_was_sent(
+        answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
+    ) {
+        let mut cuts = Cuts(cuts.iter().cycle());
+        let (client, whole) = streamed(&answer, &mut cuts);
+        if client.stream.is_none() {
+            return Ok(());
+        }
+        let edit = if is_replaced {
+            ChoiceEdit::replaced(format!("{}\n{other}", client.text))
+        } else {
+            ChoiceEdit { text: Some(format!("{}{other}", client.text)), ..ChoiceEdit::default() }
+        };
+        // An empty text stands nowhere.
+        prop_assume!(edit.text.as_deref() != Some(""));
+        let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], false, false).body;
+        let expected = without_empty_citations(value(&assemble(&stream(&changed), &mut cuts).body()));
+        let read = without_empty_citations(client.finish(&changed, &mut cuts).expect("the text goes on"));
+        if is_replaced {
+            prop_assert_eq!(without_thoughts(&read), without_thoughts(&expected));
+            prop_assert_eq!(&read["stop_reason"], &expected["stop_reason"]);
+            prop_assert_eq!(&read["stop_details"], &expected["stop_details"]);
+        } else {
+            prop_assert_eq!(read, expected);
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_never_taken_back(
+        answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
+    ) {
+        let mut cuts = Cuts(cuts.iter().cycle());
+        let (client, whole) = streamed(&answer, &mut cuts);
+        if client.stream.is_none() || other.starts_with(&client.text) {
+            return Ok(());
+        }
+        let edit = if is_replaced {
+            ChoiceEdit::replaced(other)
+        } else {
+            ChoiceEdit { text: Some(other), ..ChoiceEdit::default() }
+        };
+        let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], is_replaced, false).body;
+        prop_assert_eq!(client.finish(&changed, &mut cuts), None);
+    }
+}
