@@ -49,12 +49,28 @@ impl Point {
 
     /// Offers to look at calls here and to cancel them; a patch is forbidden.
     pub const fn read(self) -> Offer {
-        Offer { point: self, access: Access::Read, side_effects: SideEffects::None, reads: None }
+        Offer::new(self, Access::Read)
     }
 
     /// Offers to change payloads here, besides reading and cancelling.
     pub const fn modify(self) -> Offer {
-        Offer { point: self, access: Access::Modify, side_effects: SideEffects::None, reads: None }
+        Offer::new(self, Access::Modify)
+    }
+
+    /// Whether a plugin that gets these large fields of the payload here may get it in windows.
+    ///
+    /// # Errors
+    /// What is wrong with the offer.
+    pub fn check_windows(self, reads: Option<PayloadFields>) -> Result<(), String> {
+        if self != Point::BeforeResponse {
+            return Err(format!("`windows` is set at {self}: only before_response has windows"));
+        }
+        match reads {
+            Some(fields) if !fields.contains(PayloadField::Content) => {
+                Err("`windows` at before_response needs the text: add `content` to `reads`".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The point that a message names; `None` if it names none.
@@ -155,9 +171,15 @@ pub struct Offer {
     pub side_effects: SideEffects,
     /// The large fields of the payload that it reads; `None` for all of them.
     pub reads: Option<PayloadFields>,
+    /// Whether it also judges an answer in windows, while the model still writes it.
+    pub windows: bool,
 }
 
 impl Offer {
+    const fn new(point: Point, access: Access) -> Self {
+        Offer { point, access, side_effects: SideEffects::None, reads: None, windows: false }
+    }
+
     /// Declares that a call counts, stores or sends something, so that a gateway neither skips it nor runs it
     /// concurrently with others.
     #[must_use]
@@ -174,6 +196,14 @@ impl Offer {
         self
     }
 
+    /// Declares that the plugin also judges an answer in windows: parts of its text, while the model still writes it. Only for
+    /// [`Point::BeforeResponse`], and only with the field `content`; a gateway refuses any other offer.
+    #[must_use]
+    pub const fn in_windows(mut self) -> Self {
+        self.windows = true;
+        self
+    }
+
     /// The offer as a manifest names it.
     pub fn to_wire(self) -> wire::PointOffer {
         let access = match self.access {
@@ -185,6 +215,7 @@ impl Offer {
             access: access.into(),
             side_effects: self.side_effects.to_wire().into(),
             reads: self.reads.map(PayloadFields::to_wire),
+            windows: self.windows,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct HookEntry {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a point, or a mapping with `point`, `access`, `side_effects` and `reads`"
+    expecting = "expected a point, or a mapping with `point`, `access`, `side_effects`, `reads` and `windows`"
 )]
 enum WrittenPoint {
     Name(String),
@@ -35,6 +35,8 @@ struct FullPoint {
     #[serde(default)]
     side_effects: SideEffectsName,
     reads: Option<Vec<String>>,
+    #[serde(default)]
+    windows: bool,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +90,7 @@ impl TryFrom<WrittenPoint> for PointEntry {
                 access: AccessName::default(),
                 side_effects: SideEffectsName::default(),
                 reads: None,
+                windows: false,
             },
         };
         let point = Point::from_name(&full.point).ok_or_else(|| {
@@ -100,7 +103,11 @@ impl TryFrom<WrittenPoint> for PointEntry {
         };
         let reads = full.reads.map(|names| PayloadFields::from_names(point, &names)).transpose();
         let reads = reads.map_err(|error| error.to_string())?;
-        Ok(PointEntry(Offer { point, access, side_effects: full.side_effects.into(), reads }))
+        if full.windows {
+            point.check_windows(reads)?;
+        }
+        let side_effects = full.side_effects.into();
+        Ok(PointEntry(Offer { point, access, side_effects, reads, windows: full.windows }))
     }
 }
 

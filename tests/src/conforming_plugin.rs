@@ -342,6 +342,7 @@ impl PluginService for Service {
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
             reads: None,
+            windows: false,
         };
         let side_effects = SideEffects::None.into();
         let hooks: Vec<_> =

@@ -105,7 +105,9 @@ pub(super) fn difference(first: &DescribeResponse, second: &DescribeResponse) ->
             offer.reads.as_ref().map(|reads| reads.names.iter().cloned().collect::<BTreeSet<_>>())
         };
         let points = manifest.points.iter();
-        points.map(|offer| (offer.point, offer.access, offer.side_effects, reads(offer))).collect()
+        points
+            .map(|offer| (offer.point, offer.access, offer.side_effects, reads(offer), offer.windows))
+            .collect()
     };
     let hooks = |manifest: &DescribeResponse| -> BTreeSet<_> {
         manifest.hooks.iter().map(|offer| (offer.hook.clone(), offer.side_effects)).collect()

@@ -239,6 +239,7 @@ impl Session {
             tenant_config_digest: digest(&self.tenant_config),
             chain_result: None,
             run_tool: false,
+            window: None,
             host_token: String::new(),
         };
         if let Some(config) = &self.config {

@@ -64,6 +64,9 @@ struct OfferedPoint {
     /// Absent if it reads all.
     #[serde(skip_serializing_if = "Option::is_none")]
     reads: Option<PayloadFields>,
+    /// Absent if it gets whole answers only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    windows: bool,
 }
 
 #[derive(Serialize)]
@@ -336,6 +339,7 @@ impl ManifestReport {
                 access: if offer.access == Access::Read { "read" } else { "modify" },
                 side_effects: offer.side_effects == SideEffects::Some,
                 reads: offer.reads,
+                windows: offer.windows,
             })
         };
         ManifestReport {
@@ -365,7 +369,10 @@ impl ManifestReport {
         let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "READS"].map(str::to_owned)];
         let effects = |any: bool| if any { "some" } else { "none" };
         rows.extend(self.points.iter().map(|offer| {
-            let reads = offer.reads.map_or("all".to_owned(), |fields| fields.to_string());
+            let mut reads = offer.reads.map_or("all".to_owned(), |fields| fields.to_string());
+            if offer.windows {
+                reads += ", in windows";
+            }
             [offer.point.as_str(), offer.access, effects(offer.side_effects), &reads].map(str::to_owned)
         }));
         rows.extend(
@@ -374,7 +381,7 @@ impl ManifestReport {
             }),
         );
         let mut text = columns(&head.map(|row| row.map(str::to_owned)));
-        if self.points.iter().any(|offer| offer.reads.is_some()) {
+        if self.points.iter().any(|offer| offer.reads.is_some() || offer.windows) {
             text += &format!("\n{}", columns(&rows));
         } else if rows.len() > 1 {
             let without = |[site, access, side_effects, _]: [String; 4]| [site, access, side_effects];

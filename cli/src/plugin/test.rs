@@ -216,6 +216,7 @@ where
         chain_result: None,
         host_token: String::new(),
         run_tool: test.run_tool,
+        window: None,
     };
     let began = Instant::now();
     let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };

@@ -183,13 +183,14 @@ fn cell(value: &Value) -> String {
     printable(value.as_str().unwrap_or("-"))
 }
 
-/// The large fields that the plugin gets at a point.
+/// The large fields that the plugin gets at a point, and whether it gets them in windows.
 fn reads(offer: &Value) -> String {
-    match offer["reads"].as_array() {
+    let fields = match offer["reads"].as_array() {
         None => "all".to_owned(),
         Some(fields) if fields.is_empty() => "nothing".to_owned(),
         Some(fields) => fields.iter().map(cell).collect::<Vec<_>>().join(", "),
-    }
+    };
+    if offer["windows"] == true { fields + ", in windows" } else { fields }
 }
 
 /// The rows of what is offered at points, or at hooks, with the `difference` from what was approved.
@@ -207,8 +208,7 @@ fn offers(offered: &Value, difference: &Value) -> Vec<[String; 5]> {
             (Value::Null, None) => "-".to_owned(),
             (before, None) => {
                 let [access, side_effects, reads] = members(before);
-                let reads =
-                    if before["reads"].is_null() { String::new() } else { format!(", reads {reads}") };
+                let reads = if reads == "all" { String::new() } else { format!(", reads {reads}") };
                 format!("was {access}, {side_effects}{reads}")
             }
         };

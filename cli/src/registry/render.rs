@@ -201,7 +201,7 @@ fn tools(manifest: &Value) -> Option<String> {
     }
 }
 
-/// The access at a point, with the large fields that are read, unless it is all.
+/// The access at a point, with the large fields that are read, unless it is all, and whether it is in windows.
 fn access(offer: &Value) -> String {
     let fields = offer["reads"].as_array().map(|fields| {
         match fields.iter().map(cell).collect::<Vec<_>>().join(", ") {
@@ -209,12 +209,13 @@ fn access(offer: &Value) -> String {
             fields => fields,
         }
     });
-    match (offer["access"] == "modify", fields) {
+    let access = match (offer["access"] == "modify", fields) {
         (true, None) => "may rewrite".to_owned(),
         (true, Some(fields)) => format!("may rewrite, reads {fields}"),
         (false, None) => "reads".to_owned(),
         (false, Some(fields)) => format!("reads {fields}"),
-    }
+    };
+    if offer["windows"] == true { access + ", in windows" } else { access }
 }
 
 fn side_effects(offer: &Value) -> &'static str {

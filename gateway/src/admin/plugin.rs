@@ -216,6 +216,9 @@ struct OfferedPointView {
     /// Absent if it reads all.
     #[serde(skip_serializing_if = "Option::is_none")]
     reads: Option<PayloadFields>,
+    /// Absent if it gets whole answers only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    windows: bool,
 }
 
 #[derive(Serialize)]
@@ -244,7 +247,7 @@ fn manifest(manifest: &Manifest) -> ManifestView {
     let offered = |point| {
         let offer = manifest.offers(point)?;
         let (access, side_effects) = (offer.access.as_str(), offer.side_effects.as_str());
-        Some(OfferedPointView { point, access, side_effects, reads: offer.reads })
+        Some(OfferedPointView { point, access, side_effects, reads: offer.reads, windows: offer.windows })
     };
     ManifestView {
         name: Arc::clone(&manifest.name),

@@ -310,6 +310,22 @@ mod tests {
     }
 
     #[test]
+    fn difference_names_the_windows() {
+        let consent = |windows: bool| {
+            let mut offer = json!({ "access": "read", "side_effects": "none" });
+            if windows {
+                offer["windows"] = json!(true);
+            }
+            consent(json!({ "points": { "before_response": offer } }))
+        };
+        let difference = ManifestDiff::between(&consent(false), &consent(true));
+        assert_eq!(
+            difference.to_string(),
+            "has before_response as (read, side effects: none, windows) instead of (read, side effects: none)"
+        );
+    }
+
+    #[test]
     fn difference_names_the_hooks_that_are_added_removed_and_changed() {
         let consent = |hooks| consent(json!({ "points": {}, "hooks": hooks }));
         let before = consent(json!({ "recall": "none", "turn_end": "none" }));

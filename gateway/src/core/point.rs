@@ -14,21 +14,24 @@ pub struct PointAccess {
     /// The large fields of the payload that it gets. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<PayloadFields>,
+    /// Whether it also judges an answer in windows, while the model still writes it. Only at `before_response`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub windows: bool,
 }
 
 impl PointAccess {
-    /// An offer that reads all fields.
+    /// An offer that reads all fields, and only of whole payloads.
     pub const fn new(access: Access, side_effects: SideEffects) -> Self {
-        PointAccess { access, side_effects, reads: None }
+        PointAccess { access, side_effects, reads: None, windows: false }
     }
 }
 
 impl std::fmt::Display for PointAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, side effects: {}", self.access.as_str(), self.side_effects.as_str())?;
-        match self.reads {
-            Some(fields) => write!(f, ", reads: {fields}"),
-            None => Ok(()),
+        if let Some(fields) = self.reads {
+            write!(f, ", reads: {fields}")?;
         }
+        f.write_str(if self.windows { ", windows" } else { "" })
     }
 }

@@ -164,6 +164,7 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
             chain_result,
             host_token: String::new(),
             run_tool: false,
+            window: None,
         }
     }
 }

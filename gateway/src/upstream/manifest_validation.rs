@@ -359,7 +359,11 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], Ref
         let reads =
             offer.reads.as_ref().map(|reads| PayloadFields::from_names(point, &reads.names)).transpose();
         let reads = reads.map_err(|error| bad_manifest(codec::display_text(&error.to_string())))?;
-        if offers[point.index()].replace(PointAccess { access, side_effects, reads }).is_some() {
+        let windows = offer.windows;
+        if windows {
+            point.check_windows(reads).map_err(bad_manifest)?;
+        }
+        if offers[point.index()].replace(PointAccess { access, side_effects, reads, windows }).is_some() {
             return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
         }
     }

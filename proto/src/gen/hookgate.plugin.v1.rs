@@ -27,6 +27,10 @@ pub struct PointOffer {
     /// that isn't read, and leaves every other as it was. A call to run one of the plugin's own tools has all fields.
     #[prost(message, optional, tag = "4")]
     pub reads: ::core::option::Option<PayloadFields>,
+    /// Only at `before_response`: the plugin also judges an answer in windows (`Call.window`) while the model still writes it. What it
+    /// has let pass goes to the user at once. A plugin that offers no windows only gets whole answers.
+    #[prost(bool, tag = "5")]
+    pub windows: bool,
 }
 /// One lifecycle hook that a plugin answers at.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -189,6 +193,28 @@ pub struct Call {
     /// with `Cancel.result`. A cancel without a result is a block, which the model sees as the tool's error.
     #[prost(bool, tag = "7")]
     pub run_tool: bool,
+    /// Only at `before_response`, and only where the plugin offers `windows`: `content` of the payload is a part of the answer's text.
+    /// Absent: it is the whole text.
+    #[prost(message, optional, tag = "8")]
+    pub window: ::core::option::Option<ResponseWindow>,
+}
+/// Which part of an answer's text a call is about. The model still writes the answer, unless this is the last part. All windows of an
+/// answer have the same `request_id`. Characters are Unicode code points.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResponseWindow {
+    /// Number of the window in this answer, from 0.
+    #[prost(uint32, tag = "1")]
+    pub seq: u32,
+    /// The characters in front of `content`, at most 1,024: those that the plugin has consumed, as they were before it changed them. To
+    /// look at, not to change.
+    #[prost(string, tag = "2")]
+    pub before: ::prost::alloc::string::String,
+    /// How many characters the plugin has consumed.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    /// Nothing follows: all of `content` must be consumed. Only this window has `token_usage` and `stop_reason`.
+    #[prost(bool, tag = "4")]
+    pub last: bool,
 }
 /// The caller. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is an
 /// unverified statement of the agent.
@@ -412,11 +438,16 @@ pub struct BeforeResponseRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeforeResponseResponse {
     /// Changes to the payload; applied all or nothing, with a cancel too.
+    /// In a window, `modify.content` replaces the consumed characters.
     #[prost(message, optional, tag = "4")]
     pub modify: ::core::option::Option<super::super::types::v1::BeforeResponsePatch>,
     /// At most 16, 8 KiB together.
     #[prost(message, repeated, tag = "5")]
     pub notices: ::prost::alloc::vec::Vec<super::super::types::v1::Notice>,
+    /// In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
+    /// it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+    #[prost(uint32, optional, tag = "6")]
+    pub consumed: ::core::option::Option<u32>,
     /// Required: an answer without a verdict is a bad reply, never a pass.
     #[prost(oneof = "before_response_response::Verdict", tags = "1, 2")]
     pub verdict: ::core::option::Option<before_response_response::Verdict>,

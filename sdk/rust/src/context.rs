@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
-use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult};
+use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult, ResponseWindow};
 
 use crate::{
     Event, HostError, Log, Point, Storage,
@@ -25,6 +25,7 @@ pub struct Context {
     pub(crate) site: CallSite,
     caller: CallContext,
     chain_result: Option<ChainResult>,
+    window: Option<ResponseWindow>,
     deadline: Option<Instant>,
     pub(crate) forwarded: ForwardedMetadata,
     host: HostAccess,
@@ -94,6 +95,7 @@ impl Context {
             site,
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
+            window: call.window.take(),
             deadline: grpc_timeout(metadata).and_then(|left| Instant::now().checked_add(left)),
             forwarded: ForwardedMetadata::from_metadata(metadata),
         }
@@ -138,6 +140,12 @@ impl Context {
     /// How the chain ended. Set for observers, which are called after the answer.
     pub fn chain_result(&self) -> Option<&ChainResult> {
         self.chain_result.as_ref()
+    }
+
+    /// The window of an answer that the payload's `content` is. `None` if it is a whole answer. Set only at
+    /// [`Point::BeforeResponse`], for a plugin that [offers windows](crate::Offer::in_windows).
+    pub fn window(&self) -> Option<&ResponseWindow> {
+        self.window.as_ref()
     }
 
     /// Time until the gateway gives up the call; `None` if there is no limit. Zero once it has passed.

@@ -49,7 +49,7 @@ pub use hook_reply::HookReply;
 pub use hookgate_proto as proto;
 pub use hookgate_proto::{
     Access, Capability, HookOffer, Offer, PayloadField, PayloadFields, Point, SideEffects,
-    plugin::v1::{CallContext, ChainResult, Limits},
+    plugin::v1::{CallContext, ChainResult, Limits, ResponseWindow},
     types::v1::{
         AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
         BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Contribution,

@@ -34,6 +34,8 @@ pub struct Reply<Patch> {
     pub(crate) verdict: Verdict,
     pub(crate) modify: Option<Patch>,
     pub(crate) notices: Vec<Notice>,
+    /// Only at `before_response`.
+    pub(crate) consumed: Option<u32>,
 }
 
 /// Go on or stop.
@@ -48,7 +50,7 @@ pub enum Verdict {
 impl<Patch> Reply<Patch> {
     /// Go on.
     pub fn proceed() -> Self {
-        Reply { verdict: Verdict::Continue, modify: None, notices: Vec::new() }
+        Reply { verdict: Verdict::Continue, modify: None, notices: Vec::new(), consumed: None }
     }
 
     /// Stop here: `code` decides the HTTP status, `message` is shown to the user. For more than the two, write
@@ -134,7 +136,13 @@ impl<Patch: Default> Reply<Patch> {
 
 impl<Patch> From<Cancel> for Reply<Patch> {
     fn from(cancel: Cancel) -> Self {
-        Reply { verdict: Verdict::Cancel(cancel), ..Reply::proceed() }
+        Verdict::Cancel(cancel).into()
+    }
+}
+
+impl<Patch> From<Verdict> for Reply<Patch> {
+    fn from(verdict: Verdict) -> Self {
+        Reply { verdict, ..Reply::proceed() }
     }
 }
 
@@ -219,6 +227,20 @@ impl Reply<AfterToolResultPatch> {
 }
 
 impl Reply<BeforeResponsePatch> {
+    /// In a window ([`Context::window`](crate::Context::window)): the plugin is done with this many characters of the
+    /// payload's `content`. They go on, and [`content`](Self::content) replaces them. The rest is shown again, with more text behind
+    /// it. Without this, the plugin is done with all of them. In a whole answer it is ignored.
+    #[must_use]
+    pub fn consumed(mut self, characters: usize) -> Self {
+        self.consumed = Some(u32::try_from(characters).unwrap_or(u32::MAX));
+        self
+    }
+
+    /// How many characters of a window the plugin is done with; `None` for all of them.
+    pub fn consumes(&self) -> Option<usize> {
+        self.consumed.map(|characters| characters as usize)
+    }
+
     /// Replaces the answer's text.
     #[must_use]
     pub fn content(self, content: impl Into<String>) -> Self {

@@ -48,7 +48,7 @@ pub(crate) trait PointWire: CallWire<Reply = Reply<Self::Patch>> {
 }
 
 macro_rules! point_wire {
-    ($point:ident, $method:ident, $request:ident, $response:ident, $verdict:ident, $payload:ident, $patch:ident) => {
+    ($point:ident, $method:ident, $request:ident, $response:ident, $verdict:ident, $payload:ident, $patch:ident $(, $consumed:ident)?) => {
         pub(crate) struct $point;
 
         impl PointWire for $point {
@@ -93,6 +93,7 @@ macro_rules! point_wire {
                     verdict: Some(verdict),
                     modify: reply.modify,
                     notices: reply.notices.into_iter().map(Notice::into_wire).collect(),
+                    $($consumed: reply.$consumed,)?
                 }
             }
 
@@ -102,7 +103,7 @@ macro_rules! point_wire {
                     wire::$verdict::Verdict::Cancel(cancel) => Verdict::Cancel(Cancel::from_wire(cancel)),
                 };
                 let notices = response.notices.into_iter().map(Notice::from_wire).collect();
-                Some(Reply { verdict, modify: response.modify, notices })
+                Some(Reply { notices, $($consumed: response.$consumed,)? modify: response.modify, ..Reply::from(verdict) })
             }
         }
     };
@@ -142,7 +143,8 @@ point_wire!(
     BeforeResponseResponse,
     before_response_response,
     BeforeResponsePayload,
-    BeforeResponsePatch
+    BeforeResponsePatch,
+    consumed
 );
 
 /// Every lifecycle hook on the wire: they share a method.

@@ -24,6 +24,9 @@ pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
         if let Some(reads) = &offer.reads {
             accepted["reads"] = json!(reads.names);
         }
+        if offer.windows {
+            accepted["windows"] = json!(true);
+        }
         points.insert(point.to_owned(), accepted);
     }
     let mut accepted = json!({ "points": points, "capabilities": manifest.capabilities });

@@ -242,6 +242,7 @@ impl FakePlugin {
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
             reads: None,
+            windows: false,
         });
         let manifest = DescribeResponse {
             name: name.into(),

@@ -89,6 +89,7 @@ pub async fn trial<P: ExtensionPoint>(
         tenant_config_digest: terms.config_digest.clone(),
         chain_result: None,
         run_tool: false,
+        window: None,
         host_token: String::new(),
     };
     let began = Instant::now();

@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A refused manifest, the change to its registration, the refusal, and a part of the sentence.
 type Case = (DescribeResponse, fn(&mut config::Plugin), Refusal, &'static str);
 
-/// Manifests that are refused for the fields that they read.
+/// Manifests that are refused for the fields that they read, or for their windows.
 fn refused_reads() -> Vec<Case> {
     let reading = |names: &[&str]| {
         let mut manifest = manifest();
@@ -37,11 +37,19 @@ fn refused_reads() -> Vec<Case> {
         manifest.points[0].reads = Some(PayloadFields { names });
         manifest
     };
+    let windows = |point, names| {
+        let mut manifest: DescribeResponse = reading(names);
+        manifest.points[0].set_point(point);
+        manifest.points[0].windows = true;
+        manifest
+    };
     let bad = Refusal::BadManifest;
     vec![
         (reading(&["args", "text"]), |_| {}, bad, "`text`: choose from args, extra"),
         (reading(&["tool_name"]), |_| {}, bad, "`reads` of before_tool_call names `tool_name`"),
         (reading(&["args", "args"]), |_| {}, bad, "`args` twice"),
+        (windows(ExtensionPoint::BeforeToolCall, &["args"]), |_| {}, bad, "only before_response has windows"),
+        (windows(ExtensionPoint::BeforeResponse, &["extra"]), |_| {}, bad, "add `content` to `reads`"),
     ]
 }
 

@@ -78,6 +78,7 @@ pub(crate) fn offer(point: ExtensionPoint) -> plugin::PointOffer {
         access: plugin::Access::Modify.into(),
         side_effects: plugin::SideEffects::None.into(),
         reads: None,
+        windows: false,
     }
 }
 

@@ -372,6 +372,10 @@ fn check_offers(manifest: &wire::DescribeResponse) -> Result<(), String> {
         if let (Some(point), Some(reads)) = (Point::from_wire(offer.point()), &offer.reads) {
             PayloadFields::from_names(point, &reads.names).map_err(|error| error.to_string())?;
         }
+        if let Some(point) = Point::from_wire(offer.point()).filter(|_| offer.windows) {
+            let names = offer.reads.as_ref().map(|reads| PayloadFields::from_names(point, &reads.names));
+            point.check_windows(names.and_then(Result::ok))?;
+        }
     }
     if hooks.len() > MAX_HOOKS {
         return Err(format!("hooks() must list at most {MAX_HOOKS} hooks"));

@@ -97,6 +97,10 @@ async fn a_mistake_in_the_hooks_is_named_with_its_key() {
             entry("points: [{ point: before_tool_call, reads: [text] }]"),
             "plugins[0].points[0]: `reads` of before_tool_call names `text`: choose from args, extra",
         ),
+        (
+            entry("points: [{ point: before_tool_call, windows: true }]"),
+            "plugins[0].points[0]: `windows` is set at before_tool_call: only before_response has windows",
+        ),
         (entry("hooks: [recall, recall]"), "plugins[0].hooks: `recall` is listed twice"),
         (entry("hooks: [{ hook: recall, access: read }]"), "expected a hook, or a mapping with `hook`"),
     ] {
