@@ -32,7 +32,15 @@ from hookgate.host import (
     key_part,
 )
 from hookgate.media import Media
-from hookgate.payload import AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, HookPayload, TokenUsage
+from hookgate.payload import (
+    AfterToolResult,
+    BeforeLlmRequest,
+    BeforeResponse,
+    BeforeToolCall,
+    HookPayload,
+    ResponseWindow,
+    TokenUsage,
+)
 from hookgate.plugin import Plugin
 from hookgate.point import (
     Access,
@@ -121,6 +129,7 @@ __all__ = [
     "Reply",
     "ResponseField",
     "ResponseReply",
+    "ResponseWindow",
     "Server",
     "SideEffects",
     "Storage",

@@ -146,6 +146,7 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
         access: Access = "modify",
         side_effects: SideEffects = "some",
         reads: Sequence[ResponseField] | None = None,
+        windows: bool = False,
     ) -> Callable[
         [_ResponseHandler[ConfigT, TenantConfigT, _ResponseR]], _ResponseHandler[ConfigT, TenantConfigT, _ResponseR]
     ]: ...
@@ -158,9 +159,13 @@ class Decorators(Generic[ConfigT, TenantConfigT]):
         access: Access = "modify",
         side_effects: SideEffects = "some",
         reads: Sequence[ResponseField] | None = None,
+        windows: bool = False,
     ) -> Any:
-        """The function is called when an agent is about to show the answer to the user. See `before_llm_request`."""
-        return self._at_point("before_response", function, Offer(access, side_effects, reads))
+        """The function is called when an agent is about to show the answer to the user. See `before_llm_request`.
+
+        :param windows: Whether it also judges an answer in parts (`call.window`), while the model still writes it.
+        """
+        return self._at_point("before_response", function, Offer(access, side_effects, reads, windows))
 
     def hook(
         self, name: str, *, side_effects: SideEffects = "some"

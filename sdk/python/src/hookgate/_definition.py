@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hookgate.point import CAPABILITIES, POINTS, Offer, PointName, check_reads
+from hookgate.point import CAPABILITIES, POINTS, Offer, PointName, check_offer, check_windows
 from hookgate.tool import Tool
 
 ON_HOOK: Final = "on_hook"
@@ -74,7 +74,9 @@ def check_values(
         if not isinstance(offer, Offer):
             raise TypeError(f"what the plugin offers at `{site}` must be an Offer: write Offer(...)")
     for point, offer in points.items():
-        check_reads(point, offer)
+        check_offer(point, offer)
+    for hook, offer in hooks.items():
+        check_windows(hook, offer)
 
 
 def check_parameters(function: Callable[..., object], what: str, expected: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 
 from hookgate._frozen import freeze_json
 from hookgate._json import JsonError, JsonObject, JsonValue, loads
-from hookgate._proto import types_pb2
+from hookgate._proto import plugin_pb2, types_pb2
 from hookgate.media import Media
 
 _M = TypeVar("_M", bound=Message)
@@ -26,7 +26,7 @@ _BodyT = TypeVarWithDefault("_BodyT", default=JsonObject)
 class _Payload(Generic[_M]):
     """A payload whose members are filled when they are first read."""
 
-    __slots__ = ("_is_frozen", "_message")
+    __slots__ = ("_is_frozen", "_message", "_window")
 
     _read: ClassVar[Mapping[str, Callable[..., object]]]
     """How each member is read from the message."""
@@ -192,6 +192,26 @@ class TokenUsage:
     """Tokens of the completion."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseWindow:
+    """Which part of an answer's text a call is about, while the model still writes the answer.
+
+    All windows of an answer have the same `request_id`.
+    """
+
+    seq: int = 0
+    """Number of the window in this answer, from 0."""
+    before: str = ""
+    """The characters in front of `content`, at most 1,024.
+
+    The plugin has consumed them. They are as they were before it changed them. To look at, not to change.
+    """
+    offset: int = 0
+    """How many characters the plugin has consumed."""
+    last: bool = False
+    """Nothing follows: all of `content` must be consumed. Only this window has `token_usage` and `stop_reason`."""
+
+
 def _read_usage(message: types_pb2.BeforeResponsePayload) -> TokenUsage | None:
     usage = message.token_usage
     return TokenUsage(usage.input, usage.output) if message.HasField("token_usage") else None
@@ -228,6 +248,25 @@ class BeforeResponse(_Payload[types_pb2.BeforeResponsePayload]):
         "stop_reason": _optional("stop_reason"),
         "extra": _json("extra"),
     }
+
+    @classmethod
+    def from_request(cls, request: plugin_pb2.BeforeResponseRequest) -> Self:
+        """Only the SDK calls it. The payload of a call, for a plugin, with the window that the call is about."""
+        payload = cls.from_call(request.payload)
+        if request.call.HasField("window"):
+            it = request.call.window
+            window = ResponseWindow(seq=it.seq, before=it.before, offset=it.offset, last=it.last)
+            object.__setattr__(payload, "_window", window)
+        return payload
+
+    @property
+    def window(self) -> ResponseWindow | None:
+        """Which part of the answer's text `content` is; `None` if it is the whole text.
+
+        Only plugins that offer `windows` get parts. They answer with `proceed(consumed=...)`.
+        """
+        window: ResponseWindow | None = getattr(self, "_window", None)
+        return window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

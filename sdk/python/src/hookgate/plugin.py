@@ -12,7 +12,7 @@ from hookgate._definition import ON_HOOK, check_class, check_parameters, check_v
 from hookgate._schema import Model, schema_bytes
 from hookgate.context import ConfigT, TenantConfigT
 from hookgate.host import Host
-from hookgate.point import POINTS, Capability, Offer, PointName, check_reads
+from hookgate.point import POINTS, Capability, Offer, PointName, check_offer
 from hookgate.tool import Tool
 
 _AnyTool: TypeAlias = Tool[Any]
@@ -120,7 +120,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
             self._read_class(handler, points or {})
         elif points or hooks:
             raise TypeError(
-                "`points` and `hooks` are for a class: give a decorator `access`, `side_effects` and `reads`"
+                "`points` and `hooks` are for a class: give a decorator `access`, `side_effects`, `reads` and `windows`"
             )
 
     @property
@@ -219,7 +219,7 @@ class Plugin(Decorators[ConfigT, TenantConfigT]):
         self._tools.extend(_tools_in(handler))
 
     def _add_point(self, point: PointName, function: Callable[..., object], offer: Offer) -> None:
-        check_reads(point, offer)
+        check_offer(point, offer)
         self._set(point, function, ("call", "ctx"))
         self._offers[point] = offer
 

@@ -71,6 +71,12 @@ class Offer:
     With `()` it sends none of them, and by default all. Small members, such as `tool_name`, are always sent. A patch
     may replace a member that isn't read. Counts only at points.
     """
+    windows: bool = False
+    """Only at `before_response`: whether the handler also judges an answer in parts, while the model still writes it.
+
+    A call about a part has `call.window`, and the handler answers with `proceed(consumed=...)`. What it has let pass
+    goes to the user at once. It needs the member `content`. Whole answers come too, as without windows.
+    """
 
     def __post_init__(self) -> None:
         # A misspelt word in code without a type checker must not become the default.
@@ -80,13 +86,32 @@ class Offer:
             raise ValueError(f'`side_effects` must be "none" or "some", not {self.side_effects!r}')
         if isinstance(self.reads, str):
             raise ValueError(f"`reads` must be a list of names, not {self.reads!r}")
+        if not isinstance(self.windows, bool):
+            raise ValueError(f"`windows` must be True or False, not {self.windows!r}")
 
 
-def check_reads(point: PointName, offer: Offer) -> None:
-    """Checks the names in `reads` of what is offered at a point.
+def check_offer(point: PointName, offer: Offer) -> None:
+    """Checks what is offered at a point, as far as that depends on the point.
 
-    :raises ValueError: If the payload has no large member of a name, or one is named twice.
+    :raises ValueError: If the point's payload has no large member of a name in `reads`, if one is named twice, or if
+        there can be no windows.
     """
+    _check_reads(point, offer)
+    check_windows(point, offer)
+
+
+def check_windows(site: str, offer: Offer) -> None:
+    """Checks `windows` of what is offered at a point or a hook.
+
+    :raises ValueError: If there can be no windows.
+    """
+    if offer.windows and site != "before_response":
+        raise ValueError(f"`windows` is only for before_response, not for {site}")
+    if offer.windows and offer.reads is not None and "content" not in offer.reads:
+        raise ValueError("`windows` of before_response needs `content`: add it to `reads`")
+
+
+def _check_reads(point: PointName, offer: Offer) -> None:
     fields, reads = FIELDS[point], tuple(offer.reads or ())
     unknown = next((name for name in reads if name not in fields), None)
     if unknown is not None:

@@ -116,6 +116,8 @@ class Reply(Generic[PatchT]):
     """The changes to the payload."""
     notices: Sequence[Notice]
     """The remarks, in order."""
+    consumed: int | None = None
+    """In a window of an answer: how many characters of `content` go on; `None` if all do."""
 
 
 LlmRequestReply: TypeAlias = Reply[BeforeLlmRequestPatch]
@@ -132,24 +134,29 @@ ResponseReply: TypeAlias = Reply[BeforeResponsePatch]
 
 
 @overload
-def proceed(*, notices: Sequence[Notice] = ()) -> Reply[PatchT]: ...
+def proceed(*, notices: Sequence[Notice] = (), consumed: int | None = None) -> Reply[PatchT]: ...
 
 
 @overload
-def proceed(patch: PatchT, *, notices: Sequence[Notice] = ()) -> Reply[PatchT]: ...
+def proceed(patch: PatchT, *, notices: Sequence[Notice] = (), consumed: int | None = None) -> Reply[PatchT]: ...
 
 
-def proceed(patch: PatchT | _Absent = ABSENT, *, notices: Sequence[Notice] = ()) -> Reply[PatchT]:
+def proceed(
+    patch: PatchT | _Absent = ABSENT, *, notices: Sequence[Notice] = (), consumed: int | None = None
+) -> Reply[PatchT]:
     """Goes on, with the payload as it is or with these changes.
 
     :param notices: At most 16, 8 KiB together.
+    :param consumed: Only at `before_response`, and ignored without `call.window`: how many characters of `content` the
+        plugin is done with. They go on; `content` of the patch replaces exactly them. The rest, at most 64 KiB, comes
+        again with more text behind it. By default all.
     :raises TypeError: If the patch is `None`: a forgotten `return` in what makes it must not let the payload pass.
     """
     if isinstance(patch, _Absent):
-        return Reply(None, None, notices)
+        return Reply(None, None, notices, consumed)
     if patch is None:
         raise TypeError("the patch of `proceed` is None: leave it out, or give a dict")
-    return Reply(None, patch, notices)
+    return Reply(None, patch, notices, consumed)
 
 
 def cancel(

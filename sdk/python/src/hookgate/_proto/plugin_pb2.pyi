@@ -107,12 +107,17 @@ class PointOffer(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
     point: _types_pb2.ExtensionPoint.ValueType
     """Required, each point once."""
     access: Global___Access.ValueType
     """Required."""
     side_effects: Global___SideEffects.ValueType
     """Required."""
+    windows: _builtins.bool
+    """Only at `before_response`: the plugin also judges an answer in windows (`Call.window`) while the model still writes it. What it
+    has let pass goes to the user at once. A plugin that offers no windows only gets whole answers.
+    """
     @_builtins.property
     def reads(self) -> Global___PayloadFields:
         """The large fields that the plugin reads here. The gateway leaves the others empty, even required ones; small fields are always
@@ -127,10 +132,11 @@ class PointOffer(_message.Message):
         access: Global___Access.ValueType = ...,
         side_effects: Global___SideEffects.ValueType = ...,
         reads: Global___PayloadFields | None = ...,
+        windows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "point", b"point", "reads", b"reads", "side_effects", b"side_effects"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "point", b"point", "reads", b"reads", "side_effects", b"side_effects", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -477,6 +483,7 @@ class Call(_message.Message):
     CHAIN_RESULT_FIELD_NUMBER: _builtins.int
     HOST_TOKEN_FIELD_NUMBER: _builtins.int
     RUN_TOOL_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the plugin-level configuration to use. If the plugin does not know it, answer FAILED_PRECONDITION with
     the trailing metadata `hookgate-reason: NOT_INITIALIZED`.
@@ -501,6 +508,12 @@ class Call(_message.Message):
     def chain_result(self) -> Global___ChainResult:
         """Set only for observers: how the chain ended."""
 
+    @_builtins.property
+    def window(self) -> Global___ResponseWindow:
+        """Only at `before_response`, and only where the plugin offers `windows`: `content` of the payload is a part of the answer's text.
+        Absent: it is the whole text.
+        """
+
     def __init__(
         self,
         *,
@@ -511,14 +524,53 @@ class Call(_message.Message):
         chain_result: Global___ChainResult | None = ...,
         host_token: _builtins.str = ...,
         run_tool: _builtins.bool = ...,
+        window: Global___ResponseWindow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chain_result", b"chain_result", "context", b"context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chain_result", b"chain_result", "context", b"context", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain_result", b"chain_result", "config_digest", b"config_digest", "context", b"context", "host_token", b"host_token", "run_tool", b"run_tool", "tenant_config", b"tenant_config", "tenant_config_digest", b"tenant_config_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain_result", b"chain_result", "config_digest", b"config_digest", "context", b"context", "host_token", b"host_token", "run_tool", b"run_tool", "tenant_config", b"tenant_config", "tenant_config_digest", b"tenant_config_digest", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Call: _TypeAlias = Call  # noqa: Y015
+
+@_typing.final
+class ResponseWindow(_message.Message):
+    """Which part of an answer's text a call is about. The model still writes the answer, unless this is the last part. All windows of an
+    answer have the same `request_id`. Characters are Unicode code points.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Number of the window in this answer, from 0."""
+    before: _builtins.str
+    """The characters in front of `content`, at most 1,024: those that the plugin has consumed, as they were before it changed them. To
+    look at, not to change.
+    """
+    offset: _builtins.int
+    """How many characters the plugin has consumed."""
+    last: _builtins.bool
+    """Nothing follows: all of `content` must be consumed. Only this window has `token_usage` and `stop_reason`."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        before: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        last: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "last", b"last", "offset", b"offset", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResponseWindow: _TypeAlias = ResponseWindow  # noqa: Y015
 
 @_typing.final
 class CallContext(_message.Message):
@@ -1025,13 +1077,20 @@ class BeforeResponseResponse(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     MODIFY_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
+    consumed: _builtins.int
+    """In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
+    it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+    """
     @_builtins.property
     def cancel(self) -> Global___Cancel:
         """Stop here."""
 
     @_builtins.property
     def modify(self) -> _types_pb2.BeforeResponsePatch:
-        """Changes to the payload; applied all or nothing, with a cancel too."""
+        """Changes to the payload; applied all or nothing, with a cancel too.
+        In a window, `modify.content` replaces the consumed characters.
+        """
 
     @_builtins.property
     def notices(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Notice]:
@@ -1043,13 +1102,19 @@ class BeforeResponseResponse(_message.Message):
         cancel: Global___Cancel | None = ...,
         modify: _types_pb2.BeforeResponsePatch | None = ...,
         notices: _abc.Iterable[_types_pb2.Notice] | None = ...,
+        consumed: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "continue", b"continue", "modify", b"modify", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_consumed", b"_consumed", "cancel", b"cancel", "consumed", b"consumed", "continue", b"continue", "modify", b"modify", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "continue", b"continue", "modify", b"modify", "notices", b"notices", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consumed", b"_consumed", "cancel", b"cancel", "consumed", b"consumed", "continue", b"continue", "modify", b"modify", "notices", b"notices", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__consumed: _TypeAlias = _typing.Literal["consumed"]  # noqa: Y015
+    _WhichOneofArgType__consumed: _TypeAlias = _typing.Literal["_consumed", b"_consumed"]  # noqa: Y015
     _WhichOneofReturnType_verdict: _TypeAlias = _typing.Literal["continue", "cancel"]  # noqa: Y015
     _WhichOneofArgType_verdict: _TypeAlias = _typing.Literal["verdict", b"verdict"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__consumed) -> _WhichOneofReturnType__consumed | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_verdict) -> _WhichOneofReturnType_verdict | None: ...
 
 Global___BeforeResponseResponse: _TypeAlias = BeforeResponseResponse  # noqa: Y015

@@ -26,6 +26,7 @@ def describe(manifest: Manifest) -> plugin_pb2.DescribeResponse:
                 access=_ACCESS[offer.access],
                 side_effects=_SIDE_EFFECTS[offer.side_effects],
                 reads=None if offer.reads is None else plugin_pb2.PayloadFields(names=offer.reads),
+                windows=offer.windows,
             )
             for point, offer in manifest.points.items()
         ],

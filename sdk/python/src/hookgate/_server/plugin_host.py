@@ -18,6 +18,7 @@ from hookgate._schema import SchemaError, check
 from hookgate._server.instances import HeldInstance, Instances
 from hookgate._server.manifest import describe
 from hookgate._server.status import StatusError
+from hookgate._server.windows import check_window, consumed_in_window
 from hookgate._server.wire import POINT_WIRES, hook_reply_to_wire, reply_to_wire
 from hookgate.context import CallInfo, Context
 from hookgate.errors import PluginError, shorten, status_of
@@ -96,16 +97,18 @@ class PluginHost:
         offer = self.manifest.points.get(point)
         if offer is None:
             raise self._not_offered(point)
+        check_window(call, offer)
 
         async def answer(held: HeldInstance, ctx: _AnyContext) -> bytes:
-            payload = POINT_WIRES[point].payload(request.payload)
+            payload = POINT_WIRES[point].payload(request)
             reply = await held.instance.points[point].call(payload, ctx, _calls=ctx._calls)
             if not isinstance(reply, Reply):
                 made = "return what proceed(), cancel() or answer() makes"
                 raise PluginError.internal(f"{point} returned {_describe_value(reply)}: {made}")
             if reply.patch is not None and offer.access == "read" and reply.cancelled is None:
                 raise PluginError.internal(f"{point} returned a patch, but the plugin offers it with access `read`")
-            return reply_to_wire(point, reply, held.max_reply_bytes, self._warn_of_part)
+            consumed = consumed_in_window(point, reply, request)
+            return reply_to_wire(point, reply, held.max_reply_bytes, self._warn_of_part, consumed)
 
         return await self._answer(call, info, answer)
 

@@ -36,6 +36,7 @@ class PointWire:
     """The messages of a point."""
 
     payload: Callable[[Any], object]
+    """What a handler takes, from the request."""
     patch: Callable[..., Message]
     members: Mapping[str, _MemberKind]
     response: Callable[..., Message]
@@ -43,7 +44,7 @@ class PointWire:
 
 POINT_WIRES: Final[Mapping[PointName, PointWire]] = {
     "before_llm_request": PointWire(
-        BeforeLlmRequest.from_call,
+        lambda request: BeforeLlmRequest.from_call(request.payload),
         types_pb2.BeforeLlmRequestPatch,
         {
             "text": "string",
@@ -57,19 +58,19 @@ POINT_WIRES: Final[Mapping[PointName, PointWire]] = {
         plugin_pb2.BeforeLlmRequestResponse,
     ),
     "before_tool_call": PointWire(
-        BeforeToolCall.from_call,
+        lambda request: BeforeToolCall.from_call(request.payload),
         types_pb2.BeforeToolCallPatch,
         {"tool_name": "string", "args": "json", "extra": "object"},
         plugin_pb2.BeforeToolCallResponse,
     ),
     "after_tool_result": PointWire(
-        AfterToolResult.from_call,
+        lambda request: AfterToolResult.from_call(request.payload),
         types_pb2.AfterToolResultPatch,
         {"result": "json", "extra": "object"},
         plugin_pb2.AfterToolResultResponse,
     ),
     "before_response": PointWire(
-        BeforeResponse.from_call,
+        BeforeResponse.from_request,
         types_pb2.BeforeResponsePatch,
         {"content": "string", "reasoning": "string", "extra": "object"},
         plugin_pb2.BeforeResponseResponse,
@@ -82,19 +83,27 @@ _PASS: Final = plugin_pb2.BeforeToolCallResponse(**_CONTINUE).SerializeToString(
 """A reply that goes on and says nothing, which is the same bytes at every point."""
 
 
-def reply_to_wire(point: PointName, reply: Reply[Any], limit: float, warn: Callable[[BaseException], None]) -> bytes:
+def reply_to_wire(
+    point: PointName,
+    reply: Reply[Any],
+    limit: float,
+    warn: Callable[[BaseException], None],
+    consumed: int | None = None,
+) -> bytes:
     """The message for a reply.
 
     A cancel stays a cancel: what is wrong with the rest of the reply, or too large, is left out of the message.
 
     :param limit: Largest reply that the gateway accepts, in bytes.
+    :param consumed: In a window of an answer: how many characters go on, unless all do.
     :raises Exception: If the reply goes on and the gateway would refuse it.
     """
     if reply.cancelled is not None:
         return _cancelled_reply(point, reply, reply.cancelled, limit, warn)
-    if reply.patch is None and not reply.notices:
+    if reply.patch is None and not reply.notices and consumed is None:
         return _PASS
-    return _response(point, _CONTINUE, _patch_to_wire(point, reply.patch), _notices_to_wire(reply.notices))
+    patch, notices = _patch_to_wire(point, reply.patch), _notices_to_wire(reply.notices)
+    return _response(point, _CONTINUE, patch, notices, consumed)
 
 
 def _cancelled_reply(
@@ -130,9 +139,14 @@ def _without_result(cancelled: Cancel) -> Cancel:
 
 
 def _response(
-    point: PointName, verdict: Mapping[str, Message], patch: Message | None, notices: Sequence[Message]
+    point: PointName,
+    verdict: Mapping[str, Message],
+    patch: Message | None,
+    notices: Sequence[Message],
+    consumed: int | None = None,
 ) -> bytes:
-    return POINT_WIRES[point].response(**verdict, modify=patch, notices=notices).SerializeToString()
+    in_window = {} if consumed is None else {"consumed": consumed}
+    return POINT_WIRES[point].response(**verdict, modify=patch, notices=notices, **in_window).SerializeToString()
 
 
 def hook_reply_to_wire(reply: HookReply) -> bytes:

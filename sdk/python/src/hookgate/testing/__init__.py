@@ -8,6 +8,7 @@ from hookgate.testing._records import EmittedEvent, LogLine
 from hookgate.testing._replies import ProvidedTool
 from hookgate.testing._test_host import TestHost
 from hookgate.testing._test_plugin import Config, TestPlugin
+from hookgate.testing._windows import WindowedResponse
 
 __all__ = [
     "CallError",
@@ -17,4 +18,5 @@ __all__ = [
     "ProvidedTool",
     "TestHost",
     "TestPlugin",
+    "WindowedResponse",
 ]

@@ -44,7 +44,10 @@ def reply_from_wire(point: PointName, response: PointResponse) -> Reply[Any]:
     """The reply as the handler wrote it, with the JSON of its patch, result and notices parsed."""
     cancelled = _cancel_from_wire(response.cancel) if response.HasField("cancel") else None
     patch = _patch_from_wire(point, response.modify) if response.HasField("modify") else None
-    return Reply(cancelled, patch, _notices_from_wire(response.notices))
+    consumed = None
+    if isinstance(response, plugin_pb2.BeforeResponseResponse) and response.HasField("consumed"):
+        consumed = response.consumed
+    return Reply(cancelled, patch, _notices_from_wire(response.notices), consumed)
 
 
 def hook_reply_from_wire(response: plugin_pb2.OnHookResponse) -> HookReply:

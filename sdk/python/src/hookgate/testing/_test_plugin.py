@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
@@ -17,7 +17,7 @@ from hookgate.context import ChainResult
 from hookgate.host import Storage
 from hookgate.host._links import HostLinks
 from hookgate.media import Media
-from hookgate.payload import TokenUsage
+from hookgate.payload import ResponseWindow, TokenUsage
 from hookgate.plugin import Plugin
 from hookgate.point import FIELDS, Capability, Offer, PointName
 from hookgate.reply import (
@@ -43,6 +43,7 @@ from hookgate.testing._reply_rules import (
     check_result_size,
 )
 from hookgate.testing._test_host import TestHost, services_of
+from hookgate.testing._windows import WindowedResponse, Windows
 from hookgate.tool import ToolError
 
 _GATEWAY: Final = "test"
@@ -274,8 +275,12 @@ class TestPlugin:
         token_usage: TokenUsage | None = None,
         stop_reason: str | None = None,
         extra: Mapping[str, object] | None = None,
+        window: ResponseWindow | None = None,
     ) -> ResponseReply:
-        """Calls it at `before_response`."""
+        """Calls it at `before_response`.
+
+        :param window: Which part of the answer's text `content` is. By default it is the whole text.
+        """
         payload = types_pb2.BeforeResponsePayload(
             content=content,
             reasoning=reasoning,
@@ -287,7 +292,47 @@ class TestPlugin:
             extra=_json(extra, "extra"),
         )
         request = plugin_pb2.BeforeResponseRequest(call=self._call(), payload=payload)
+        if window is not None:
+            request.call.window.CopyFrom(_window_to_wire(window))
         return await self._reply("before_response", request)
+
+    async def before_response_in_windows(
+        self,
+        pieces: Iterable[str],
+        *,
+        reasoning: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        router: str | None = None,
+        token_usage: TokenUsage | None = None,
+        stop_reason: str | None = None,
+        extra: Mapping[str, object] | None = None,
+    ) -> WindowedResponse:
+        """Calls it at `before_response` with an answer in windows, as a gateway does while the model writes.
+
+        It keeps what the plugin hasn't consumed, and shows it again with the next piece behind it. Call it with the
+        same text in other pieces to test that nothing depends on the cuts.
+
+        :param pieces: The text, cut anywhere; a `str` is a piece per character. The last piece is in the last window.
+        :param reasoning: Shown whole, in the first window.
+        :param token_usage: Shown in the last window, as `stop_reason` is.
+        :raises CallError: If a gateway would reject one of the replies.
+        """
+        windows = Windows(pieces)
+        for content, window in windows:
+            reply = await self.before_response(
+                content,
+                reasoning=reasoning if window.seq == 0 else None,
+                provider=provider,
+                model=model,
+                router=router,
+                token_usage=token_usage if window.last else None,
+                stop_reason=stop_reason if window.last else None,
+                extra=extra,
+                window=window,
+            )
+            windows.take(reply)
+        return windows.response(reasoning)
 
     async def run_tool(self, name: str, args: Mapping[str, object] | BaseModel | None = None) -> JsonValue:
         """Runs one of the plugin's tools, as a gateway does after all other plugins have let the call pass.
@@ -376,6 +421,10 @@ def _json(value: object, name: str) -> bytes:
 
 def _usage_to_wire(usage: TokenUsage) -> types_pb2.TokenUsage:
     return types_pb2.TokenUsage(input=usage.input, output=usage.output)
+
+
+def _window_to_wire(window: ResponseWindow) -> plugin_pb2.ResponseWindow:
+    return plugin_pb2.ResponseWindow(seq=window.seq, before=window.before, offset=window.offset, last=window.last)
 
 
 def _medium_to_wire(medium: Media) -> types_pb2.Media:
