@@ -55,13 +55,14 @@ interface OfferToCheck {
   readonly access?: unknown;
   readonly sideEffects?: unknown;
   readonly reads?: unknown;
+  readonly windows?: unknown;
 }
 
 /** Checks what TypeScript would have checked. */
 export function checkValues(definition: {
   readonly capabilities?: readonly unknown[];
   readonly points?: { readonly [name: string]: OfferToCheck | undefined };
-  readonly hooks?: { readonly [name: string]: { readonly sideEffects?: unknown } };
+  readonly hooks?: { readonly [name: string]: { readonly sideEffects?: unknown; readonly windows?: unknown } };
 }): void {
   const { capabilities = [], points = {}, hooks = {} } = definition;
   const wrong = capabilities.find((capability) => !CAPABILITIES.includes(capability));
@@ -71,8 +72,10 @@ export function checkValues(definition: {
     if (!ACCESS.includes(offer.access)) throw new TypeError(`\`points.${name}.access\` must be "read" or "modify"`);
     if (!SIDE_EFFECTS.includes(offer.sideEffects)) throw new TypeError(`\`points.${name}.sideEffects\` must be "none" or "some"`);
     checkReads(name as PointName, offer.reads);
+    checkWindows(`points.${name}`, offer);
   }
-  for (const [name, { sideEffects }] of Object.entries(hooks)) {
+  for (const [name, { sideEffects, windows }] of Object.entries(hooks)) {
+    checkWindows(`hooks.${name}`, { windows });
     if (!SIDE_EFFECTS.includes(sideEffects)) throw new TypeError(`\`hooks.${name}.sideEffects\` must be "none" or "some"`);
   }
 }
@@ -86,6 +89,13 @@ function checkReads(point: PointName, reads: unknown = []): void {
   }
   const twice = reads.find((field, index) => reads.indexOf(field) !== index);
   if (twice !== undefined) throw new TypeError(`\`points.${point}.reads\` has ${JSON.stringify(twice)} twice`);
+}
+
+function checkWindows(path: string, { windows = false, reads = ["content"] }: OfferToCheck): void {
+  if (typeof windows !== "boolean") throw new TypeError(`\`${path}.windows\` must be true or false`);
+  if (!windows) return;
+  if (path !== "points.beforeResponse") throw new TypeError(`\`${path}.windows\`: only beforeResponse has windows`);
+  if (!(reads as unknown[]).includes("content")) throw new TypeError(`\`${path}.windows\` needs \`content\`: add it to \`reads\``);
 }
 
 /** Whether a name is another one with at most two mistakes, where case and `_` don't count. */

@@ -55,7 +55,14 @@ export {
 export { JsonError, type JsonObject, type JsonValue, parseJson, writeJson } from "./json.js";
 export type { Media, MediaData, MediaUrl } from "./media.js";
 export { type LogAttributes, type Logger, stderrLogger } from "./logger.js";
-export { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, HookPayload } from "./payload.js";
+export {
+  AfterToolResultPayload,
+  BeforeLlmRequestPayload,
+  BeforeResponsePayload,
+  BeforeToolCallPayload,
+  HookPayload,
+  type ResponseWindow,
+} from "./payload.js";
 export { type Awaitable, type Definition, type Handlers, type Manifest, Plugin, type PluginClass, definePlugin } from "./plugin.js";
 export type { Capability, PayloadField, PointName, PointOffer } from "./point.js";
 export {
@@ -69,6 +76,7 @@ export {
   HookReply,
   type Notice,
   type PatchMembers,
+  type ProceedOptions,
   Reply,
   answer,
   cancel,

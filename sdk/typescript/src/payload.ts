@@ -1,4 +1,5 @@
 /** What a plugin gets at each point. JSON values are parsed when they are first read. */
+import type { ResponseWindow as WireWindow } from "./gen/hookgate/plugin/v1/plugin_pb.js";
 import type * as wire from "./gen/hookgate/types/v1/types_pb.js";
 import { type JsonObject, type JsonValue, parseJson } from "./json.js";
 import type { Media } from "./media.js";
@@ -106,6 +107,24 @@ export class AfterToolResultPayload {
   declare readonly extra: JsonObject | undefined;
 }
 
+/**
+ * Which part of an answer's text a call is about, while the model still writes the answer. All windows of an answer have the same
+ * `requestId`.
+ */
+export interface ResponseWindow {
+  /** Number of the window in this answer, from 0. */
+  readonly seq: number;
+  /**
+   * The characters in front of `content`, at most 1,024. The plugin has consumed them; they are as they were before it changed them. To
+   * look at, not to change.
+   */
+  readonly before: string;
+  /** How many characters the plugin has consumed: Unicode code points, of which an emoji is one and has the `length` 2. */
+  readonly offset: number;
+  /** Nothing follows: all of `content` must be consumed. Only this window has `tokenUsage` and `stopReason`. */
+  readonly last: boolean;
+}
+
 /** The answer that the agent is about to show to the user. */
 export class BeforeResponsePayload {
   /** The answer's text. */
@@ -122,9 +141,14 @@ export class BeforeResponsePayload {
   readonly tokenUsage: TokenUsage | undefined;
   /** Why the model stopped, in the provider's words. */
   readonly stopReason: string | undefined;
+  /**
+   * Which part of the answer's text `content` is; `undefined` if it is the whole text. Only plugins that offer `windows` get parts. They
+   * answer with `proceed(patch, { consumed })`.
+   */
+  readonly window: ResponseWindow | undefined;
 
   /** @internal */
-  constructor(payload: wire.BeforeResponsePayload) {
+  constructor(payload: wire.BeforeResponsePayload, window?: WireWindow) {
     this.content = payload.content;
     this.reasoning = payload.reasoning;
     this.provider = payload.provider;
@@ -133,6 +157,7 @@ export class BeforeResponsePayload {
     const usage = payload.tokenUsage;
     this.tokenUsage = usage && { input: Number(usage.input), output: Number(usage.output) };
     this.stopReason = payload.stopReason;
+    this.window = window && { seq: window.seq, before: window.before, offset: Number(window.offset), last: window.last };
     defineJson<BeforeResponsePayload>(this, { extra: { bytes: payload.extra } });
   }
 

@@ -29,6 +29,12 @@ export interface PointOffer<Name extends PointName = PointName> {
    * of them, and by default all. Small members, such as `toolName`, are always sent. A patch may replace a member that isn't read.
    */
   readonly reads?: readonly PayloadField<Name>[];
+  /**
+   * Only at `beforeResponse`: whether the handler also judges an answer in parts, while the model still writes it. A call about a part has
+   * `call.window`, and the handler answers with `proceed(patch, { consumed })`. What it has let pass goes to the user at once. It needs
+   * the member `content`. Whole answers come too, as without windows. The default is `false`.
+   */
+  readonly windows?: Name extends "beforeResponse" ? boolean : never;
 }
 
 /** What a plugin may ask of a gateway. The gateway's operator grants it. */

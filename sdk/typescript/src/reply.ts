@@ -108,22 +108,36 @@ export class Reply<Patch> {
     readonly patch: Patch | undefined,
     /** The remarks, in order. */
     readonly notices: readonly Notice[],
+    /** In a window of an answer: how much of `content` goes on, counted as `content.slice` does; `undefined` if all does. */
+    readonly consumed?: number,
   ) {}
 }
 
+/** What a handler says beside its changes. */
+export interface ProceedOptions {
+  /** At most 16, 8 KiB together. */
+  readonly notices?: readonly Notice[];
+  /**
+   * Only at `beforeResponse`, and ignored without `call.window`: how much of `content` the plugin is done with. It goes on, and `content`
+   * of the patch replaces exactly it. The rest, at most 64 KiB, comes again with more text behind it. By default all.
+   *
+   * It counts as `content.slice(0, consumed)` does, in UTF-16 units; the SDK converts it to the contract's characters. It must not split
+   * a character of two units.
+   */
+  readonly consumed?: number | undefined;
+}
+
 /**
- * Goes on, with the payload as it is or with these changes. `notices` are at most 16, 8 KiB together.
+ * Goes on, with the payload as it is or with these changes.
  *
  * @throws {TypeError} If the patch is given and undefined.
  */
-export function proceed<Patch = never>(
-  ...[patch, options]: [patch?: Patch & PatchMembers<Patch>, options?: { notices?: readonly Notice[] }]
-): Reply<Patch>;
-export function proceed(...args: [patch?: unknown, options?: { notices?: readonly Notice[] }]): Reply<unknown> {
+export function proceed<Patch = never>(...[patch, options]: [patch?: Patch & PatchMembers<Patch>, options?: ProceedOptions]): Reply<Patch>;
+export function proceed(...args: [patch?: unknown, options?: ProceedOptions]): Reply<unknown> {
   const [patch, options = {}] = args;
   // A forgotten `return` in what makes the patch must not let the payload pass.
   if (args.length > 0 && patch === undefined) throw new TypeError("the patch of `proceed` is undefined: leave it out, or give an object");
-  return new Reply(undefined, patch, options.notices ?? []);
+  return new Reply(undefined, patch, options.notices ?? [], options.consumed);
 }
 
 /** How a cancel reaches further than by default. */

@@ -271,6 +271,18 @@ test("describe tells apart reading nothing, some members and all", async (t) => 
   );
 });
 
+test("describe offers windows only where the plugin does", async (t) => {
+  for (const windows of [true, false, undefined]) {
+    const offer = windows === undefined ? {} : { windows };
+    const { client } = await served(t, definePlugin({ ...base, points: { beforeResponse: offer }, beforeResponse: () => proceed() }));
+    const { points } = await client.call("describe", {});
+    assert.deepEqual(
+      points.map((point) => point.windows),
+      [windows ?? false],
+    );
+  }
+});
+
 test("a hook contributes, and other hooks and points are not offered", async (t) => {
   const plugin = definePlugin({
     ...base,

@@ -21,12 +21,13 @@ const SIDE_EFFECTS = { none: SideEffects.NONE, some: SideEffects.SOME };
 export function describePlugin(plugin: Plugin<any, any>): DescribeResponse {
   const { name, version, capabilities = [], config, tenantConfig, points: offers = {}, hooks = {}, toolNames = [] } = plugin.manifest;
   const points = POINTS.filter((point) => plugin.points.includes(point.name)).map((point) => {
-    const { access = "modify", sideEffects = "some", reads }: PointOffer = offers[point.name] ?? {};
+    const { access = "modify", sideEffects = "some", reads, windows = false }: PointOffer = offers[point.name] ?? {};
     return create(PointOfferSchema, {
       point: point.wire,
       access: access === "read" ? Access.READ : Access.MODIFY,
       sideEffects: SIDE_EFFECTS[sideEffects],
       reads: reads && { names: reads.map(wireNameOfField) },
+      windows,
     });
   });
   return create(DescribeResponseSchema, {

@@ -12,13 +12,14 @@ import { parseJson, writeJsonBytes } from "../json.js";
 import type { LogAttributes, Logger } from "../logger.js";
 import { BeforeToolCallPayload, HookPayload } from "../payload.js";
 import type { Plugin } from "../plugin.js";
-import { type Capability, type PointName, wireNameOf } from "../point.js";
+import { type Capability, type PointName, type PointOffer, wireNameOf } from "../point.js";
 import { HookReply, Reply, contributionToWire } from "../reply.js";
 import { SchemaError, check, jsonSchemaOf } from "../schema.js";
 import { type Tool, runTool } from "../tool.js";
 import type { CallInfo } from "./call-info.js";
 import { HeldInstance, Instances, MAX_INSTANCES } from "./instances.js";
 import { describePlugin } from "./manifest.js";
+import { consumedInWindow } from "./windows.js";
 import { noticesToWire, payloadFromWire, replyToWire } from "./wire.js";
 
 /** How long the shutdown waits for an instance to flush: as long as a gateway waits for Shutdown. */
@@ -89,16 +90,23 @@ export class PluginHost {
     const { call, payload } = present(request);
     if (point === "beforeToolCall" && call.runTool) return this.#runTool(call, payload as WireToolCall, info);
     if (!this.plugin.points.includes(point)) throw this.#notOffered(wireNameOf(point));
+    const { access, windows }: PointOffer = this.plugin.manifest.points?.[point] ?? {};
+    // A handler that takes only whole answers would let the next part pass unseen.
+    if (call.window !== undefined && windows !== true) {
+      throw new StatusError(status.INVALID_ARGUMENT, "`call.window`: the plugin doesn't offer `windows`");
+    }
     return this.#answer(call, info, async ({ held, ctx }) => {
       const handler = held.instance.handlers[point] as (payload: unknown, ctx: Context) => unknown;
-      const reply = await handler.call(held.instance.handlers, payloadFromWire(point, payload), ctx);
+      const reply = await handler.call(held.instance.handlers, payloadFromWire(point, payload, call.window), ctx);
       if (!(reply instanceof Reply)) {
         throw PluginError.internal(`${point} returned ${describeValue(reply)}: return what proceed(), cancel() or answer() makes`);
       }
-      if (reply.patch !== undefined && this.#accessAt(point) === "read" && reply.cancelled === undefined) {
+      if (changesAnything(reply) && access === "read" && reply.cancelled === undefined) {
         throw PluginError.internal(`${point} returned a patch, but the plugin offers it with access \`read\``);
       }
-      return replyToWire(point, reply, held.maxReplyBytes, (error) => this.#warn("a part of a cancel was left out", error));
+      const consumed = consumedInWindow(point, reply, payload, call.window);
+      const warn = (error: unknown) => this.#warn("a part of a cancel was left out", error);
+      return replyToWire(point, reply, held.maxReplyBytes, warn, consumed);
     });
   }
 
@@ -213,10 +221,6 @@ export class PluginHost {
     return checked;
   }
 
-  #accessAt(point: PointName): "read" | "modify" {
-    return this.plugin.manifest.points?.[point]?.access ?? "modify";
-  }
-
   #notOffered(site: string): StatusError {
     return new StatusError(status.UNIMPLEMENTED, shorten(`${this.plugin.name} does not answer at ${site}`));
   }
@@ -252,6 +256,12 @@ function present<Payload>({ call, payload }: { call?: wire.Call | undefined; pay
   if (call?.context === undefined) throw new StatusError(status.INVALID_ARGUMENT, "`call.context` is missing");
   if (payload === undefined) throw new StatusError(status.INVALID_ARGUMENT, "`payload` is missing");
   return { call, payload };
+}
+
+/** An empty patch, as in `proceed({}, { notices })`, is none. */
+function changesAnything({ patch }: Reply<unknown>): boolean {
+  const isEmpty = typeof patch === "object" && patch !== null && Object.keys(patch).length === 0;
+  return patch !== undefined && !isEmpty;
 }
 
 function notInitialized(): StatusError {

@@ -16,7 +16,7 @@ interface PointWire<
   Patch extends DescMessage = DescMessage,
   Response extends DescMessage = DescMessage,
 > {
-  payload(message: MessageShape<Payload>): unknown;
+  payload(message: MessageShape<Payload>, window: wire.ResponseWindow | undefined): unknown;
   readonly patch: Patch;
   readonly members: { readonly [name: string]: MemberKind };
   readonly response: Response;
@@ -55,7 +55,7 @@ const POINT_WIRES: { readonly [Name in PointName]: PointWire } = {
     response: wire.AfterToolResultResponseSchema,
   }),
   beforeResponse: pointWire(types.BeforeResponsePayloadSchema, {
-    payload: (message) => new BeforeResponsePayload(message),
+    payload: (message, window) => new BeforeResponsePayload(message, window),
     patch: types.BeforeResponsePatchSchema,
     members: { content: "string", reasoning: "string", extra: "object" },
     response: wire.BeforeResponseResponseSchema,
@@ -67,15 +67,16 @@ export function patchMembers(point: PointName): { readonly [name: string]: Membe
   return POINT_WIRES[point].members;
 }
 
-/** What a handler takes, from the payload's message. */
-export function payloadFromWire(point: PointName, message: unknown): unknown {
-  return POINT_WIRES[point].payload(message as never);
+/** What a handler takes, from the payload's message and the window of an answer. */
+export function payloadFromWire(point: PointName, message: unknown, window: wire.ResponseWindow | undefined): unknown {
+  return POINT_WIRES[point].payload(message as never, window);
 }
 
 /**
  * The message for a reply. A cancel stays a cancel: what is wrong with the rest of the reply, or too large, is left out of the message.
  *
  * @param limit Largest reply that the gateway accepts, in bytes.
+ * @param consumed In a window of an answer: how many characters go on, unless all do.
  * @throws If the reply goes on and the gateway would refuse it.
  */
 export function replyToWire(
@@ -83,11 +84,13 @@ export function replyToWire(
   reply: Reply<unknown>,
   limit: number,
   warn: (error: unknown) => void,
+  consumed?: number,
 ): MessageShape<DescMessage> {
   const { patch, notices, cancelled } = reply;
   if (cancelled !== undefined) return cancelledReply(point, reply, cancelled, limit, warn);
   const verdict = { case: "continue", value: create(wire.ContinueSchema) };
-  return responseOf(point, { verdict, modify: patchToWire(point, patch), notices: noticesToWire(notices) });
+  const parts = { verdict, modify: patchToWire(point, patch), notices: noticesToWire(notices) };
+  return responseOf(point, consumed === undefined ? parts : { ...parts, consumed });
 }
 
 /** The first of these that can be sent: the whole reply, then always less of it. */
@@ -128,7 +131,7 @@ function withoutResult(cancelled: Cancel): Cancel {
 
 function responseOf(
   point: PointName,
-  { modify, ...parts }: { verdict: object; modify?: unknown; notices?: unknown },
+  { modify, ...parts }: { verdict: object; modify?: unknown; notices?: unknown; consumed?: number },
 ): MessageShape<DescMessage> {
   const { response } = POINT_WIRES[point];
   return create(response, { ...parts, ...(modify === undefined ? {} : { modify }) } as MessageInitShape<typeof response>);

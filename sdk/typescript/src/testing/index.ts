@@ -11,3 +11,4 @@ export type { TestEvent, TestLogLine } from "./records.js";
 export type { TestTool } from "./replies.js";
 export { TestHost, type TestHostOptions } from "./test-host.js";
 export { type InputOf, type TestCallContext, TestPlugin, type TestPluginOptions } from "./test-plugin.js";
+export type { WindowedResponse } from "./windows.js";

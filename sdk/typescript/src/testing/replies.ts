@@ -1,5 +1,6 @@
 /** Replies as tests read them, from the messages that a gateway gets. */
 import { type DescMessage, type Message, type MessageShape, isFieldSet } from "@bufbuild/protobuf";
+import { countUnits } from "../characters.js";
 import type * as wire from "../gen/hookgate/plugin/v1/plugin_pb.js";
 import * as types from "../gen/hookgate/types/v1/types_pb.js";
 import { type JsonObject, parseJson } from "../json.js";
@@ -44,11 +45,18 @@ const NOTICE_KINDS = {
   [types.NoticeKind.INFO]: "info",
 } as const;
 
-/** The reply as the handler wrote it, with the JSON of its patch, result and notices parsed. */
-export function replyFromWire<Patch>(point: PointName, { verdict, modify, notices }: PointResponse): Reply<Patch> {
+/**
+ * The reply as the handler wrote it, with the JSON of its patch, result and notices parsed.
+ *
+ * @param content The text that the call was about.
+ */
+export function replyFromWire<Patch>(point: PointName, response: PointResponse, content = ""): Reply<Patch> {
+  const { verdict, modify, notices } = response;
+  const characters = response.$typeName === "hookgate.plugin.v1.BeforeResponseResponse" ? response.consumed : undefined;
+  const consumed = characters === undefined ? undefined : countUnits(content, characters);
   const cancelled = verdict.case === "cancel" ? cancelFromWire(verdict.value) : undefined;
   const patch = modify === undefined ? undefined : patchFromWire(point, modify);
-  return new Reply(cancelled, patch as Patch | undefined, notices.map(noticeFromWire));
+  return new Reply(cancelled, patch as Patch | undefined, notices.map(noticeFromWire), consumed);
 }
 
 /** What the gateway's rules look at. */

@@ -7,6 +7,7 @@ import { type BeforeToolCallPayload as WireToolCall, BeforeToolCallPayloadSchema
 import type { Storage } from "../host/index.js";
 import { type JsonValue, writeJsonBytes } from "../json.js";
 import type { Logger } from "../logger.js";
+import type { ResponseWindow } from "../payload.js";
 import type { Plugin } from "../plugin.js";
 import { type PointName, type PointOffer, fieldsOf } from "../point.js";
 import type { AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, HookReply, Reply } from "../reply.js";
@@ -30,6 +31,7 @@ import { type PointResponse, type TestTool, factsOf, hookReplyFromWire, replyFro
 import { LIMITS, checkHookReply, checkPointReply, checkReplySize, checkResultSize } from "./reply-rules.js";
 import { TestCall } from "./test-call.js";
 import { TestHost } from "./test-host.js";
+import { type WindowedResponse, Windows } from "./windows.js";
 
 const GATEWAY = "test";
 
@@ -62,6 +64,8 @@ const POINTS = {
   afterToolResult: { request: wire.AfterToolResultRequestSchema, response: wire.AfterToolResultResponseSchema },
   beforeResponse: { request: wire.BeforeResponseRequestSchema, response: wire.BeforeResponseResponseSchema },
 } as const;
+
+type WireWindow = MessageInitShape<typeof wire.ResponseWindowSchema>;
 
 const SILENT: Logger = { info() {}, warn() {}, error() {} };
 
@@ -197,9 +201,39 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
     return this.#reply("afterToolResult", toolResultToWire(payload));
   }
 
-  /** Calls it at `beforeResponse`. */
-  beforeResponse(payload: TestResponse): Promise<Reply<BeforeResponsePatch>> {
-    return this.#reply("beforeResponse", responseToWire(payload));
+  /**
+   * Calls it at `beforeResponse`.
+   *
+   * @param options `window` says which part of the answer's text `content` is. By default it is the whole text.
+   */
+  beforeResponse(
+    payload: TestResponse,
+    { window }: { readonly window?: Partial<ResponseWindow> } = {},
+  ): Promise<Reply<BeforeResponsePatch>> {
+    return this.#reply("beforeResponse", responseToWire(payload), window && { ...window, offset: BigInt(window.offset ?? 0) });
+  }
+
+  /**
+   * Calls it at `beforeResponse` with an answer in windows, as a gateway does while the model writes. It keeps what the plugin hasn't
+   * consumed, and shows it again with the next piece behind it. Call it with the same text in other pieces to test that nothing depends on
+   * the cuts.
+   *
+   * @param pieces The text, cut anywhere between characters; a string is a piece per character. The last piece is in the last window.
+   * @param rest `reasoning` is shown whole, in the first window, and `tokenUsage` and `stopReason` in the last one.
+   * @throws {CallError} If a gateway would reject one of the replies.
+   */
+  async beforeResponseInWindows(pieces: Iterable<string>, rest: Omit<TestResponse, "content"> = {}): Promise<WindowedResponse> {
+    const windows = new Windows(pieces, rest.reasoning);
+    for (const { content, window } of windows) {
+      const payload: { -readonly [Name in keyof TestResponse]: TestResponse[Name] } = { ...rest, content };
+      if (window.seq > 0) delete payload.reasoning;
+      if (!window.last) {
+        delete payload.tokenUsage;
+        delete payload.stopReason;
+      }
+      windows.take(await this.beforeResponse(payload, { window }));
+    }
+    return windows.response();
   }
 
   /**
@@ -211,7 +245,7 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
    * @throws {CallError} Any other error of the tool, or NOT_FOUND if the plugin doesn't provide it.
    */
   async runTool(name: string, args: object = {}): Promise<JsonValue> {
-    const response = await this.#callPoint("beforeToolCall", toolCallToWire({ toolName: name, args }), true);
+    const response = await this.#callPoint("beforeToolCall", toolCallToWire({ toolName: name, args }), { runTool: true });
     const { cancelled } = replyFromWire("beforeToolCall", response);
     if (cancelled?.result !== undefined) return cancelled.result as JsonValue;
     throw new ToolError(cancelled?.message ?? "", cancelled?.code);
@@ -237,12 +271,12 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
     return new TestPlugin<C, T>(this.#started, new TestCall({ ...this.#call.settings, ...change }));
   }
 
-  async #reply<Patch>(point: PointName, payload: object): Promise<Reply<Patch>> {
+  async #reply<Patch>(point: PointName, payload: object & { readonly content?: string }, window?: WireWindow): Promise<Reply<Patch>> {
     const { plugin } = this.#started;
-    const response = await this.#callPoint(point, this.#withoutUnread(point, payload), false);
+    const response = await this.#callPoint(point, this.#withoutUnread(point, payload), { runTool: false, window });
     checkReplySize(toBinary(POINTS[point].response, response).length);
     checkPointReply(plugin.name, point, plugin.manifest.points?.[point]?.access ?? "modify", factsOf(response));
-    return replyFromWire<Patch>(point, response);
+    return replyFromWire<Patch>(point, response, payload.content);
   }
 
   /** A gateway doesn't send large members that the plugin doesn't read. */
@@ -253,9 +287,14 @@ export class TestPlugin<C extends Schema | undefined = any, T extends Schema | u
     return Object.fromEntries(Object.entries(payload).filter(([name]) => isSent(name)));
   }
 
-  async #callPoint(point: PointName, payload: object, runTool: boolean): Promise<PointResponse> {
+  async #callPoint(
+    point: PointName,
+    payload: object,
+    { runTool, window }: { runTool: boolean; window?: WireWindow | undefined },
+  ): Promise<PointResponse> {
     const { request, response } = POINTS[point];
-    const message = create(request, { call: this.#message(runTool), payload } as MessageInitShape<typeof request>);
+    const call = { ...this.#message(runTool), ...(window === undefined ? {} : { window }) };
+    const message = create(request, { call, payload } as MessageInitShape<typeof request>);
     const received = recode(request, message);
     const answer = await asGateway(() => this.#call.within((info) => this.#started.pluginHost.callPoint(point, received, info)));
     const replied = recode(response, answer as PointResponse);

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hookgate/plugin/v1/plugin.proto.
  */
 export const file_hookgate_plugin_v1_plugin: GenFile = /*@__PURE__*/
-  fileDesc("Ch9ob29rZ2F0ZS9wbHVnaW4vdjEvcGx1Z2luLnByb3RvEhJob29rZ2F0ZS5wbHVnaW4udjEiHgoNUGF5bG9hZEZpZWxkcxINCgVuYW1lcxgBIAMoCSLTAQoKUG9pbnRPZmZlchIwCgVwb2ludBgBIAEoDjIhLmhvb2tnYXRlLnR5cGVzLnYxLkV4dGVuc2lvblBvaW50EioKBmFjY2VzcxgCIAEoDjIaLmhvb2tnYXRlLnBsdWdpbi52MS5BY2Nlc3MSNQoMc2lkZV9lZmZlY3RzGAMgASgOMh8uaG9va2dhdGUucGx1Z2luLnYxLlNpZGVFZmZlY3RzEjAKBXJlYWRzGAQgASgLMiEuaG9va2dhdGUucGx1Z2luLnYxLlBheWxvYWRGaWVsZHMiUAoJSG9va09mZmVyEgwKBGhvb2sYASABKAkSNQoMc2lkZV9lZmZlY3RzGAIgASgOMh8uaG9va2dhdGUucGx1Z2luLnYxLlNpZGVFZmZlY3RzIlUKD0Rlc2NyaWJlUmVxdWVzdBIXCg9nYXRld2F5X3ZlcnNpb24YASABKAkSGQoRcHJvdG9jb2xfdmVyc2lvbnMYAiADKA0SDgoGcGx1Z2luGAMgASgJIoQCChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIZChFwcm90b2NvbF92ZXJzaW9ucxgDIAMoDRIuCgZwb2ludHMYBCADKAsyHi5ob29rZ2F0ZS5wbHVnaW4udjEuUG9pbnRPZmZlchIUCgxjYXBhYmlsaXRpZXMYBSADKAkSFQoNY29uZmlnX3NjaGVtYRgGIAEoDBIcChR0ZW5hbnRfY29uZmlnX3NjaGVtYRgHIAEoDBIsCgVob29rcxgIIAMoCzIdLmhvb2tnYXRlLnBsdWdpbi52MS5Ib29rT2ZmZXISDQoFdG9vbHMYCSADKAkixAEKEUluaXRpYWxpemVSZXF1ZXN0Eg4KBmNvbmZpZxgBIAEoDBIVCg1jb25maWdfZGlnZXN0GAIgASgJEhQKDGNhcGFiaWxpdGllcxgDIAMoCRIbChNnYXRld2F5X2luc3RhbmNlX2lkGAQgASgJEhUKDWhvc3RfZW5kcG9pbnQYBSABKAkSKgoGbGltaXRzGAYgASgLMhouaG9va2dhdGUucGx1Z2luLnYxLkxpbWl0cxISCgpob3N0X3Rva2VuGAcgASgJIoMBCgZMaW1pdHMSFgoObWF4X2NhbGxfYnl0ZXMYASABKAQSFwoPbWF4X3JlcGx5X2J5dGVzGAIgASgEEhMKC21heF9ub3RpY2VzGAMgASgNEhgKEG1heF9ub3RpY2VfYnl0ZXMYBCABKAQSGQoRbWF4X2RldGFpbHNfYnl0ZXMYBSABKAQiPAoSSW5pdGlhbGl6ZVJlc3BvbnNlEiYKBXRvb2xzGAEgAygLMhcuaG9va2dhdGUudHlwZXMudjEuVG9vbCJECg5SZWxlYXNlUmVxdWVzdBIbChNnYXRld2F5X2luc3RhbmNlX2lkGAEgASgJEhUKDWNvbmZpZ19kaWdlc3QYAiABKAkiEQoPUmVsZWFzZVJlc3BvbnNlIi4KD1NodXRkb3duUmVxdWVzdBIbChNnYXRld2F5X2luc3RhbmNlX2lkGAEgASgJIhIKEFNodXRkb3duUmVzcG9uc2Ui4QEKBENhbGwSMAoHY29udGV4dBgBIAEoCzIfLmhvb2tnYXRlLnBsdWdpbi52MS5DYWxsQ29udGV4dBIVCg1jb25maWdfZGlnZXN0GAIgASgJEhUKDXRlbmFudF9jb25maWcYAyABKAwSHAoUdGVuYW50X2NvbmZpZ19kaWdlc3QYBCABKAkSNQoMY2hhaW5fcmVzdWx0GAUgASgLMh8uaG9va2dhdGUucGx1Z2luLnYxLkNoYWluUmVzdWx0EhIKCmhvc3RfdG9rZW4YBiABKAkSEAoIcnVuX3Rvb2wYByABKAgihQUKC0NhbGxDb250ZXh0Eg4KBnRlbmFudBgBIAEoCRIQCghvcGVyYXRvchgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhsKDmNvcnJlbGF0aW9uX2lkGAQgASgJSACIAQESOwoGbGFiZWxzGAUgAygLMisuaG9va2dhdGUucGx1Z2luLnYxLkNhbGxDb250ZXh0LkxhYmVsc0VudHJ5EhcKCnNlc3Npb25faWQYBiABKAlIAYgBARITCgZydW5faWQYByABKAlIAogBARIaCg1wYXJlbnRfcnVuX2lkGAggASgJSAOIAQESEgoFZGVwdGgYCSABKA1IBIgBARIVCghhZ2VudF9pZBgKIAEoCUgFiAEBEhcKCmFnZW50X3BhdGgYCyABKAlIBogBARIXCgpwcm9qZWN0X2lkGAwgASgJSAeIAQESFAoHdXNlcl9pZBgNIAEoCUgIiAEBEhUKCHByb3ZpZGVyGA4gASgJSAmIAQESEgoFbW9kZWwYDyABKAlICogBARIYCgtleGNoYW5nZV9pZBgQIAEoCUgLiAEBEg4KBnJlcGxheRgRIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhEKD19jb3JyZWxhdGlvbl9pZEINCgtfc2Vzc2lvbl9pZEIJCgdfcnVuX2lkQhAKDl9wYXJlbnRfcnVuX2lkQggKBl9kZXB0aEILCglfYWdlbnRfaWRCDQoLX2FnZW50X3BhdGhCDQoLX3Byb2plY3RfaWRCCgoIX3VzZXJfaWRCCwoJX3Byb3ZpZGVyQggKBl9tb2RlbEIOCgxfZXhjaGFuZ2VfaWQieAoLQ2hhaW5SZXN1bHQSLQoIZGVjaXNpb24YASABKA4yGy5ob29rZ2F0ZS50eXBlcy52MS5EZWNpc2lvbhITCgZwbHVnaW4YAiABKAlIAIgBARIRCgRjb2RlGAMgASgJSAGIAQFCCQoHX3BsdWdpbkIHCgVfY29kZSIKCghDb250aW51ZSKWAQoGQ2FuY2VsEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIbCg5yZXRyeV9hZnRlcl9tcxgDIAEoBEgAiAEBEi0KBXNjb3BlGAQgASgOMh4uaG9va2dhdGUudHlwZXMudjEuQ2FuY2VsU2NvcGUSDgoGcmVzdWx0GAUgASgMQhEKD19yZXRyeV9hZnRlcl9tcyJ+ChdCZWZvcmVMbG1SZXF1ZXN0UmVxdWVzdBImCgRjYWxsGAEgASgLMhguaG9va2dhdGUucGx1Z2luLnYxLkNhbGwSOwoHcGF5bG9hZBgCIAEoCzIqLmhvb2tnYXRlLnR5cGVzLnYxLkJlZm9yZUxsbVJlcXVlc3RQYXlsb2FkIvEBChhCZWZvcmVMbG1SZXF1ZXN0UmVzcG9uc2USMAoIY29udGludWUYASABKAsyHC5ob29rZ2F0ZS5wbHVnaW4udjEuQ29udGludWVIABIsCgZjYW5jZWwYAiABKAsyGi5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FuY2VsSAASOAoGbW9kaWZ5GAQgASgLMiguaG9va2dhdGUudHlwZXMudjEuQmVmb3JlTGxtUmVxdWVzdFBhdGNoEioKB25vdGljZXMYBSADKAsyGS5ob29rZ2F0ZS50eXBlcy52MS5Ob3RpY2VCCQoHdmVyZGljdEoECAMQBCJ6ChVCZWZvcmVUb29sQ2FsbFJlcXVlc3QSJgoEY2FsbBgBIAEoCzIYLmhvb2tnYXRlLnBsdWdpbi52MS5DYWxsEjkKB3BheWxvYWQYAiABKAsyKC5ob29rZ2F0ZS50eXBlcy52MS5CZWZvcmVUb29sQ2FsbFBheWxvYWQi7QEKFkJlZm9yZVRvb2xDYWxsUmVzcG9uc2USMAoIY29udGludWUYASABKAsyHC5ob29rZ2F0ZS5wbHVnaW4udjEuQ29udGludWVIABIsCgZjYW5jZWwYAiABKAsyGi5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FuY2VsSAASNgoGbW9kaWZ5GAQgASgLMiYuaG9va2dhdGUudHlwZXMudjEuQmVmb3JlVG9vbENhbGxQYXRjaBIqCgdub3RpY2VzGAUgAygLMhkuaG9va2dhdGUudHlwZXMudjEuTm90aWNlQgkKB3ZlcmRpY3RKBAgDEAQifAoWQWZ0ZXJUb29sUmVzdWx0UmVxdWVzdBImCgRjYWxsGAEgASgLMhguaG9va2dhdGUucGx1Z2luLnYxLkNhbGwSOgoHcGF5bG9hZBgCIAEoCzIpLmhvb2tnYXRlLnR5cGVzLnYxLkFmdGVyVG9vbFJlc3VsdFBheWxvYWQi7wEKF0FmdGVyVG9vbFJlc3VsdFJlc3BvbnNlEjAKCGNvbnRpbnVlGAEgASgLMhwuaG9va2dhdGUucGx1Z2luLnYxLkNvbnRpbnVlSAASLAoGY2FuY2VsGAIgASgLMhouaG9va2dhdGUucGx1Z2luLnYxLkNhbmNlbEgAEjcKBm1vZGlmeRgEIAEoCzInLmhvb2tnYXRlLnR5cGVzLnYxLkFmdGVyVG9vbFJlc3VsdFBhdGNoEioKB25vdGljZXMYBSADKAsyGS5ob29rZ2F0ZS50eXBlcy52MS5Ob3RpY2VCCQoHdmVyZGljdEoECAMQBCJ6ChVCZWZvcmVSZXNwb25zZVJlcXVlc3QSJgoEY2FsbBgBIAEoCzIYLmhvb2tnYXRlLnBsdWdpbi52MS5DYWxsEjkKB3BheWxvYWQYAiABKAsyKC5ob29rZ2F0ZS50eXBlcy52MS5CZWZvcmVSZXNwb25zZVBheWxvYWQi7QEKFkJlZm9yZVJlc3BvbnNlUmVzcG9uc2USMAoIY29udGludWUYASABKAsyHC5ob29rZ2F0ZS5wbHVnaW4udjEuQ29udGludWVIABIsCgZjYW5jZWwYAiABKAsyGi5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FuY2VsSAASNgoGbW9kaWZ5GAQgASgLMiYuaG9va2dhdGUudHlwZXMudjEuQmVmb3JlUmVzcG9uc2VQYXRjaBIqCgdub3RpY2VzGAUgAygLMhkuaG9va2dhdGUudHlwZXMudjEuTm90aWNlQgkKB3ZlcmRpY3RKBAgDEAQiaAoNT25Ib29rUmVxdWVzdBImCgRjYWxsGAEgASgLMhguaG9va2dhdGUucGx1Z2luLnYxLkNhbGwSLwoHcGF5bG9hZBgCIAEoCzIeLmhvb2tnYXRlLnR5cGVzLnYxLkhvb2tQYXlsb2FkInQKDk9uSG9va1Jlc3BvbnNlEjYKDWNvbnRyaWJ1dGlvbnMYASADKAsyHy5ob29rZ2F0ZS50eXBlcy52MS5Db250cmlidXRpb24SKgoHbm90aWNlcxgCIAMoCzIZLmhvb2tnYXRlLnR5cGVzLnYxLk5vdGljZSpECgZBY2Nlc3MSFgoSQUNDRVNTX1VOU1BFQ0lGSUVEEAASDwoLQUNDRVNTX1JFQUQQARIRCg1BQ0NFU1NfTU9ESUZZEAIqWQoLU2lkZUVmZmVjdHMSHAoYU0lERV9FRkZFQ1RTX1VOU1BFQ0lGSUVEEAASFQoRU0lERV9FRkZFQ1RTX05PTkUQARIVChFTSURFX0VGRkVDVFNfU09NRRACMuwGCg1QbHVnaW5TZXJ2aWNlElUKCERlc2NyaWJlEiMuaG9va2dhdGUucGx1Z2luLnYxLkRlc2NyaWJlUmVxdWVzdBokLmhvb2tnYXRlLnBsdWdpbi52MS5EZXNjcmliZVJlc3BvbnNlElsKCkluaXRpYWxpemUSJS5ob29rZ2F0ZS5wbHVnaW4udjEuSW5pdGlhbGl6ZVJlcXVlc3QaJi5ob29rZ2F0ZS5wbHVnaW4udjEuSW5pdGlhbGl6ZVJlc3BvbnNlEm0KEEJlZm9yZUxsbVJlcXVlc3QSKy5ob29rZ2F0ZS5wbHVnaW4udjEuQmVmb3JlTGxtUmVxdWVzdFJlcXVlc3QaLC5ob29rZ2F0ZS5wbHVnaW4udjEuQmVmb3JlTGxtUmVxdWVzdFJlc3BvbnNlEmcKDkJlZm9yZVRvb2xDYWxsEikuaG9va2dhdGUucGx1Z2luLnYxLkJlZm9yZVRvb2xDYWxsUmVxdWVzdBoqLmhvb2tnYXRlLnBsdWdpbi52MS5CZWZvcmVUb29sQ2FsbFJlc3BvbnNlEmoKD0FmdGVyVG9vbFJlc3VsdBIqLmhvb2tnYXRlLnBsdWdpbi52MS5BZnRlclRvb2xSZXN1bHRSZXF1ZXN0GisuaG9va2dhdGUucGx1Z2luLnYxLkFmdGVyVG9vbFJlc3VsdFJlc3BvbnNlEmcKDkJlZm9yZVJlc3BvbnNlEikuaG9va2dhdGUucGx1Z2luLnYxLkJlZm9yZVJlc3BvbnNlUmVxdWVzdBoqLmhvb2tnYXRlLnBsdWdpbi52MS5CZWZvcmVSZXNwb25zZVJlc3BvbnNlEk8KBk9uSG9vaxIhLmhvb2tnYXRlLnBsdWdpbi52MS5Pbkhvb2tSZXF1ZXN0GiIuaG9va2dhdGUucGx1Z2luLnYxLk9uSG9va1Jlc3BvbnNlElIKB1JlbGVhc2USIi5ob29rZ2F0ZS5wbHVnaW4udjEuUmVsZWFzZVJlcXVlc3QaIy5ob29rZ2F0ZS5wbHVnaW4udjEuUmVsZWFzZVJlc3BvbnNlElUKCFNodXRkb3duEiMuaG9va2dhdGUucGx1Z2luLnYxLlNodXRkb3duUmVxdWVzdBokLmhvb2tnYXRlLnBsdWdpbi52MS5TaHV0ZG93blJlc3BvbnNlYgZwcm90bzM", [file_hookgate_types_v1_types]);
+  fileDesc("Ch9ob29rZ2F0ZS9wbHVnaW4vdjEvcGx1Z2luLnByb3RvEhJob29rZ2F0ZS5wbHVnaW4udjEiHgoNUGF5bG9hZEZpZWxkcxINCgVuYW1lcxgBIAMoCSLkAQoKUG9pbnRPZmZlchIwCgVwb2ludBgBIAEoDjIhLmhvb2tnYXRlLnR5cGVzLnYxLkV4dGVuc2lvblBvaW50EioKBmFjY2VzcxgCIAEoDjIaLmhvb2tnYXRlLnBsdWdpbi52MS5BY2Nlc3MSNQoMc2lkZV9lZmZlY3RzGAMgASgOMh8uaG9va2dhdGUucGx1Z2luLnYxLlNpZGVFZmZlY3RzEjAKBXJlYWRzGAQgASgLMiEuaG9va2dhdGUucGx1Z2luLnYxLlBheWxvYWRGaWVsZHMSDwoHd2luZG93cxgFIAEoCCJQCglIb29rT2ZmZXISDAoEaG9vaxgBIAEoCRI1CgxzaWRlX2VmZmVjdHMYAiABKA4yHy5ob29rZ2F0ZS5wbHVnaW4udjEuU2lkZUVmZmVjdHMiVQoPRGVzY3JpYmVSZXF1ZXN0EhcKD2dhdGV3YXlfdmVyc2lvbhgBIAEoCRIZChFwcm90b2NvbF92ZXJzaW9ucxgCIAMoDRIOCgZwbHVnaW4YAyABKAkihAIKEERlc2NyaWJlUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEhkKEXByb3RvY29sX3ZlcnNpb25zGAMgAygNEi4KBnBvaW50cxgEIAMoCzIeLmhvb2tnYXRlLnBsdWdpbi52MS5Qb2ludE9mZmVyEhQKDGNhcGFiaWxpdGllcxgFIAMoCRIVCg1jb25maWdfc2NoZW1hGAYgASgMEhwKFHRlbmFudF9jb25maWdfc2NoZW1hGAcgASgMEiwKBWhvb2tzGAggAygLMh0uaG9va2dhdGUucGx1Z2luLnYxLkhvb2tPZmZlchINCgV0b29scxgJIAMoCSLEAQoRSW5pdGlhbGl6ZVJlcXVlc3QSDgoGY29uZmlnGAEgASgMEhUKDWNvbmZpZ19kaWdlc3QYAiABKAkSFAoMY2FwYWJpbGl0aWVzGAMgAygJEhsKE2dhdGV3YXlfaW5zdGFuY2VfaWQYBCABKAkSFQoNaG9zdF9lbmRwb2ludBgFIAEoCRIqCgZsaW1pdHMYBiABKAsyGi5ob29rZ2F0ZS5wbHVnaW4udjEuTGltaXRzEhIKCmhvc3RfdG9rZW4YByABKAkigwEKBkxpbWl0cxIWCg5tYXhfY2FsbF9ieXRlcxgBIAEoBBIXCg9tYXhfcmVwbHlfYnl0ZXMYAiABKAQSEwoLbWF4X25vdGljZXMYAyABKA0SGAoQbWF4X25vdGljZV9ieXRlcxgEIAEoBBIZChFtYXhfZGV0YWlsc19ieXRlcxgFIAEoBCI8ChJJbml0aWFsaXplUmVzcG9uc2USJgoFdG9vbHMYASADKAsyFy5ob29rZ2F0ZS50eXBlcy52MS5Ub29sIkQKDlJlbGVhc2VSZXF1ZXN0EhsKE2dhdGV3YXlfaW5zdGFuY2VfaWQYASABKAkSFQoNY29uZmlnX2RpZ2VzdBgCIAEoCSIRCg9SZWxlYXNlUmVzcG9uc2UiLgoPU2h1dGRvd25SZXF1ZXN0EhsKE2dhdGV3YXlfaW5zdGFuY2VfaWQYASABKAkiEgoQU2h1dGRvd25SZXNwb25zZSKVAgoEQ2FsbBIwCgdjb250ZXh0GAEgASgLMh8uaG9va2dhdGUucGx1Z2luLnYxLkNhbGxDb250ZXh0EhUKDWNvbmZpZ19kaWdlc3QYAiABKAkSFQoNdGVuYW50X2NvbmZpZxgDIAEoDBIcChR0ZW5hbnRfY29uZmlnX2RpZ2VzdBgEIAEoCRI1CgxjaGFpbl9yZXN1bHQYBSABKAsyHy5ob29rZ2F0ZS5wbHVnaW4udjEuQ2hhaW5SZXN1bHQSEgoKaG9zdF90b2tlbhgGIAEoCRIQCghydW5fdG9vbBgHIAEoCBIyCgZ3aW5kb3cYCCABKAsyIi5ob29rZ2F0ZS5wbHVnaW4udjEuUmVzcG9uc2VXaW5kb3ciSwoOUmVzcG9uc2VXaW5kb3cSCwoDc2VxGAEgASgNEg4KBmJlZm9yZRgCIAEoCRIOCgZvZmZzZXQYAyABKAQSDAoEbGFzdBgEIAEoCCKFBQoLQ2FsbENvbnRleHQSDgoGdGVuYW50GAEgASgJEhAKCG9wZXJhdG9yGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSGwoOY29ycmVsYXRpb25faWQYBCABKAlIAIgBARI7CgZsYWJlbHMYBSADKAsyKy5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FsbENvbnRleHQuTGFiZWxzRW50cnkSFwoKc2Vzc2lvbl9pZBgGIAEoCUgBiAEBEhMKBnJ1bl9pZBgHIAEoCUgCiAEBEhoKDXBhcmVudF9ydW5faWQYCCABKAlIA4gBARISCgVkZXB0aBgJIAEoDUgEiAEBEhUKCGFnZW50X2lkGAogASgJSAWIAQESFwoKYWdlbnRfcGF0aBgLIAEoCUgGiAEBEhcKCnByb2plY3RfaWQYDCABKAlIB4gBARIUCgd1c2VyX2lkGA0gASgJSAiIAQESFQoIcHJvdmlkZXIYDiABKAlICYgBARISCgVtb2RlbBgPIAEoCUgKiAEBEhgKC2V4Y2hhbmdlX2lkGBAgASgJSAuIAQESDgoGcmVwbGF5GBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPX2NvcnJlbGF0aW9uX2lkQg0KC19zZXNzaW9uX2lkQgkKB19ydW5faWRCEAoOX3BhcmVudF9ydW5faWRCCAoGX2RlcHRoQgsKCV9hZ2VudF9pZEINCgtfYWdlbnRfcGF0aEINCgtfcHJvamVjdF9pZEIKCghfdXNlcl9pZEILCglfcHJvdmlkZXJCCAoGX21vZGVsQg4KDF9leGNoYW5nZV9pZCJ4CgtDaGFpblJlc3VsdBItCghkZWNpc2lvbhgBIAEoDjIbLmhvb2tnYXRlLnR5cGVzLnYxLkRlY2lzaW9uEhMKBnBsdWdpbhgCIAEoCUgAiAEBEhEKBGNvZGUYAyABKAlIAYgBAUIJCgdfcGx1Z2luQgcKBV9jb2RlIgoKCENvbnRpbnVlIpYBCgZDYW5jZWwSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhsKDnJldHJ5X2FmdGVyX21zGAMgASgESACIAQESLQoFc2NvcGUYBCABKA4yHi5ob29rZ2F0ZS50eXBlcy52MS5DYW5jZWxTY29wZRIOCgZyZXN1bHQYBSABKAxCEQoPX3JldHJ5X2FmdGVyX21zIn4KF0JlZm9yZUxsbVJlcXVlc3RSZXF1ZXN0EiYKBGNhbGwYASABKAsyGC5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FsbBI7CgdwYXlsb2FkGAIgASgLMiouaG9va2dhdGUudHlwZXMudjEuQmVmb3JlTGxtUmVxdWVzdFBheWxvYWQi8QEKGEJlZm9yZUxsbVJlcXVlc3RSZXNwb25zZRIwCghjb250aW51ZRgBIAEoCzIcLmhvb2tnYXRlLnBsdWdpbi52MS5Db250aW51ZUgAEiwKBmNhbmNlbBgCIAEoCzIaLmhvb2tnYXRlLnBsdWdpbi52MS5DYW5jZWxIABI4CgZtb2RpZnkYBCABKAsyKC5ob29rZ2F0ZS50eXBlcy52MS5CZWZvcmVMbG1SZXF1ZXN0UGF0Y2gSKgoHbm90aWNlcxgFIAMoCzIZLmhvb2tnYXRlLnR5cGVzLnYxLk5vdGljZUIJCgd2ZXJkaWN0SgQIAxAEInoKFUJlZm9yZVRvb2xDYWxsUmVxdWVzdBImCgRjYWxsGAEgASgLMhguaG9va2dhdGUucGx1Z2luLnYxLkNhbGwSOQoHcGF5bG9hZBgCIAEoCzIoLmhvb2tnYXRlLnR5cGVzLnYxLkJlZm9yZVRvb2xDYWxsUGF5bG9hZCLtAQoWQmVmb3JlVG9vbENhbGxSZXNwb25zZRIwCghjb250aW51ZRgBIAEoCzIcLmhvb2tnYXRlLnBsdWdpbi52MS5Db250aW51ZUgAEiwKBmNhbmNlbBgCIAEoCzIaLmhvb2tnYXRlLnBsdWdpbi52MS5DYW5jZWxIABI2CgZtb2RpZnkYBCABKAsyJi5ob29rZ2F0ZS50eXBlcy52MS5CZWZvcmVUb29sQ2FsbFBhdGNoEioKB25vdGljZXMYBSADKAsyGS5ob29rZ2F0ZS50eXBlcy52MS5Ob3RpY2VCCQoHdmVyZGljdEoECAMQBCJ8ChZBZnRlclRvb2xSZXN1bHRSZXF1ZXN0EiYKBGNhbGwYASABKAsyGC5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FsbBI6CgdwYXlsb2FkGAIgASgLMikuaG9va2dhdGUudHlwZXMudjEuQWZ0ZXJUb29sUmVzdWx0UGF5bG9hZCLvAQoXQWZ0ZXJUb29sUmVzdWx0UmVzcG9uc2USMAoIY29udGludWUYASABKAsyHC5ob29rZ2F0ZS5wbHVnaW4udjEuQ29udGludWVIABIsCgZjYW5jZWwYAiABKAsyGi5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FuY2VsSAASNwoGbW9kaWZ5GAQgASgLMicuaG9va2dhdGUudHlwZXMudjEuQWZ0ZXJUb29sUmVzdWx0UGF0Y2gSKgoHbm90aWNlcxgFIAMoCzIZLmhvb2tnYXRlLnR5cGVzLnYxLk5vdGljZUIJCgd2ZXJkaWN0SgQIAxAEInoKFUJlZm9yZVJlc3BvbnNlUmVxdWVzdBImCgRjYWxsGAEgASgLMhguaG9va2dhdGUucGx1Z2luLnYxLkNhbGwSOQoHcGF5bG9hZBgCIAEoCzIoLmhvb2tnYXRlLnR5cGVzLnYxLkJlZm9yZVJlc3BvbnNlUGF5bG9hZCKRAgoWQmVmb3JlUmVzcG9uc2VSZXNwb25zZRIwCghjb250aW51ZRgBIAEoCzIcLmhvb2tnYXRlLnBsdWdpbi52MS5Db250aW51ZUgAEiwKBmNhbmNlbBgCIAEoCzIaLmhvb2tnYXRlLnBsdWdpbi52MS5DYW5jZWxIABI2CgZtb2RpZnkYBCABKAsyJi5ob29rZ2F0ZS50eXBlcy52MS5CZWZvcmVSZXNwb25zZVBhdGNoEioKB25vdGljZXMYBSADKAsyGS5ob29rZ2F0ZS50eXBlcy52MS5Ob3RpY2USFQoIY29uc3VtZWQYBiABKA1IAYgBAUIJCgd2ZXJkaWN0QgsKCV9jb25zdW1lZEoECAMQBCJoCg1Pbkhvb2tSZXF1ZXN0EiYKBGNhbGwYASABKAsyGC5ob29rZ2F0ZS5wbHVnaW4udjEuQ2FsbBIvCgdwYXlsb2FkGAIgASgLMh4uaG9va2dhdGUudHlwZXMudjEuSG9va1BheWxvYWQidAoOT25Ib29rUmVzcG9uc2USNgoNY29udHJpYnV0aW9ucxgBIAMoCzIfLmhvb2tnYXRlLnR5cGVzLnYxLkNvbnRyaWJ1dGlvbhIqCgdub3RpY2VzGAIgAygLMhkuaG9va2dhdGUudHlwZXMudjEuTm90aWNlKkQKBkFjY2VzcxIWChJBQ0NFU1NfVU5TUEVDSUZJRUQQABIPCgtBQ0NFU1NfUkVBRBABEhEKDUFDQ0VTU19NT0RJRlkQAipZCgtTaWRlRWZmZWN0cxIcChhTSURFX0VGRkVDVFNfVU5TUEVDSUZJRUQQABIVChFTSURFX0VGRkVDVFNfTk9ORRABEhUKEVNJREVfRUZGRUNUU19TT01FEAIy7AYKDVBsdWdpblNlcnZpY2USVQoIRGVzY3JpYmUSIy5ob29rZ2F0ZS5wbHVnaW4udjEuRGVzY3JpYmVSZXF1ZXN0GiQuaG9va2dhdGUucGx1Z2luLnYxLkRlc2NyaWJlUmVzcG9uc2USWwoKSW5pdGlhbGl6ZRIlLmhvb2tnYXRlLnBsdWdpbi52MS5Jbml0aWFsaXplUmVxdWVzdBomLmhvb2tnYXRlLnBsdWdpbi52MS5Jbml0aWFsaXplUmVzcG9uc2USbQoQQmVmb3JlTGxtUmVxdWVzdBIrLmhvb2tnYXRlLnBsdWdpbi52MS5CZWZvcmVMbG1SZXF1ZXN0UmVxdWVzdBosLmhvb2tnYXRlLnBsdWdpbi52MS5CZWZvcmVMbG1SZXF1ZXN0UmVzcG9uc2USZwoOQmVmb3JlVG9vbENhbGwSKS5ob29rZ2F0ZS5wbHVnaW4udjEuQmVmb3JlVG9vbENhbGxSZXF1ZXN0GiouaG9va2dhdGUucGx1Z2luLnYxLkJlZm9yZVRvb2xDYWxsUmVzcG9uc2USagoPQWZ0ZXJUb29sUmVzdWx0EiouaG9va2dhdGUucGx1Z2luLnYxLkFmdGVyVG9vbFJlc3VsdFJlcXVlc3QaKy5ob29rZ2F0ZS5wbHVnaW4udjEuQWZ0ZXJUb29sUmVzdWx0UmVzcG9uc2USZwoOQmVmb3JlUmVzcG9uc2USKS5ob29rZ2F0ZS5wbHVnaW4udjEuQmVmb3JlUmVzcG9uc2VSZXF1ZXN0GiouaG9va2dhdGUucGx1Z2luLnYxLkJlZm9yZVJlc3BvbnNlUmVzcG9uc2USTwoGT25Ib29rEiEuaG9va2dhdGUucGx1Z2luLnYxLk9uSG9va1JlcXVlc3QaIi5ob29rZ2F0ZS5wbHVnaW4udjEuT25Ib29rUmVzcG9uc2USUgoHUmVsZWFzZRIiLmhvb2tnYXRlLnBsdWdpbi52MS5SZWxlYXNlUmVxdWVzdBojLmhvb2tnYXRlLnBsdWdpbi52MS5SZWxlYXNlUmVzcG9uc2USVQoIU2h1dGRvd24SIy5ob29rZ2F0ZS5wbHVnaW4udjEuU2h1dGRvd25SZXF1ZXN0GiQuaG9va2dhdGUucGx1Z2luLnYxLlNodXRkb3duUmVzcG9uc2ViBnByb3RvMw", [file_hookgate_types_v1_types]);
 
 /**
  * Fields of a payload, by their names in the payload's message. It has presence: an empty list isn't an absent one.
@@ -76,6 +76,14 @@ export type PointOffer = Message<"hookgate.plugin.v1.PointOffer"> & {
    * @generated from field: hookgate.plugin.v1.PayloadFields reads = 4;
    */
   reads?: PayloadFields | undefined;
+
+  /**
+   * Only at `before_response`: the plugin also judges an answer in windows (`Call.window`) while the model still writes it. What it
+   * has let pass goes to the user at once. A plugin that offers no windows only gets whole answers.
+   *
+   * @generated from field: bool windows = 5;
+   */
+  windows: boolean;
 };
 
 /**
@@ -500,6 +508,14 @@ export type Call = Message<"hookgate.plugin.v1.Call"> & {
    * @generated from field: bool run_tool = 7;
    */
   runTool: boolean;
+
+  /**
+   * Only at `before_response`, and only where the plugin offers `windows`: `content` of the payload is a part of the answer's text.
+   * Absent: it is the whole text.
+   *
+   * @generated from field: hookgate.plugin.v1.ResponseWindow window = 8;
+   */
+  window?: ResponseWindow | undefined;
 };
 
 /**
@@ -508,6 +524,50 @@ export type Call = Message<"hookgate.plugin.v1.Call"> & {
  */
 export const CallSchema: GenMessage<Call> = /*@__PURE__*/
   messageDesc(file_hookgate_plugin_v1_plugin, 12);
+
+/**
+ * Which part of an answer's text a call is about. The model still writes the answer, unless this is the last part. All windows of an
+ * answer have the same `request_id`. Characters are Unicode code points.
+ *
+ * @generated from message hookgate.plugin.v1.ResponseWindow
+ */
+export type ResponseWindow = Message<"hookgate.plugin.v1.ResponseWindow"> & {
+  /**
+   * Number of the window in this answer, from 0.
+   *
+   * @generated from field: uint32 seq = 1;
+   */
+  seq: number;
+
+  /**
+   * The characters in front of `content`, at most 1,024: those that the plugin has consumed, as they were before it changed them. To
+   * look at, not to change.
+   *
+   * @generated from field: string before = 2;
+   */
+  before: string;
+
+  /**
+   * How many characters the plugin has consumed.
+   *
+   * @generated from field: uint64 offset = 3;
+   */
+  offset: bigint;
+
+  /**
+   * Nothing follows: all of `content` must be consumed. Only this window has `token_usage` and `stop_reason`.
+   *
+   * @generated from field: bool last = 4;
+   */
+  last: boolean;
+};
+
+/**
+ * Describes the message hookgate.plugin.v1.ResponseWindow.
+ * Use `create(ResponseWindowSchema)` to create a new message.
+ */
+export const ResponseWindowSchema: GenMessage<ResponseWindow> = /*@__PURE__*/
+  messageDesc(file_hookgate_plugin_v1_plugin, 13);
 
 /**
  * The caller. `tenant`, `operator` and labels named `claim.*` come from the verified token; the rest is an
@@ -643,7 +703,7 @@ export type CallContext = Message<"hookgate.plugin.v1.CallContext"> & {
  * Use `create(CallContextSchema)` to create a new message.
  */
 export const CallContextSchema: GenMessage<CallContext> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 13);
+  messageDesc(file_hookgate_plugin_v1_plugin, 14);
 
 /**
  * How a chain ended, for observers.
@@ -678,7 +738,7 @@ export type ChainResult = Message<"hookgate.plugin.v1.ChainResult"> & {
  * Use `create(ChainResultSchema)` to create a new message.
  */
 export const ChainResultSchema: GenMessage<ChainResult> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 14);
+  messageDesc(file_hookgate_plugin_v1_plugin, 15);
 
 /**
  * Go on, with `modify` applied.
@@ -693,7 +753,7 @@ export type Continue = Message<"hookgate.plugin.v1.Continue"> & {
  * Use `create(ContinueSchema)` to create a new message.
  */
 export const ContinueSchema: GenMessage<Continue> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 15);
+  messageDesc(file_hookgate_plugin_v1_plugin, 16);
 
 /**
  * Stop here.
@@ -744,7 +804,7 @@ export type Cancel = Message<"hookgate.plugin.v1.Cancel"> & {
  * Use `create(CancelSchema)` to create a new message.
  */
 export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 16);
+  messageDesc(file_hookgate_plugin_v1_plugin, 17);
 
 /**
  * A call at `before_llm_request`.
@@ -772,7 +832,7 @@ export type BeforeLlmRequestRequest = Message<"hookgate.plugin.v1.BeforeLlmReque
  * Use `create(BeforeLlmRequestRequestSchema)` to create a new message.
  */
 export const BeforeLlmRequestRequestSchema: GenMessage<BeforeLlmRequestRequest> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 17);
+  messageDesc(file_hookgate_plugin_v1_plugin, 18);
 
 /**
  * The plugin's answer at `before_llm_request`.
@@ -823,7 +883,7 @@ export type BeforeLlmRequestResponse = Message<"hookgate.plugin.v1.BeforeLlmRequ
  * Use `create(BeforeLlmRequestResponseSchema)` to create a new message.
  */
 export const BeforeLlmRequestResponseSchema: GenMessage<BeforeLlmRequestResponse> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 18);
+  messageDesc(file_hookgate_plugin_v1_plugin, 19);
 
 /**
  * A call at `before_tool_call`.
@@ -851,7 +911,7 @@ export type BeforeToolCallRequest = Message<"hookgate.plugin.v1.BeforeToolCallRe
  * Use `create(BeforeToolCallRequestSchema)` to create a new message.
  */
 export const BeforeToolCallRequestSchema: GenMessage<BeforeToolCallRequest> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 19);
+  messageDesc(file_hookgate_plugin_v1_plugin, 20);
 
 /**
  * The plugin's answer at `before_tool_call`.
@@ -902,7 +962,7 @@ export type BeforeToolCallResponse = Message<"hookgate.plugin.v1.BeforeToolCallR
  * Use `create(BeforeToolCallResponseSchema)` to create a new message.
  */
 export const BeforeToolCallResponseSchema: GenMessage<BeforeToolCallResponse> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 20);
+  messageDesc(file_hookgate_plugin_v1_plugin, 21);
 
 /**
  * A call at `after_tool_result`.
@@ -930,7 +990,7 @@ export type AfterToolResultRequest = Message<"hookgate.plugin.v1.AfterToolResult
  * Use `create(AfterToolResultRequestSchema)` to create a new message.
  */
 export const AfterToolResultRequestSchema: GenMessage<AfterToolResultRequest> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 21);
+  messageDesc(file_hookgate_plugin_v1_plugin, 22);
 
 /**
  * The plugin's answer at `after_tool_result`.
@@ -981,7 +1041,7 @@ export type AfterToolResultResponse = Message<"hookgate.plugin.v1.AfterToolResul
  * Use `create(AfterToolResultResponseSchema)` to create a new message.
  */
 export const AfterToolResultResponseSchema: GenMessage<AfterToolResultResponse> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 22);
+  messageDesc(file_hookgate_plugin_v1_plugin, 23);
 
 /**
  * A call at `before_response`.
@@ -1009,7 +1069,7 @@ export type BeforeResponseRequest = Message<"hookgate.plugin.v1.BeforeResponseRe
  * Use `create(BeforeResponseRequestSchema)` to create a new message.
  */
 export const BeforeResponseRequestSchema: GenMessage<BeforeResponseRequest> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 23);
+  messageDesc(file_hookgate_plugin_v1_plugin, 24);
 
 /**
  * The plugin's answer at `before_response`.
@@ -1042,6 +1102,7 @@ export type BeforeResponseResponse = Message<"hookgate.plugin.v1.BeforeResponseR
 
   /**
    * Changes to the payload; applied all or nothing, with a cancel too.
+   * In a window, `modify.content` replaces the consumed characters.
    *
    * @generated from field: hookgate.types.v1.BeforeResponsePatch modify = 4;
    */
@@ -1053,6 +1114,14 @@ export type BeforeResponseResponse = Message<"hookgate.plugin.v1.BeforeResponseR
    * @generated from field: repeated hookgate.types.v1.Notice notices = 5;
    */
   notices: Notice[];
+
+  /**
+   * In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
+   * it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+   *
+   * @generated from field: optional uint32 consumed = 6;
+   */
+  consumed?: number | undefined;
 };
 
 /**
@@ -1060,7 +1129,7 @@ export type BeforeResponseResponse = Message<"hookgate.plugin.v1.BeforeResponseR
  * Use `create(BeforeResponseResponseSchema)` to create a new message.
  */
 export const BeforeResponseResponseSchema: GenMessage<BeforeResponseResponse> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 24);
+  messageDesc(file_hookgate_plugin_v1_plugin, 25);
 
 /**
  * A call at a lifecycle hook.
@@ -1088,7 +1157,7 @@ export type OnHookRequest = Message<"hookgate.plugin.v1.OnHookRequest"> & {
  * Use `create(OnHookRequestSchema)` to create a new message.
  */
 export const OnHookRequestSchema: GenMessage<OnHookRequest> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 25);
+  messageDesc(file_hookgate_plugin_v1_plugin, 26);
 
 /**
  * The plugin's answer at a lifecycle hook. An empty one contributes nothing.
@@ -1116,7 +1185,7 @@ export type OnHookResponse = Message<"hookgate.plugin.v1.OnHookResponse"> & {
  * Use `create(OnHookResponseSchema)` to create a new message.
  */
 export const OnHookResponseSchema: GenMessage<OnHookResponse> = /*@__PURE__*/
-  messageDesc(file_hookgate_plugin_v1_plugin, 26);
+  messageDesc(file_hookgate_plugin_v1_plugin, 27);
 
 /**
  * A plugin's access to the payload at a point.
