@@ -48,6 +48,7 @@ fn ended(result: Result<ChainDecision, Error>) -> InvocationResult<BeforeToolCal
         notices: Vec::new(),
         steps: vec![report],
         changes: Vec::new(),
+        consumed: None,
         plan_digest: "0".into(),
         revision: 1,
     };

@@ -68,6 +68,8 @@ pub struct Chain<'a, P: AgentCall, C: Plugins> {
     progress: ChainProgress<'a, P>,
     /// How the chain ended; `None` while it runs.
     end: Option<wire::ChainResult>,
+    /// What observers are told instead.
+    told_end: Option<wire::ChainResult>,
     /// Receives the steps of a run that is dropped before its end.
     broken_off: &'a mut Vec<StepReport>,
 }
@@ -87,8 +89,21 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
         let progress = ChainProgress::new(Arc::clone(&original), plan.steps.len(), limits.request, ctx.trace);
         let tool = plan.tools.as_ref().and_then(|tools| tools.route(P::subject(&original).tool?));
         let budget = tool.map_or(budget, |step| budget.with_tool_reserve(step.timeout));
-        let runner = StepRunner { ctx, plugins, limits, budget, caller: OnceLock::new(), original };
-        Chain { plan, runner, progress, end: None, broken_off }
+        let runner =
+            StepRunner { ctx, plugins, limits, budget, caller: OnceLock::new(), original, window: None };
+        Chain { plan, runner, progress, end: None, told_end: None, broken_off }
+    }
+
+    /// The same chain over a part of an answer.
+    pub(super) fn in_window(mut self, window: wire::ResponseWindow) -> Self {
+        self.runner.window = Some(window);
+        self
+    }
+
+    /// The same chain, as a part of one that ended in this way.
+    pub(super) fn ending_as(mut self, end: wire::ChainResult) -> Self {
+        self.told_end = Some(end);
+        self
     }
 
     /// Runs the chain. Dropping the future means that the caller is gone: the current calls are cancelled and
@@ -103,7 +118,8 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
                 self.progress.observe(&self.runner, step);
             }
         }
-        self.end = Some(chain_result(&result, &self.runner.ctx.site));
+        let told = self.told_end.take();
+        self.end = Some(told.unwrap_or_else(|| chain_result(&result, &self.runner.ctx.site)));
         let progress = &mut self.progress;
         ChainOutcome {
             result,
@@ -113,6 +129,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
             notices: std::mem::take(&mut progress.notices),
             steps: std::mem::take(&mut progress.steps),
             changes: std::mem::take(&mut progress.changes),
+            consumed: progress.consumed,
             plan_digest: Arc::clone(&self.plan.digest),
             revision,
         }
@@ -213,7 +230,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
 impl<P: AgentCall, C: Plugins> Drop for Chain<'_, P, C> {
     /// Sends the observers their calls. It happens here so that it also happens when the caller goes away.
     fn drop(&mut self) {
-        let Chain { plan, runner, progress, broken_off, end } = self;
+        let Chain { plan, runner, progress, broken_off, end, .. } = self;
         let end = end.take().unwrap_or_else(|| {
             progress.break_off(runner, plan);
             **broken_off = std::mem::take(&mut progress.steps);
@@ -246,7 +263,7 @@ fn calls_of_different_plugins(steps: &[Step], most: usize) -> usize {
     end.unwrap_or(steps.len())
 }
 
-fn chain_result(result: &Result<ChainDecision, Error>, site: &CallSite) -> wire::ChainResult {
+pub(super) fn chain_result(result: &Result<ChainDecision, Error>, site: &CallSite) -> wire::ChainResult {
     let (decision, plugin, code) = match result {
         // A hook decides nothing.
         Ok(_) if site.hook().is_some() => (Decision::Unspecified, None, None),

@@ -91,6 +91,8 @@ pub struct ReplyParts<Patch> {
     pub notices: Vec<Notice>,
     /// Always empty at points.
     pub contributions: Vec<Contribution>,
+    /// In a window: how many characters of the text it is about; absent means all.
+    pub consumed: Option<u32>,
 }
 
 pub enum Verdict {
@@ -165,6 +167,7 @@ macro_rules! extension_point {
         subject: |$seen:ident| $subject:expr,
         fold: |$target:ident| { $($field:ident => $apply:expr,)+ }
         $(, results: $takes_results:ident => $result:ident)?
+        $(, windows: $consumed:ident)?
     ) => {
         $(#[$doc])*
         pub struct $name;
@@ -206,6 +209,7 @@ macro_rules! extension_point {
                     modify: reply.modify,
                     notices: reply.notices,
                     contributions: Vec::new(),
+                    consumed: None$(.or(reply.$consumed))?,
                 }
             }
 
@@ -324,7 +328,8 @@ extension_point! {
         content => |value| payload.content = value,
         reasoning => |value| payload.reasoning = Some(value),
         extra => |json| payload.extra = json,
-    }
+    },
+    windows: consumed
 }
 
 /// Something happened in the agent's life. Plugins may contribute, and decide nothing.
@@ -363,6 +368,7 @@ impl AgentCall for Hook {
             modify: None,
             notices: reply.notices,
             contributions: reply.contributions,
+            consumed: None,
         }
     }
 

@@ -42,6 +42,7 @@ mod reply_tests;
 #[cfg(test)]
 mod scripted;
 mod step_runner;
+mod windows;
 
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};
@@ -54,6 +55,7 @@ pub use outcome::{
     Block, ChainDecision, ChainOutcome, PayloadChange, PluginContribution, Remark, StepReport, ToolAnswer,
 };
 pub use reply::ReplyLimits;
+pub use windows::{PassedText, WindowChain};
 
 /// A routing table, and the plugins that its steps name by index.
 pub struct Routes {
@@ -116,6 +118,14 @@ impl Invoker {
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
         let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
+    }
+}
+
+impl Invoker {
+    /// A chain over an answer of `tenant` that still grows.
+    pub fn windows<'a>(&'a self, tenant: &'a TenantPlans, ctx: CallContext) -> WindowChain<'a, Routes> {
+        let plan = tenant.plan_at(&ctx.site);
+        WindowChain::new(ctx, plan, &self.routes, &self.routes.replies, self.budget)
     }
 }
 

@@ -30,6 +30,8 @@ pub struct ChainOutcome<P: AgentCall> {
     pub steps: Vec<StepReport>,
     /// The changes of the steps in order; empty unless the caller asked for a trace.
     pub changes: Vec<PayloadChange<P>>,
+    /// In a window, which has one step: how many characters of its text the step is done with; `None` means all.
+    pub consumed: Option<u32>,
     /// The digest of the plan that ran.
     pub plan_digest: Arc<str>,
     /// The revision of the routing table.

@@ -34,6 +34,8 @@ pub(super) struct ChainProgress<'a, P: AgentCall> {
     pub(super) changes: Vec<PayloadChange<P>>,
     /// The observers so far, each with the payload at its place in the chain.
     pub(super) observers: Vec<(&'a Step, Arc<P::Payload>)>,
+    /// How many characters of a window's text the only step is done with; `None` means all.
+    pub(super) consumed: Option<u32>,
     /// When the step was called whose result is awaited.
     pub(super) asked: Option<Instant>,
     /// The step that runs the tool, once it is called.
@@ -56,6 +58,7 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
             steps: Vec::with_capacity(steps),
             changes: Vec::new(),
             observers: Vec::new(),
+            consumed: None,
             asked: None,
             tool_step: None,
             longest: Duration::ZERO,
@@ -202,6 +205,7 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
     /// Takes over a verified reply's payload, contributions and notices. The step must have been reported before.
     fn absorb(&mut self, step: &Step, said: Option<VerifiedReply<P>>) {
         let Some(said) = said else { return };
+        self.consumed = said.consumed;
         if let Some(after) = said.payload {
             let before = std::mem::replace(&mut self.payload, Arc::clone(&after));
             if self.trace {

@@ -32,6 +32,8 @@ const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
 const ANSWERED_MESSAGE: &str = "A plugin gave the tool's result, and the agent takes none";
 /// The code of a cancel that has none or a reserved one.
 const DEFAULT_CODE: &str = "BLOCKED";
+/// How much of a window's text may be left for the next one, in bytes.
+const MAX_REST_BYTES: usize = 64 << 10;
 /// How far a chain may grow a payload beyond the request limit, in bytes.
 const MAX_GROWTH_BYTES: usize = 64 << 10;
 
@@ -81,6 +83,8 @@ pub struct VerifiedReply<P: AgentCall> {
     pub contributions: Vec<Contribution>,
     /// The number of faults that were removed from the reply.
     pub sanitised: u32,
+    /// How many characters of a window's text it is about; `None` means all.
+    pub consumed: Option<u32>,
 }
 
 /// A cancel after verification.
@@ -144,6 +148,7 @@ pub fn read<P: AgentCall>(
                 notices: parts.notices,
                 contributions,
                 sanitised: 0,
+                consumed: parts.consumed,
             })
         }
         Some(Verdict::Cancel(cancel)) => {
@@ -159,8 +164,44 @@ pub fn read<P: AgentCall>(
                 notices,
                 contributions: Vec::new(),
                 sanitised,
+                consumed: None,
             })
         }
+    }
+}
+
+/// Checks how much of an answer's text, `content`, a reply is about: all of it where nothing follows, and never so little that more
+/// than 64 KiB are left.
+pub(super) fn of_window<P: AgentCall>(
+    said: VerifiedReply<P>,
+    content: &str,
+    is_last: bool,
+) -> Result<VerifiedReply<P>, ReplyError> {
+    let Some(consumed) = said.consumed else { return Ok(said) };
+    let bad = |detail: String| Err(ReplyError::new(Reason::BadReply, detail));
+    let Some(rest) = after_characters(content, consumed) else {
+        let characters = content.chars().count();
+        return bad(format!("`consumed` is {consumed}, and `content` has {characters} characters"));
+    };
+    match rest.len() {
+        0 => Ok(said),
+        _ if is_last => {
+            bad(format!("`consumed` is {consumed}: in the last window it must be all characters"))
+        }
+        left if left > MAX_REST_BYTES => {
+            bad(format!("`consumed` is {consumed}: it leaves {left} bytes, {MAX_REST_BYTES} are allowed"))
+        }
+        _ => Ok(said),
+    }
+}
+
+/// What follows the first `count` characters of a text; `None` if it has fewer.
+pub(super) fn after_characters(text: &str, count: u32) -> Option<&str> {
+    let count = usize::try_from(count).ok()?;
+    // The usual reply is about all of it, and one about less is about most.
+    match text.char_indices().nth(count) {
+        Some((at, _)) => Some(&text[at..]),
+        None => (text.chars().count() == count).then_some(""),
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct StepRunner<'a, P: AgentCall, C: Plugins> {
     pub(super) caller: OnceLock<wire::CallContext>,
     /// The payload as the agent sent it.
     pub(super) original: Arc<P::Payload>,
+    /// The part of an answer that the payload's text is.
+    pub(super) window: Option<wire::ResponseWindow>,
 }
 
 /// The result of running one step.
@@ -74,6 +76,7 @@ impl<P: AgentCall> StepRun<P> {
             notices: Vec::new(),
             contributions: Vec::new(),
             sanitised: 0,
+            consumed: None,
         };
         StepRun { said: Some(said), ..Self::from_event(StepEvent::Cancelled) }
     }
@@ -124,7 +127,12 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
         let read = answer.and_then(|PluginReply { bytes, served, .. }| {
             let read = reply::read::<P>(bytes, &self.ctx.site, payload, grant, self.limits)
-                .and_then(|said| if run_tool { reply::of_tool(said) } else { Ok(said) });
+                .and_then(|said| if run_tool { reply::of_tool(said) } else { Ok(said) })
+                .and_then(|said| {
+                    // A whole answer is its own last window.
+                    let is_last = self.window.as_ref().is_none_or(|window| window.last);
+                    reply::of_window(said, P::subject(payload).text.unwrap_or_default(), is_last)
+                });
             served.judge(read.as_ref().err().map(|flaw| flaw.reason));
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
@@ -164,7 +172,7 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
             chain_result,
             host_token: String::new(),
             run_tool: false,
-            window: None,
+            window: self.window.clone(),
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct CallFacts {
     pub bypassed: Option<TenantPlans>,
     /// The steps of a chain that ended early because the caller went away.
     pub broken_off: Vec<StepReport>,
+    /// How long plugins took, if the call was more than one wait for them.
+    pub took: Option<Duration>,
 }
 
 impl CallFacts {
@@ -175,7 +177,7 @@ impl Invocation {
         status: impl FnOnce(&Block) -> u16,
     ) {
         self.is_ended = true;
-        let took = self.received.elapsed();
+        let took = self.took();
         let broken_off = std::mem::take(&mut self.facts.broken_off);
         let end = match result {
             Err(error) => InvocationEnd { steps: &broken_off, ..InvocationEnd::failed(error, took) },
@@ -196,6 +198,10 @@ impl Invocation {
             }
         };
         self.record(&end, result.is_ok());
+    }
+
+    fn took(&self) -> Duration {
+        self.facts.took.unwrap_or_else(|| self.received.elapsed())
     }
 
     fn record(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
@@ -253,8 +259,7 @@ impl Drop for Invocation {
     fn drop(&mut self) {
         if !self.is_ended {
             let broken_off = std::mem::take(&mut self.facts.broken_off);
-            let end =
-                InvocationEnd::new(Decision::Cancelled, Code::Cancelled.http(), self.received.elapsed());
+            let end = InvocationEnd::new(Decision::Cancelled, Code::Cancelled.http(), self.took());
             self.record(&InvocationEnd { steps: &broken_off, ..end }, false);
         }
     }

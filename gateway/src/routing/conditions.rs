@@ -130,6 +130,11 @@ impl Conditions {
         Ok(Conditions(Some(Arc::new(compiled))))
     }
 
+    /// Whether a condition reads the text that the user or the model says.
+    pub fn reads_text(&self) -> bool {
+        self.0.as_ref().is_some_and(|compiled| compiled.text.is_some())
+    }
+
     /// The conditions as written, without absent keys. Null without conditions.
     pub fn source(&self) -> &Value {
         self.0.as_ref().map_or(&Value::Null, |compiled| &compiled.written)

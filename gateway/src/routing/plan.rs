@@ -83,6 +83,11 @@ pub struct Step {
 }
 
 impl Step {
+    /// Whether it can judge an answer in windows: its plugin takes them, and no condition reads the text, which may still change.
+    pub fn takes_windows(&self) -> bool {
+        !self.not_offered && self.offer.is_some_and(|offer| offer.windows) && !self.conditions.reads_text()
+    }
+
     /// Why the step fails, whatever state its plugin is in. Returns `None` if it doesn't.
     pub fn flaw(&self) -> Option<Failure> {
         if self.not_offered {

@@ -59,6 +59,17 @@ pub enum TenantRoute<'t> {
     Unknown,
 }
 
+/// How the text of a streamed answer reaches the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerWay {
+    /// As it comes: nobody judges it. Observers get the whole answer in the end.
+    Pass,
+    /// In windows: all steps that judge it take them.
+    Windows,
+    /// When all of it has been judged.
+    Whole,
+}
+
 /// One tenant's plans and settings. Tenants with equal chains share the plans.
 #[derive(Debug, Clone)]
 pub struct TenantPlans {
@@ -114,6 +125,21 @@ impl TenantPlans {
     pub fn is_guarded(&self, point: Point) -> bool {
         let lacks_steps = self.lacks_steps[point.index()];
         lacks_steps || self.plan(point).steps.iter().any(|step| step.mode != Mode::Observe)
+    }
+
+    /// How the text of a streamed answer reaches the client.
+    pub fn answer_way(&self) -> AnswerWay {
+        let site = CallSite::Point(Point::BeforeResponse);
+        if self.lacks_steps(&site) || !self.bypassed(&site).is_empty() {
+            return AnswerWay::Whole;
+        }
+        let steps = &self.plan_at(&site).steps;
+        let mut deciding = steps.iter().filter(|step| step.mode != Mode::Observe);
+        match (deciding.clone().next().is_none(), deciding.all(|step| step.takes_windows())) {
+            (true, _) => AnswerWay::Pass,
+            (false, true) => AnswerWay::Windows,
+            (false, false) => AnswerWay::Whole,
+        }
     }
 
     /// Names of the bindings that would be in the plan at `site` if they weren't bypassed.

@@ -42,6 +42,8 @@ pub struct Answer {
     pub notices: Vec<Notice>,
     /// For a hook.
     pub contributions: Vec<Contribution>,
+    /// For an answer's window: how many characters it is about.
+    pub consumed: Option<u32>,
 }
 
 /// The verdict of a reply.
@@ -173,6 +175,12 @@ impl Act {
         let contribution =
             Contribution { kind: kind.into(), value: Bytes::copy_from_slice(value.as_bytes()) };
         self.change(|answer| answer.contributions.push(contribution))
+    }
+
+    /// Is about so many characters of an answer's window.
+    #[must_use]
+    pub fn consuming(self, characters: usize) -> Self {
+        self.change(|answer| answer.consumed = u32::try_from(characters).ok())
     }
 
     /// Adds a notice.

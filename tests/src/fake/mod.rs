@@ -127,6 +127,13 @@ impl Builder {
         self.manifest(|manifest| manifest.hooks.extend(offers))
     }
 
+    /// Takes answers in windows.
+    pub fn in_windows(mut self) -> Self {
+        let answers = |offer: &&mut PointOffer| offer.point() == ExtensionPoint::BeforeResponse;
+        self.behaviour.manifest.points.iter_mut().filter(answers).for_each(|offer| offer.windows = true);
+        self
+    }
+
     /// Provides these tools too.
     pub fn tools(mut self, names: &[&str]) -> Self {
         self.behaviour.manifest.tools.extend(names.iter().map(|&name| name.to_owned()));

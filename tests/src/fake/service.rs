@@ -191,7 +191,7 @@ trait PointRequest {
 }
 
 macro_rules! point_request {
-    ($($point:ident: $request:ty => $reply:ident in $module:ident $(with no $rest:ident)?;)*) => {
+    ($($point:ident: $request:ty => $reply:ident in $module:ident $(with $rest:ident)?;)*) => {
         $(impl PointRequest for $request {
             type Reply = $reply;
             const POINT: ExtensionPoint = ExtensionPoint::$point;
@@ -209,7 +209,7 @@ macro_rules! point_request {
                     Patch::$point(patch) => patch,
                     other => panic!("the script patches {other:?} at {:?}", Self::POINT),
                 });
-                $reply { verdict, modify, notices: answer.notices $(, $rest: None)? }
+                $reply { verdict, modify, notices: answer.notices $(, $rest: answer.$rest)? }
             }
         })*
     };
@@ -218,5 +218,5 @@ point_request! {
     BeforeLlmRequest: BeforeLlmRequestRequest => BeforeLlmRequestResponse in before_llm_request_response;
     BeforeToolCall: BeforeToolCallRequest => BeforeToolCallResponse in before_tool_call_response;
     AfterToolResult: AfterToolResultRequest => AfterToolResultResponse in after_tool_result_response;
-    BeforeResponse: BeforeResponseRequest => BeforeResponseResponse in before_response_response with no consumed;
+    BeforeResponse: BeforeResponseRequest => BeforeResponseResponse in before_response_response with consumed;
 }

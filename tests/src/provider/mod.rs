@@ -110,6 +110,29 @@ impl ProviderAct {
         Self::stream(&chunks)
     }
 
+    /// The same stream with this pause before each piece.
+    #[must_use]
+    pub fn paced(self, pause: Duration) -> Self {
+        match self {
+            ProviderAct::Stream(pieces, end) => {
+                ProviderAct::Stream(pieces.into_iter().map(|(_, piece)| (pause, piece)).collect(), end)
+            }
+            other => other,
+        }
+    }
+
+    /// The same stream, which goes on with nothing after so many pieces.
+    #[must_use]
+    pub fn hangs_after(self, count: usize) -> Self {
+        match self {
+            ProviderAct::Stream(mut pieces, _) => {
+                pieces.truncate(count);
+                ProviderAct::Stream(pieces, StreamEnd::Hang)
+            }
+            other => other,
+        }
+    }
+
     /// The same, as a stream if the request wants one.
     pub fn for_request(self, request: &ProviderRequest) -> Self {
         match &self {

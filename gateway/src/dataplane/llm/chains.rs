@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     core::{
         call_site::CallSite,
-        context::{CallContext, ExchangePart, Identity},
+        context::Identity,
         error::{Code, Error},
         step::StepOutcome,
     },
@@ -60,7 +60,7 @@ impl Caller<'_> {
     }
 
     /// Waits for the turn of a question: the exchange has been admitted, and its answer may have been paid for.
-    async fn turn<P: ExtensionPoint>(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
+    pub(super) async fn turn<P: ExtensionPoint>(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
         let Caller { gateway, snapshot, tenant, identity, said, .. } = self;
         let end = snapshot.invoker.budget(Instant::now(), said.deadline).end();
         let turn = gateway.admission.question(&identity.tenant, tenant.rate, said.depth);
@@ -106,19 +106,7 @@ impl Caller<'_> {
             facts.correlation_id.clone_from(&self.said.correlation_id);
             let site = CallSite::Point(P::POINT);
             facts.describe::<P>(&payload, &site, tenant, snapshot.invoker.routes().table.revision());
-            let ctx = facts.ctx.insert(CallContext {
-                site,
-                identity: Arc::clone(identity),
-                request_id,
-                correlation_id: self.said.correlation_id.clone(),
-                request: self.request.clone(),
-                received,
-                deadline: self.said.deadline,
-                depth: self.said.depth,
-                trace: false,
-                takes_results: false,
-                exchange: Some(ExchangePart { id: self.exchange, is_replay }),
-            });
+            let ctx = facts.ctx.insert(self.context(site, request_id, received, is_replay));
             let broken_off = &mut facts.broken_off;
             // In a box, because the futures of many questions are moved about before they are polled.
             Box::pin(snapshot.invoker.run::<P>(tenant, ctx, payload, None, broken_off)).await

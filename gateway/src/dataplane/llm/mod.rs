@@ -34,6 +34,7 @@ use crate::{
     telemetry::trace::in_request,
 };
 
+mod answer_windows;
 mod chains;
 mod client_stream;
 mod error_body;
@@ -44,6 +45,7 @@ mod reply;
 mod session;
 mod stream_writer;
 mod streamed_answer;
+mod text_release;
 mod units;
 
 use client_stream::ClientStream;

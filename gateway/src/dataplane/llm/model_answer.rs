@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use hookgate_proto::types::v1::CancelScope;
+use hookgate_proto::types::v1::{BeforeResponsePayload, CancelScope};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::{
@@ -15,9 +15,10 @@ use crate::{
     dataplane::llm::{
         chains::MAX_QUESTIONS,
         exchange::{Exchange, ProviderAnswer, SentRequest, bad_patch, is_of_type, provider_error},
+        text_release::JudgedWindows,
     },
     edge::admission::MemoryPermit,
-    invoke::{BeforeResponse, BeforeToolCall},
+    invoke::{BeforeResponse, BeforeToolCall, Block},
     json::ValueKind,
     llm::{
         answer_json::json_answer,
@@ -36,11 +37,41 @@ pub(super) struct JudgedBody {
     pub(super) is_blocked: bool,
 }
 
+/// What has become of an answer before it was whole. The default is nothing.
+#[derive(Default)]
+pub(super) struct BegunAnswer<'e> {
+    /// The text that the client has got.
+    pub(super) text: Option<String>,
+    /// What was judged in windows.
+    pub(super) windows: Option<JudgedWindows<'e>>,
+    /// The block of a window.
+    pub(super) block: Option<Block>,
+}
+
 /// What was decided about one choice.
 enum ChoiceVerdict {
     Edit(ChoiceEdit),
     /// The message that takes the place of all choices.
     EndsRun(String),
+}
+
+impl ChoiceVerdict {
+    fn from_block(block: Block) -> Self {
+        match block.scope {
+            CancelScope::Run => ChoiceVerdict::EndsRun(block.message),
+            CancelScope::Step | CancelScope::Unspecified => {
+                ChoiceVerdict::Edit(ChoiceEdit::replaced(block.message))
+            }
+        }
+    }
+
+    /// The edit of the only choice of an answer.
+    fn into_edit(self) -> ChoiceEdit {
+        match self {
+            ChoiceVerdict::Edit(edit) => edit,
+            ChoiceVerdict::EndsRun(message) => ChoiceEdit::replaced(message),
+        }
+    }
 }
 
 /// What was decided about one tool call.
@@ -79,7 +110,7 @@ impl<F: Format> Exchange<'_, F> {
             let detail = format!("The provider `{name}` answered with status {status} and no JSON");
             return Err(Error::new(Code::UpstreamBadAnswer, detail));
         }
-        let judged = self.judge_body(sent, passed.body, None, facts).await?;
+        let judged = self.judge_body(sent, passed.body, BegunAnswer::default(), facts).await?;
         let mut passed = ProviderAnswer { body: judged.body, is_blocked: judged.is_blocked, ..passed };
         // As it was read, whatever the provider says beside it.
         passed.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -109,7 +140,8 @@ impl<F: Format> Exchange<'_, F> {
         Ok(refusal)
     }
 
-    /// Judges a whole answer. A message in its place follows the text that the client has got of it, on a line of its own.
+    /// Judges an answer, of which this has been sent or judged before. A message in its place follows the text that the client has, on
+    /// a line of its own.
     ///
     /// # Errors
     /// A plugin made no decision, or the answer is too large, or none of a model's.
@@ -117,13 +149,21 @@ impl<F: Format> Exchange<'_, F> {
         &self,
         sent: &SentRequest<'_, F::Request>,
         body: Bytes,
-        sent_text: Option<&str>,
+        begun: BegunAnswer<'_>,
         facts: &mut ExchangeFacts,
     ) -> Result<JudgedBody, Error> {
+        let BegunAnswer { text, windows, block } = begun;
         let request = sent.request;
         let answer = F::Answer::parse(body, request.choices()).map_err(|error| self.not_an_answer(&error))?;
-        let mut edits = self.judge_choices(&answer).await?;
-        if let Some(sent_text) = sent_text {
+        let sent_text = text.unwrap_or_default();
+        let mut edits = match (block, windows) {
+            (Some(block), _) => vec![ChoiceEdit::replaced(block.message)],
+            (None, Some(windows)) => {
+                vec![self.judge_windows(&answer, windows, &sent_text).await?.into_edit()]
+            }
+            (None, None) => self.judge_choices(&answer).await?,
+        };
+        if !sent_text.is_empty() {
             for replacement in edits.iter_mut().filter_map(|edit| edit.replacement.as_mut()) {
                 *replacement = format!("{sent_text}\n{replacement}");
             }
@@ -195,37 +235,83 @@ impl<F: Format> Exchange<'_, F> {
     }
 
     async fn judge_choice(&self, answer: &F::Answer, choice: usize) -> Result<ChoiceVerdict, Error> {
-        let mut edit = ChoiceEdit::default();
-        if self.caller.asks::<BeforeToolCall>() {
-            // None of them is polled before its turn.
-            let judged: Vec<_> =
-                (0..answer.calls(choice)).map(|call| self.judge_call(answer, choice, call)).collect();
-            let judged = stream::iter(judged).buffered(MAX_QUESTIONS);
-            for verdict in judged.try_collect::<Vec<_>>().await? {
-                match verdict {
-                    CallVerdict::Edit(call) => edit.calls.push(call),
-                    CallVerdict::EndsRun(message) => return Ok(ChoiceVerdict::EndsRun(message)),
-                }
-            }
-        }
+        let mut edit = match self.judge_calls(answer, choice).await? {
+            ChoiceVerdict::Edit(edit) => edit,
+            ends_run @ ChoiceVerdict::EndsRun(_) => return Ok(ends_run),
+        };
         if !self.caller.asks::<BeforeResponse>() {
             return Ok(ChoiceVerdict::Edit(edit));
         }
         let before = answer.payload(choice);
         let verdict = self.caller.ask::<BeforeResponse>(before.clone(), false).await?;
         if let Some(block) = verdict.block {
-            return Ok(match block.scope {
-                CancelScope::Run => ChoiceVerdict::EndsRun(block.message),
-                CancelScope::Step | CancelScope::Unspecified => {
-                    ChoiceVerdict::Edit(ChoiceEdit::replaced(block.message))
-                }
-            });
+            return Ok(ChoiceVerdict::from_block(block));
         }
         if verdict.payload.content != before.content {
             edit.text = Some(verdict.payload.content.clone());
         }
         if verdict.payload.reasoning != before.reasoning {
             edit.reasoning = Some(verdict.payload.reasoning.clone().unwrap_or_default());
+        }
+        Ok(ChoiceVerdict::Edit(edit))
+    }
+
+    /// Judges the end of the only choice of an answer that was judged in `windows` so far, and its tool calls. `passed` is the text that
+    /// plugins let pass.
+    async fn judge_windows(
+        &self,
+        answer: &F::Answer,
+        judged: JudgedWindows<'_>,
+        passed: &str,
+    ) -> Result<ChoiceVerdict, Error> {
+        let JudgedWindows { mut windows, taken, reasoning } = judged;
+        let mut edit = match self.judge_calls(answer, 0).await {
+            Ok(ChoiceVerdict::Edit(edit)) => edit,
+            Ok(ends_run @ ChoiceVerdict::EndsRun(_)) => {
+                windows.end(None).await;
+                return Ok(ends_run);
+            }
+            Err(error) => return Err(windows.fail(error).await),
+        };
+        let before = answer.payload(0);
+        let Some(text) = before.content.strip_prefix(&*taken) else {
+            return Err(windows.fail(self.changed_text()).await);
+        };
+        let [known, left] = reasoning.unwrap_or_default();
+        let (late, left) = late_reasoning(&before, &known, left);
+        let part =
+            BeforeResponsePayload { content: text.to_owned(), reasoning: late.clone(), ..before.clone() };
+        let last = match self.caller.judge_window(&mut windows, part, true).await {
+            Ok(Ok(last)) => last,
+            Ok(Err(block)) => {
+                windows.end(Some(&block)).await;
+                return Ok(ChoiceVerdict::from_block(block));
+            }
+            Err(error) => return Err(windows.fail(error).await),
+        };
+        windows.end(None).await;
+        edit.text = Some([passed, &last.text].concat()).filter(|text| *text != before.content);
+        let reasoning = [left, last.reasoning.unwrap_or_default()].concat();
+        let is_changed = before.reasoning.is_some_and(|before| before != reasoning);
+        edit.reasoning = Some(reasoning).filter(|_| is_changed);
+        Ok(ChoiceVerdict::Edit(edit))
+    }
+
+    /// Judges the tool calls of a choice. Returns what becomes of them.
+    async fn judge_calls(&self, answer: &F::Answer, choice: usize) -> Result<ChoiceVerdict, Error> {
+        let mut edit = ChoiceEdit::default();
+        if !self.caller.asks::<BeforeToolCall>() {
+            return Ok(ChoiceVerdict::Edit(edit));
+        }
+        // None of them is polled before its turn.
+        let judged: Vec<_> =
+            (0..answer.calls(choice)).map(|call| self.judge_call(answer, choice, call)).collect();
+        let judged = stream::iter(judged).buffered(MAX_QUESTIONS);
+        for verdict in judged.try_collect::<Vec<_>>().await? {
+            match verdict {
+                CallVerdict::Edit(call) => edit.calls.push(call),
+                CallVerdict::EndsRun(message) => return Ok(ChoiceVerdict::EndsRun(message)),
+            }
         }
         Ok(ChoiceVerdict::Edit(edit))
     }
@@ -266,6 +352,16 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
         }
         StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),
         _ => false,
+    }
+}
+
+/// The reasoning of an answer that has not been judged, and what is `left` of what has, which was `known`. Reasoning that has become
+/// another is judged again.
+fn late_reasoning(answer: &BeforeResponsePayload, known: &str, left: String) -> (Option<String>, String) {
+    match answer.reasoning.as_deref().map(|all| (all, all.strip_prefix(known))) {
+        None | Some((_, Some(""))) => (None, left),
+        Some((_, Some(late))) => (Some(late.to_owned()), left),
+        Some((all, None)) => (Some(all.to_owned()), String::new()),
     }
 }
 

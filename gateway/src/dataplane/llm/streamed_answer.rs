@@ -1,5 +1,5 @@
-//! A model's answer as a stream: held whole and judged, then sent in pieces. If nobody is asked about it, it goes on as it comes. If
-//! plugins are asked about tool calls alone, the text goes on as it comes, and the rest is held.
+//! A model's answer as a stream: held whole and judged, then sent in pieces. If nobody is asked about it, it goes on as it comes. Its
+//! text may go on before the rest ([`super::text_release`]).
 //!
 //! The provider's events are never passed on while plugins are asked: the client gets events that are written anew from what was
 //! judged, so that nobody reads in them what plugins didn't.
@@ -11,24 +11,24 @@ use http::{HeaderValue, header};
 use tokio::time::sleep;
 
 use crate::{
-    core::{
-        call_site::CallSite,
-        error::{Code, Error},
-        point::Point,
-    },
+    core::error::{Code, Error},
     dataplane::llm::{
         client_stream::ClientStream,
         exchange::{Exchange, ExchangeEnd, SentRequest, is_of_type, provider_error},
+        model_answer::BegunAnswer,
         reply,
         stream_writer::StreamWriter,
+        text_release::{JudgedWindows, TextEvent, TextRelease},
     },
     edge::admission::MemoryPermit,
+    invoke::Block,
     llm::{
-        format::{Echoes, Format, FormatAnswer as _, FormatAssembly, FormatRequest as _, StreamProgress},
+        format::{Echoes, Format, FormatAssembly, FormatRequest as _, StreamProgress},
         sse::{self, SseDecoder, SseError},
-        upstream::UpstreamAnswer,
+        upstream::{UpstreamAnswer, UpstreamError},
     },
     records::exchange::ExchangeFacts,
+    routing::AnswerWay,
 };
 
 /// The media type of streams.
@@ -38,10 +38,21 @@ const EVENT_STREAM: &str = "text/event-stream";
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A provider's answer as far as it came.
-struct AssembledAnswer {
+struct AssembledAnswer<'e> {
     body: Bytes,
     /// Why it isn't whole.
     fault: Option<Error>,
+    /// What was judged in windows.
+    windows: Option<JudgedWindows<'e>>,
+    /// The block that ended it.
+    block: Option<Block>,
+}
+
+impl AssembledAnswer<'_> {
+    /// An answer of which nothing has been judged.
+    fn whole(body: Bytes) -> Self {
+        AssembledAnswer { body, fault: None, windows: None, block: None }
+    }
 }
 
 impl<F: Format> Exchange<'_, F> {
@@ -85,19 +96,21 @@ impl<F: Format> Exchange<'_, F> {
         // In a box, since it is large.
         let judged = Box::pin(async {
             let assembled = if is_stream {
-                self.assemble(sent, &mut answer, room, &writer).await?
+                self.assemble(sent, answer, room, &writer).await?
             } else {
                 // Some servers don't stream, whatever they are asked for.
-                AssembledAnswer { body: self.receive(&mut answer, room).await?, fault: None }
+                AssembledAnswer::whole(self.receive(&mut answer, room).await?)
             };
             facts.upstream_ended();
-            let judged = self.judge_body(sent, assembled.body, writer.sent_text().as_deref(), facts).await?;
+            let AssembledAnswer { body, fault, windows, block } = assembled;
+            let begun = BegunAnswer { text: writer.sent_text(), windows, block };
+            let judged = self.judge_body(sent, body, begun, facts).await?;
             let expected = F::EVENT_COPIES * judged.body.len();
             room.grow(expected)?;
             let events = writer.events(&judged.body, sent.shows_usage).ok_or_else(|| self.changed_text())?;
             let written: usize = events.answer.iter().chain(&events.end).map(Bytes::len).sum();
             room.grow(written.saturating_sub(expected))?;
-            Ok::<_, Error>((events, judged.is_blocked, assembled.fault))
+            Ok::<_, Error>((events, judged.is_blocked, fault))
         });
         let (events, is_blocked, fault) = with_heartbeat(&writer, judged).await?;
         for event in events.answer {
@@ -158,51 +171,51 @@ impl<F: Format> Exchange<'_, F> {
         piece.map_err(|error| provider_error(self.route.upstream.name(), error))
     }
 
-    /// Receives a stream, and sends its text where nobody is asked about it. One that is cut or that the provider ends with an error
-    /// is what came, without the tool calls that may not be whole.
-    async fn assemble(
-        &self,
-        sent: &SentRequest<'_, F::Request>,
-        answer: &mut UpstreamAnswer,
+    /// Receives a stream, and sends its text as far as that may go out. One that is cut or that the provider ends with an error is what
+    /// came, without the tool calls that may not be whole.
+    async fn assemble<'e>(
+        &'e self,
+        sent: &'e SentRequest<'e, F::Request>,
+        mut answer: UpstreamAnswer,
         room: &mut MemoryPermit,
         writer: &StreamWriter<'_, F>,
-    ) -> Result<AssembledAnswer, Error> {
-        let (name, limit) = (self.route.upstream.name(), self.llm.limits.answer);
-        let passes_text = self.passes_text(sent.request);
-        let mut passed = 0;
-        let mut decoder = SseDecoder::new(limit);
-        let mut assembly = F::Assembly::new(limit);
+    ) -> Result<AssembledAnswer<'e>, Error> {
+        let limit = self.llm.limits.answer;
+        let (mut decoder, mut assembly) = (SseDecoder::new(limit), F::Assembly::new(limit));
+        let mut release = TextRelease::new(self, sent, self.answer_way(sent.request));
+        let (mut fault, mut block) = (None, None);
         let mut charged = 0;
-        let fault = 'answer: loop {
-            let piece = match answer.piece(0, usize::MAX).await {
-                Ok(Some(piece)) => piece,
-                Ok(None) => break self.unfinished(&assembly),
-                Err(error) => break Some(provider_error(name, error)),
-            };
-            decoder.push(&piece);
-            while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
-                let progress = assembly.push(&event).map_err(|error| self.not_an_answer(&error))?;
-                writer.push(&event);
-                match progress {
-                    StreamProgress::GoesOn => {}
-                    StreamProgress::Done => break 'answer self.unfinished(&assembly),
-                    StreamProgress::Failed => {
-                        let detail = format!("The provider `{name}` ended its answer with an error");
-                        break 'answer Some(Error::new(Code::UpstreamUnavailable, detail));
+        while block.is_none() {
+            let piece = tokio::select! {
+                biased;
+                event = release.next() => {
+                    match event {
+                        TextEvent::Due => release.ask(&assembly),
+                        TextEvent::Judged(judged) => block = release.send(judged, writer).await?,
                     }
+                    continue;
                 }
-            }
-            let held = assembly.held() + decoder.buffered() + passed;
+                piece = answer.piece(0, usize::MAX) => piece,
+            };
+            let end = self.take_piece(piece, &mut decoder, &mut assembly, writer)?;
+            let held = assembly.held() + decoder.buffered() + release.held();
             room.grow(held.saturating_sub(charged))?;
             charged = charged.max(held);
-            if passes_text {
-                passed += self.pass_text(sent, &assembly, passed, writer).await?;
+            release.take(&assembly, writer).await?;
+            if let Some(end) = end {
+                fault = end;
+                break;
             }
-        };
+        }
+        // A provider need not write what nobody reads.
+        drop(answer);
+        if block.is_none() {
+            block = release.finish(writer).await?;
+        }
         match fault {
             Some(fault) if !assembly.has_choices() => return Err(fault),
-            Some(_) => assembly.drop_open_calls(),
-            None => {}
+            None if block.is_none() => {}
+            Some(_) | None => assembly.drop_open_calls(),
         }
         // What came last, and the same once more as a whole.
         let held = assembly.held();
@@ -210,43 +223,49 @@ impl<F: Format> Exchange<'_, F> {
         let body = assembly.body();
         // Its text has escapes.
         room.grow(body.len().saturating_sub(held))?;
-        Ok(AssembledAnswer { body, fault })
+        Ok(AssembledAnswer { body, fault, windows: release.into_windows(), block })
     }
 
-    /// Whether the text of an answer to `request` goes on as it comes: nobody is asked about it. An answer that must be JSON is held,
-    /// because a message in place of the answer can't follow a part of it.
-    fn passes_text(&self, request: &F::Request) -> bool {
-        let site = CallSite::Point(Point::BeforeResponse);
-        let tenant = self.caller.tenant;
-        let is_free = !tenant.is_guarded(Point::BeforeResponse) && tenant.bypassed(&site).is_empty();
-        is_free && request.choices() == 1 && !request.expects_json()
-    }
-
-    /// Sends what has come of the text behind the first `passed` bytes, and returns how many bytes it is.
-    async fn pass_text(
+    /// Takes a piece of a stream, or its end. Returns, if nothing follows, why the answer isn't whole, unless it is.
+    fn take_piece(
         &self,
-        sent: &SentRequest<'_, F::Request>,
-        assembly: &F::Assembly,
-        passed: usize,
+        piece: Result<Option<Bytes>, UpstreamError>,
+        decoder: &mut SseDecoder,
+        assembly: &mut F::Assembly,
         writer: &StreamWriter<'_, F>,
-    ) -> Result<usize, Error> {
-        let text = assembly.first_text();
-        let Some(piece) = text.as_deref().and_then(|text| text.get(passed..)).filter(|text| !text.is_empty())
-        else {
-            return Ok(0);
-        };
-        if !writer.has_begun() {
-            // What can't be read yet is held.
-            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return Ok(0) };
-            let rendered = answer.render(&[], false, self.guarded.has_answers());
-            writer.begin(&self.with_echoes(rendered.body, &sent.echoes)?).await;
+    ) -> Result<Option<Option<Error>>, Error> {
+        let name = self.route.upstream.name();
+        match piece {
+            Ok(Some(piece)) => decoder.push(&piece),
+            Ok(None) => return Ok(Some(self.unfinished(assembly))),
+            Err(error) => return Ok(Some(Some(provider_error(name, error)))),
         }
-        writer.text(piece).await;
-        Ok(piece.len())
+        while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
+            let progress = assembly.push(&event).map_err(|error| self.not_an_answer(&error))?;
+            writer.push(&event);
+            match progress {
+                StreamProgress::GoesOn => {}
+                StreamProgress::Done => return Ok(Some(self.unfinished(assembly))),
+                StreamProgress::Failed => {
+                    let detail = format!("The provider `{name}` ended its answer with an error");
+                    return Ok(Some(Some(Error::new(Code::UpstreamUnavailable, detail))));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// How the text of an answer to `request` goes out. An answer that must be JSON is held, because a message in its place can't
+    /// follow a part of it. So are several choices.
+    fn answer_way(&self, request: &F::Request) -> AnswerWay {
+        match request.choices() == 1 && !request.expects_json() {
+            true => self.caller.tenant.answer_way(),
+            false => AnswerWay::Whole,
+        }
     }
 
     /// The error for a provider that ends a text otherwise than it began.
-    fn changed_text(&self) -> Error {
+    pub(super) fn changed_text(&self) -> Error {
         let name = self.route.upstream.name();
         let detail = format!("The provider `{name}` changed the text of its answer that it had sent");
         Error::new(Code::UpstreamBadAnswer, detail)

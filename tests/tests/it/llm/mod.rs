@@ -23,3 +23,4 @@ mod responses_support;
 mod streams;
 mod support;
 mod upstreams;
+mod windows;

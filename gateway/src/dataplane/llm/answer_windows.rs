@@ -1,0 +1,127 @@
+//! [`AnswerWindows`]: the questions about the windows of one answer. For the log, the metrics and the observers they are one call.
+
+use std::sync::Arc;
+
+use hookgate_proto::types::v1::BeforeResponsePayload;
+use prost::Message as _;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::{
+    core::{
+        call_site::CallSite,
+        context::{CallContext, ExchangePart},
+        error::{Code, Error},
+        point::Point,
+    },
+    dataplane::llm::{chains::Caller, text_release::Judged},
+    invoke::{BeforeResponse, Block, ChainDecision, Routes, WindowChain},
+    records::invocation::Invocation,
+    snapshot::ConfigSnapshot,
+};
+
+/// What was asked about an answer so far. If it is dropped, the caller went away.
+pub(super) struct AnswerWindows<'a> {
+    snapshot: &'a ConfigSnapshot,
+    /// Until the end.
+    open: Option<(WindowChain<'a, Routes>, Invocation)>,
+}
+
+impl AnswerWindows<'_> {
+    /// Ends the questions, with a block or without one.
+    pub(super) async fn end(self, block: Option<&Block>) {
+        // The result is the given one.
+        let _ = self.end_with(Ok(block.cloned().map_or(ChainDecision::Continue, ChainDecision::Block))).await;
+    }
+
+    /// Ends the questions with an error, and returns it.
+    pub(super) async fn fail(self, error: Error) -> Error {
+        match self.end_with(Err(error)).await {
+            Err(error) => error,
+            Ok(_) => Error::new(Code::Internal, "the end of windows has no error"),
+        }
+    }
+
+    async fn end_with(mut self, result: Result<ChainDecision, Error>) -> Result<ChainDecision, Error> {
+        let Some((chain, mut invocation)) = self.open.take() else { return result };
+        invocation.facts.took = Some(chain.took());
+        let revision = self.snapshot.invoker.routes().table.revision();
+        let ended = Ok(chain.end(result, revision).await);
+        let statuses = &self.snapshot.statuses;
+        invocation.ended(&ended, |block| statuses.status(&block.plugin, &block.code).as_u16());
+        ended.and_then(|ended| ended.result)
+    }
+}
+
+impl Drop for AnswerWindows<'_> {
+    fn drop(&mut self) {
+        if let Some((chain, invocation)) = &mut self.open {
+            invocation.facts.took = Some(chain.took());
+            invocation.facts.broken_off = chain.reports();
+        }
+    }
+}
+
+impl<'a> Caller<'a> {
+    /// Begins the questions about an answer, of which this is the first part.
+    pub(super) fn windows(&'a self, part: &BeforeResponsePayload) -> AnswerWindows<'a> {
+        let Caller { gateway, snapshot, tenant, identity, .. } = self;
+        let (request_id, received) = (Uuid::now_v7(), Instant::now());
+        let mut invocation = gateway.telemetry.invocation(Some(Point::BeforeResponse), request_id, received);
+        let site = CallSite::Point(Point::BeforeResponse);
+        let facts = &mut invocation.facts;
+        facts.identity = Some(Arc::clone(identity));
+        facts.correlation_id.clone_from(&self.said.correlation_id);
+        facts.describe::<BeforeResponse>(part, &site, tenant, snapshot.invoker.routes().table.revision());
+        let ctx = self.context(site, request_id, received, false);
+        facts.ctx = Some(ctx.clone());
+        AnswerWindows { snapshot, open: Some((snapshot.invoker.windows(tenant, ctx), invocation)) }
+    }
+
+    /// Asks the plugins about the next part of an answer.
+    ///
+    /// # Errors
+    /// There is no decision, or no permit for the question.
+    pub(super) async fn judge_window(
+        &self,
+        windows: &mut AnswerWindows<'_>,
+        part: BeforeResponsePayload,
+        is_last: bool,
+    ) -> Judged {
+        let limit = self.snapshot.limits.request;
+        if part.encoded_len() > limit {
+            let point = Point::BeforeResponse;
+            let detail =
+                format!("What plugins are shown at {point} is larger than {limit} bytes (`limits.request`)");
+            return Err(Error::new(Code::PayloadTooLarge, detail));
+        }
+        let _turn = self.turn::<BeforeResponse>().await?;
+        match &mut windows.open {
+            Some((chain, _)) => chain.judge(part, is_last).await,
+            None => Err(Error::new(Code::Internal, "a window is judged behind the last one")),
+        }
+    }
+
+    /// The context of a call of this caller.
+    pub(super) fn context(
+        &self,
+        site: CallSite,
+        request_id: Uuid,
+        received: Instant,
+        is_replay: bool,
+    ) -> CallContext {
+        CallContext {
+            site,
+            identity: Arc::clone(&self.identity),
+            request_id,
+            correlation_id: self.said.correlation_id.clone(),
+            request: self.request.clone(),
+            received,
+            deadline: self.said.deadline,
+            depth: self.said.depth,
+            trace: false,
+            takes_results: false,
+            exchange: Some(ExchangePart { id: self.exchange, is_replay }),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! [`TextRelease`]: the text of a streamed answer goes to the client while the rest of the answer is held.
+//!
+//! If nobody judges answers, it goes on as it comes. Otherwise plugins judge it in windows, and what they let pass goes on. One window
+//! is judged at a time; what comes meanwhile is in the next one.
+
+use std::{pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use hookgate_proto::types::v1::BeforeResponsePayload;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    core::error::Error,
+    dataplane::llm::{
+        answer_windows::AnswerWindows,
+        exchange::{Exchange, SentRequest},
+        stream_writer::StreamWriter,
+    },
+    invoke::{Block, PassedText},
+    llm::format::{ChoiceEdit, Format, FormatAnswer as _, FormatAssembly as _},
+    routing::AnswerWay,
+};
+
+/// How long text waits for more of it before it is judged.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+
+/// How many bytes are judged without waiting for more. Of most languages that is about as many characters.
+const FULL_WINDOW: usize = 256;
+
+/// What plugins decided about a window.
+pub(super) type Judged = Result<Result<PassedText, Block>, Error>;
+
+type Question<'e> = Pin<Box<dyn Future<Output = (AnswerWindows<'e>, Judged)> + Send + 'e>>;
+
+/// What happens to the text next.
+pub(super) enum TextEvent {
+    /// It has waited long enough.
+    Due,
+    /// A window was judged.
+    Judged(Judged),
+}
+
+/// Lets the text of one answer go.
+pub(super) struct TextRelease<'e, F: Format> {
+    exchange: &'e Exchange<'e, F>,
+    sent: &'e SentRequest<'e, F::Request>,
+    way: AnswerWay,
+    /// The text that was taken from the provider.
+    taken: String,
+    /// Since when more of it waits.
+    waits_since: Option<Instant>,
+    /// The answer when its first window was asked about, until text goes out.
+    opening: Option<F::Answer>,
+    /// The reasoning of that answer, as the provider sent it and as plugins left it.
+    reasoning: Option<[String; 2]>,
+    windows: Option<AnswerWindows<'e>>,
+    question: Option<Question<'e>>,
+}
+
+/// An answer that was judged in windows so far.
+pub(super) struct JudgedWindows<'e> {
+    pub(super) windows: AnswerWindows<'e>,
+    /// The text that was judged, as the provider sent it.
+    pub(super) taken: String,
+    /// The reasoning that was judged, as the provider sent it and as plugins left it.
+    pub(super) reasoning: Option<[String; 2]>,
+}
+
+impl<'e, F: Format> TextRelease<'e, F> {
+    pub(super) fn new(
+        exchange: &'e Exchange<'e, F>,
+        sent: &'e SentRequest<'e, F::Request>,
+        way: AnswerWay,
+    ) -> Self {
+        TextRelease {
+            exchange,
+            sent,
+            way,
+            taken: String::new(),
+            waits_since: None,
+            opening: None,
+            reasoning: None,
+            windows: None,
+            question: None,
+        }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        // Once here, and once by the writer.
+        2 * self.taken.len()
+    }
+
+    /// Takes what has come of the text.
+    ///
+    /// # Errors
+    /// The answer can't be sent.
+    pub(super) async fn take(
+        &mut self,
+        assembly: &F::Assembly,
+        writer: &StreamWriter<'_, F>,
+    ) -> Result<(), Error> {
+        let Some(text) = assembly.first_text().filter(|_| self.way != AnswerWay::Whole) else {
+            return Ok(());
+        };
+        let waiting = text.get(self.taken.len()..).unwrap_or_default();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if self.way == AnswerWay::Windows {
+            let since = *self.waits_since.get_or_insert_with(Instant::now);
+            if self.question.is_none() && (waiting.len() >= FULL_WINDOW || since.elapsed() >= MAX_WAIT) {
+                self.ask(assembly);
+            }
+            return Ok(());
+        }
+        if !writer.has_begun() {
+            // What can't be read yet is held.
+            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return Ok(()) };
+            let opening = self.opening(&answer, &ChoiceEdit::default())?;
+            writer.begin(&opening).await;
+        }
+        writer.text(waiting).await;
+        self.taken.push_str(waiting);
+        Ok(())
+    }
+
+    /// Waits until something is to be done. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> TextEvent {
+        if let Some(question) = &mut self.question {
+            let (windows, judged) = question.await;
+            self.question = None;
+            self.windows = Some(windows);
+            return TextEvent::Judged(judged);
+        }
+        match self.waits_since {
+            Some(since) => sleep_until(since + MAX_WAIT).await,
+            None => std::future::pending().await,
+        }
+        TextEvent::Due
+    }
+
+    /// Asks the plugins about what has come of the text.
+    pub(super) fn ask(&mut self, assembly: &F::Assembly) {
+        self.waits_since = None;
+        let mut part = BeforeResponsePayload::default();
+        if self.windows.is_none() {
+            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return };
+            part = answer.payload(0);
+            self.opening = Some(answer);
+            self.reasoning = part.reasoning.clone().map(|reasoning| [reasoning, String::new()]);
+        }
+        let text = assembly.first_text().unwrap_or_default();
+        let new = text.get(self.taken.len()..).unwrap_or_default();
+        self.taken.push_str(new);
+        let part =
+            BeforeResponsePayload { content: new.to_owned(), token_usage: None, stop_reason: None, ..part };
+        let exchange = self.exchange;
+        let mut windows = self.windows.take().unwrap_or_else(|| exchange.caller.windows(&part));
+        self.question = Some(Box::pin(async move {
+            let judged = exchange.caller.judge_window(&mut windows, part, false).await;
+            (windows, judged)
+        }));
+    }
+
+    /// Sends what plugins let pass. Returns the block, if they blocked.
+    ///
+    /// # Errors
+    /// A plugin made no decision, or the answer can't be sent.
+    pub(super) async fn send(
+        &mut self,
+        judged: Judged,
+        writer: &StreamWriter<'_, F>,
+    ) -> Result<Option<Block>, Error> {
+        let passed = match judged {
+            Ok(Ok(passed)) => passed,
+            Ok(Err(block)) => {
+                if let Some(windows) = self.windows.take() {
+                    windows.end(Some(&block)).await;
+                }
+                return Ok(Some(block));
+            }
+            Err(error) => {
+                return Err(match self.windows.take() {
+                    Some(windows) => windows.fail(error).await,
+                    None => error,
+                });
+            }
+        };
+        if let (Some([_, left]), Some(judged)) = (&mut self.reasoning, passed.reasoning) {
+            left.push_str(&judged);
+        }
+        if passed.text.is_empty() {
+            return Ok(None);
+        }
+        if let Some(opening) = self.opening.take() {
+            let reasoning = self.reasoning.as_ref().filter(|[before, after]| before != after);
+            let reasoning = reasoning.map(|[_, after]| after.clone());
+            let opening = self.opening(&opening, &ChoiceEdit { reasoning, ..ChoiceEdit::default() })?;
+            writer.begin(&opening).await;
+        }
+        writer.text(&passed.text).await;
+        Ok(None)
+    }
+
+    /// Ends the release of text when nothing follows: waits for what plugins are asked about, and sends what they let pass.
+    ///
+    /// # Errors
+    /// As for [`Self::send`].
+    pub(super) async fn finish(&mut self, writer: &StreamWriter<'_, F>) -> Result<Option<Block>, Error> {
+        if self.question.is_none() {
+            return Ok(None);
+        }
+        match self.next().await {
+            TextEvent::Judged(judged) => self.send(judged, writer).await,
+            TextEvent::Due => Ok(None),
+        }
+    }
+
+    /// What was judged in windows; `None` if nothing was.
+    pub(super) fn into_windows(self) -> Option<JudgedWindows<'e>> {
+        let TextRelease { windows, taken, reasoning, .. } = self;
+        windows.map(|windows| JudgedWindows { windows, taken, reasoning })
+    }
+
+    /// An answer so far, as the client gets it.
+    fn opening(&self, answer: &F::Answer, edit: &ChoiceEdit) -> Result<Bytes, Error> {
+        let rendered = answer.render(std::slice::from_ref(edit), false, self.exchange.guarded.has_answers());
+        self.exchange.with_echoes(rendered.body, &self.sent.echoes)
+    }
+}

@@ -1,0 +1,307 @@
+//! Answers whose text goes out before they are whole.
+
+use std::time::Duration;
+
+use hookgate_proto::types::v1::{BeforeResponsePatch, ExtensionPoint};
+use hookgate_tests::{
+    fake::{Act, FakePlugin, Payload, Seen},
+    gateway::Gateway,
+    provider::{self, FakeProvider, ProviderAct, StreamEnd, chunk, event},
+    token::token,
+};
+use serde_json::{Value, json};
+
+use super::{messages_support, support};
+
+const CALL: ExtensionPoint = ExtensionPoint::BeforeToolCall;
+const ANSWER: ExtensionPoint = ExtensionPoint::BeforeResponse;
+
+/// Between two pieces of an answer, so that its text is judged in several windows.
+const PAUSE: Duration = Duration::from_millis(70);
+
+#[derive(Debug, Clone, Copy)]
+enum Api {
+    Chat,
+    Messages,
+    Responses,
+}
+
+const APIS: [Api; 3] = [Api::Chat, Api::Messages, Api::Responses];
+
+/// What a client read.
+#[derive(Debug)]
+struct Got {
+    text: String,
+    /// The last event's error code.
+    error: Value,
+    all: String,
+    id: String,
+}
+
+impl Api {
+    /// A provider's stream that says this in pieces of some characters.
+    fn says(self, text: &str) -> ProviderAct {
+        match self {
+            Api::Chat => {
+                let characters: Vec<_> = text.chars().collect();
+                let pieces: Vec<String> = characters.chunks(3).map(|piece| piece.iter().collect()).collect();
+                ProviderAct::streams(&pieces.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+            Api::Messages => {
+                let content = [provider::messages::thinking("hm"), provider::messages::text(text)];
+                provider::messages::stream(&provider::messages::message(&json!(content)))
+            }
+            Api::Responses => {
+                let output = [
+                    provider::responses::reasoning("rs_1", "hm"),
+                    provider::responses::message("msg_1", text),
+                ];
+                provider::responses::stream(&provider::responses::response(&json!(output)))
+            }
+        }
+    }
+
+    fn setup(self, provider: &FakeProvider) -> hookgate_tests::gateway::Setup {
+        match self {
+            Api::Messages => messages_support::setup(provider),
+            Api::Chat | Api::Responses => support::setup(provider),
+        }
+    }
+
+    fn request(self, gateway: &Gateway) -> reqwest::RequestBuilder {
+        let (path, body) = match self {
+            Api::Chat => ("/openai/v1/chat/completions", support::ask(&json!([support::user("x")]))),
+            Api::Messages => {
+                let messages = json!([{ "role": "user", "content": "x" }]);
+                (
+                    "/anthropic/v1/messages",
+                    json!({ "model": "claude-x", "max_tokens": 9, "messages": messages }),
+                )
+            }
+            Api::Responses => ("/openai/v1/responses", json!({ "model": "gpt-5", "input": "x" })),
+        };
+        let mut body = body;
+        body["stream"] = json!(true);
+        let url = format!("http://{}{path}", gateway.data_addr());
+        reqwest::Client::new().post(url).bearer_auth(token("acme")).json(&body)
+    }
+
+    async fn got(self, gateway: &Gateway) -> Got {
+        let answer = support::send(self.request(gateway)).await;
+        let id = answer.header("x-request-id").expect("the id of the request").to_owned();
+        let datas = answer.text.split("\n\n").filter_map(|event| {
+            let data = event.lines().find_map(|line| line.strip_prefix("data: "))?;
+            serde_json::from_str::<Value>(data).ok()
+        });
+        let events: Vec<Value> = datas.collect();
+        let text = |event: &Value| match self {
+            Api::Chat => event["choices"][0]["delta"]["content"].as_str().map(str::to_owned),
+            Api::Messages => event["delta"]["text"].as_str().map(str::to_owned),
+            Api::Responses => (event["type"] == "response.output_text.delta")
+                .then(|| event["delta"].as_str().unwrap_or_default().to_owned()),
+        };
+        let last = events.last().cloned().unwrap_or_default();
+        let error = match self {
+            Api::Messages => last["error"]["hookgate"]["code"].clone(),
+            Api::Chat | Api::Responses => last["error"]["code"].clone(),
+        };
+        Got { text: events.iter().filter_map(text).collect(), error, all: answer.text, id }
+    }
+
+    /// Reads until this text is there, and returns what was read.
+    async fn read_until(self, gateway: &Gateway, wanted: &str) -> (String, reqwest::Response) {
+        let mut answer = self.request(gateway).send().await.expect("it begins");
+        let mut read = String::new();
+        while !read.contains(wanted) {
+            let piece = answer.chunk().await.expect("a piece").expect("not the end");
+            read.push_str(str::from_utf8(&piece).expect("text"));
+        }
+        (read, answer)
+    }
+}
+
+/// Redacts one phone number, and consumes whole words.
+fn redact(seen: &Seen) -> Act {
+    let Payload::BeforeResponse(answer) = &seen.payload else { return Act::pass() };
+    let is_last = seen.call.window.as_ref().is_none_or(|window| window.last);
+    let end = if is_last { answer.content.len() } else { answer.content.rfind(' ').map_or(0, |at| at + 1) };
+    let consumed = &answer.content[..end];
+    Act::patch(BeforeResponsePatch {
+        content: Some(consumed.replace("555-0100", "[PHONE]")),
+        ..BeforeResponsePatch::default()
+    })
+    .consuming(consumed.chars().count())
+}
+
+fn redactor() -> hookgate_tests::fake::Builder {
+    FakePlugin::named("redactor").only(&[ANSWER]).in_windows().at_with(ANSWER, redact)
+}
+
+async fn gateway(api: Api, provider: &FakeProvider, plugin: &FakePlugin) -> Gateway {
+    let gateway = api.setup(provider).plugin(plugin).binding(plugin.name(), 10).start().await;
+    gateway.wait_until_ready().await;
+    gateway
+}
+
+#[tokio::test]
+async fn text_that_nobody_judges_comes_at_once_though_tool_calls_are_held() {
+    for api in APIS {
+        let act = api.says("Hello there").paced(PAUSE);
+        let provider = FakeProvider::always(act).await;
+        let plugin = FakePlugin::named("tools").only(&[CALL]).start().await;
+        let gateway = gateway(api, &provider, &plugin).await;
+        let (read, answer) = api.read_until(&gateway, "Hel").await;
+        assert!(!read.contains("lo "), "{api:?} {read}");
+        let rest = answer.text().await.expect("a whole body");
+        let all = api.got(&gateway).await;
+        assert_eq!((all.text.as_str(), &all.error), ("Hello there", &Value::Null), "{api:?} {read}{rest}");
+    }
+}
+
+#[tokio::test]
+async fn a_pattern_that_is_cut_in_two_is_redacted_and_what_is_before_it_comes_early() {
+    for api in APIS {
+        let provider =
+            FakeProvider::always(api.says("Please call 555-0100 now, or never").paced(PAUSE)).await;
+        let plugin = redactor().start().await;
+        let gateway = gateway(api, &provider, &plugin).await;
+        let (read, answer) = api.read_until(&gateway, "Please").await;
+        assert!(!read.contains("never"), "{api:?} {read}");
+        drop(answer);
+        let got = api.got(&gateway).await;
+        assert_eq!(got.text, "Please call [PHONE] now, or never", "{api:?} {got:?}");
+        assert!(!got.all.replace(&got.id, "").contains("555"), "{api:?} {got:?}");
+        assert!(got.all.matches("delta").count() > 3, "{api:?} {got:?}");
+        let windows: Vec<_> = plugin.seen().into_iter().filter_map(|seen| seen.call.window).collect();
+        assert!(windows.len() > 3 && windows.last().is_some_and(|window| window.last), "{api:?} {windows:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_window_ends_the_answer_with_the_message_and_the_providers_work() {
+    for api in APIS {
+        let text = "one two three BOMB four five";
+        let act = api.says(text).paced(PAUSE);
+        let ProviderAct::Stream(pieces, _) = &act else { panic!("a stream") };
+        let until_bomb = pieces.len() - 5;
+        let provider = FakeProvider::always(act.clone().hangs_after(until_bomb)).await;
+        let plugin = redactor().at_with(ANSWER, |seen| match &seen.payload {
+            Payload::BeforeResponse(answer) if answer.content.contains("BOMB") => {
+                Act::cancel("POLICY", "Not that.")
+            }
+            _ => redact(seen),
+        });
+        let plugin = plugin.start().await;
+        let gateway = gateway(api, &provider, &plugin).await;
+        let got = api.got(&gateway).await;
+        assert_eq!(got.text, "one two three \nNot that.", "{api:?} {got:?}");
+        assert_eq!(got.error, Value::Null, "{api:?} {got:?}");
+        let end = match api {
+            Api::Chat => "data: [DONE]\n\n",
+            Api::Messages => "data: {\"type\":\"message_stop\"}\n\n",
+            Api::Responses => "\n\n",
+        };
+        assert!(got.all.ends_with(end) && !got.all.contains("BOMB"), "{api:?} {got:?}");
+        assert_eq!(provider.answers(), 0, "{api:?}: the provider need not go on");
+        let line = gateway.log().wait_for(|line| line.field("outcome") == Some(&json!("block"))).await;
+        assert_eq!(line.field("streamed"), Some(&json!(true)));
+    }
+}
+
+#[tokio::test]
+async fn without_a_decision_about_a_window_nothing_more_goes_out() {
+    for api in APIS {
+        let provider = FakeProvider::always(api.says("one two three BOMB four five").paced(PAUSE)).await;
+        let plugin = redactor().at_with(ANSWER, |seen| match &seen.payload {
+            Payload::BeforeResponse(answer) if answer.content.contains("BOMB") => Act::pass().consuming(999),
+            _ => redact(seen),
+        });
+        let plugin = plugin.start().await;
+        let gateway = gateway(api, &provider, &plugin).await;
+        let got = api.got(&gateway).await;
+        assert_eq!(got.text, "one two three ", "{api:?} {got:?}");
+        assert!(got.all.contains("PLUGIN_BAD_REPLY") && !got.all.contains("BOMB"), "{api:?} {got:?}");
+        assert_eq!(provider.answers(), 0, "{api:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_came_of_an_answer_that_breaks_off_is_judged_as_its_last_window() {
+    for api in APIS {
+        let ProviderAct::Stream(mut pieces, _) = api.says("Please call 555-0100").paced(PAUSE) else {
+            panic!("a stream")
+        };
+        pieces.truncate(pieces.len() - if matches!(api, Api::Responses) { 4 } else { 3 });
+        let provider = FakeProvider::always(ProviderAct::Stream(pieces, StreamEnd::Cut)).await;
+        let plugin = redactor().start().await;
+        let gateway = gateway(api, &provider, &plugin).await;
+        let got = api.got(&gateway).await;
+        assert!(got.text.starts_with("Please call"), "{api:?} {got:?}");
+        assert!(!got.all.replace(&got.id, "").contains("555-0100"), "{api:?} {got:?}");
+        assert!(got.all.contains("UPSTREAM_UNAVAILABLE"), "{api:?} {got:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_held_whole_if_any_plugin_takes_no_windows_or_a_message_could_not_follow_its_text() {
+    let provider = FakeProvider::always(Api::Chat.says("Please call 555-0100 now").paced(PAUSE)).await;
+    let plugin = redactor().start().await;
+    let other = FakePlugin::named("other").only(&[ANSWER]).start().await;
+    let setup = Api::Chat.setup(&provider).plugin(&plugin).binding("redactor", 10).plugin(&other);
+    let gateway = setup.binding("other", 20).start().await;
+    gateway.wait_until_ready().await;
+    assert_eq!(Api::Chat.got(&gateway).await.text, "Please call [PHONE] now");
+    assert!(plugin.seen().iter().chain(&other.seen()).all(|seen| seen.call.window.is_none()));
+    for (member, value) in [("response_format", json!({ "type": "json_object" })), ("n", json!(2))] {
+        let plugin = redactor().start().await;
+        let gateway = self::gateway(Api::Chat, &provider, &plugin).await;
+        let mut body = support::ask(&json!([support::user("x")]));
+        body[member] = value;
+        assert_eq!(support::stream(&gateway, body).await.text(0), "Please call [PHONE] now");
+        assert!(plugin.seen().iter().all(|seen| seen.call.window.is_none()), "{member}");
+    }
+}
+
+#[tokio::test]
+async fn the_windows_of_an_answer_are_one_call_in_the_log() {
+    let provider = FakeProvider::always(Api::Chat.says("Please call 555-0100 now").paced(PAUSE)).await;
+    let plugin = redactor().start().await;
+    let observer = FakePlugin::named("audit").only(&[ANSWER]).start().await;
+    let setup = Api::Chat.setup(&provider).plugin(&plugin).binding("redactor", 10).plugin(&observer);
+    let observed = json!({ "mode": "observe" });
+    let gateway = setup.binding_with("audit", 20, &observed).start().await;
+    gateway.wait_until_ready().await;
+    Api::Chat.got(&gateway).await;
+    let of_answer = |line: &hookgate_tests::gateway::Line| {
+        line.field("point") == Some(&json!("before_response")) && line.field("decision").is_some()
+    };
+    gateway.log().wait_for(of_answer).await;
+    let ids: std::collections::BTreeSet<_> =
+        plugin.seen().into_iter().map(|seen| seen.call.context.unwrap_or_default().request_id).collect();
+    assert_eq!(ids.len(), 1, "all windows have one id");
+    while observer.seen().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let [seen] = <[_; 1]>::try_from(observer.seen()).expect("one call");
+    let Payload::BeforeResponse(answer) = &seen.payload else { panic!("{seen:?}") };
+    assert_eq!((&*answer.content, seen.call.window), ("Please call [PHONE] now", None));
+    assert!(answer.token_usage.is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_the_windows_and_the_providers_answer() {
+    let act =
+        ProviderAct::pieces([event(&chunk(0, &json!({ "content": "hello you" }), None))], StreamEnd::Hang);
+    let provider = FakeProvider::always(act).await;
+    let plugin = redactor().start().await;
+    let gateway = gateway(Api::Chat, &provider, &plugin).await;
+    let (_, answer) = Api::Chat.read_until(&gateway, "hello").await;
+    drop(answer);
+    for _ in 0..100 {
+        if provider.answers() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the provider still answers");
+}
