@@ -63,6 +63,10 @@ fn streams(said: &LlmExplanation, proxy: &ProxyReport) -> String {
     let way = |report: &FormatReport| match report.streams {
         StreamWay::Pass => "pass: nobody is asked about answers".to_owned(),
         StreamWay::Never => "never streamed".to_owned(),
+        StreamWay::Text => {
+            format!("text as it comes, the rest held for {}", names(&report.held_for, " and "))
+        }
+        StreamWay::Windows => format!("in windows, the rest held for {}", names(&report.held_for, " and ")),
         StreamWay::Whole => format!("whole: held for {}", names(&report.held_for, " and ")),
     };
     let rows: Vec<_> = proxy.formats.iter().map(|format| [format.path.clone(), way(format)]).collect();

@@ -62,9 +62,9 @@ pub enum TenantRoute<'t> {
 /// How the text of a streamed answer reaches the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerWay {
-    /// As it comes: nobody judges it. Observers get the whole answer in the end.
+    /// As it comes: no plugin is asked about it.
     Pass,
-    /// In windows: all steps that judge it take them.
+    /// In windows: all steps that judge it take them. Observers get the whole answer in the end.
     Windows,
     /// When all of it has been judged.
     Whole,
@@ -135,7 +135,7 @@ impl TenantPlans {
         }
         let steps = &self.plan_at(&site).steps;
         let mut deciding = steps.iter().filter(|step| step.mode != Mode::Observe);
-        match (deciding.clone().next().is_none(), deciding.all(|step| step.takes_windows())) {
+        match (steps.is_empty(), deciding.all(|step| step.takes_windows())) {
             (true, _) => AnswerWay::Pass,
             (false, true) => AnswerWay::Windows,
             (false, false) => AnswerWay::Whole,

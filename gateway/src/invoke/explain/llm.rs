@@ -73,6 +73,7 @@ pub fn explain_llm(
         let rules = TenantRules {
             guarded: GuardedPoints::new(|point| plans.is_guarded(point)),
             asked: Point::ALL.into_iter().filter(asks).collect(),
+            answer_way: plans.answer_way(),
             models: plans.models.as_deref(),
             limited_to: listed.and_then(|tenant| tenant.llm.models.clone()),
         };

@@ -56,8 +56,8 @@ fn streams_are_held_where_anybody_is_asked_about_answers() {
         (at("a", "before_llm_request", "enforce"), "acme", StreamWay::Pass, vec![]),
         (at("a", "after_tool_result", "enforce"), "acme", StreamWay::Pass, vec![]),
         (at("a", "before_response", "enforce"), "acme", StreamWay::Whole, vec![Point::BeforeResponse]),
-        (at("a", "before_response", "observe"), "acme", StreamWay::Whole, vec![Point::BeforeResponse]),
-        (at("a", "before_tool_call", "enforce"), "acme", StreamWay::Whole, vec![Point::BeforeToolCall]),
+        (at("a", "before_response", "observe"), "acme", StreamWay::Windows, vec![Point::BeforeResponse]),
+        (at("a", "before_tool_call", "enforce"), "acme", StreamWay::Text, vec![Point::BeforeToolCall]),
         (json!([]), "strict", StreamWay::Whole, vec![Point::BeforeResponse]),
     ];
     for (bindings, tenant, way, held_for) in cases {

@@ -16,6 +16,7 @@ use crate::{
         routes::ModelRoutes,
         surface::{Row, Rule, SurfaceTable, Treatment, is_allowed},
     },
+    routing::AnswerWay,
 };
 
 mod model;
@@ -30,6 +31,8 @@ pub(crate) struct TenantRules<'a> {
     pub(crate) guarded: GuardedPoints,
     /// The points at which plugins are asked.
     pub(crate) asked: Vec<Point>,
+    /// How the text of its streamed answers goes out.
+    pub(crate) answer_way: AnswerWay,
     /// The models that the tenant may name; `None` is all.
     pub(crate) models: Option<&'a ModelNames>,
     /// The same as written.
@@ -73,10 +76,12 @@ impl SurfaceReader<'_> {
         let judged: &[Point] = if F::HAS_CHOICES && F::MAY_STREAM { &GuardedPoints::OF_ANSWERS } else { &[] };
         let held_for: Vec<_> =
             judged.iter().copied().filter(|point| self.tenant.asked.contains(point)).collect();
-        let streams = match (F::MAY_STREAM, held_for.is_empty()) {
-            (false, _) => StreamWay::Never,
-            (true, true) => StreamWay::Pass,
-            (true, false) => StreamWay::Whole,
+        let streams = match (F::MAY_STREAM, held_for.is_empty(), self.tenant.answer_way) {
+            (false, ..) => StreamWay::Never,
+            (true, true, _) => StreamWay::Pass,
+            (true, false, AnswerWay::Pass) => StreamWay::Text,
+            (true, false, AnswerWay::Windows) => StreamWay::Windows,
+            (true, false, AnswerWay::Whole) => StreamWay::Whole,
         };
         let refused = self.refusals(F::SURFACE);
         FormatReport {

@@ -40,6 +40,10 @@ pub struct FormatReport {
 pub enum StreamWay {
     /// It goes on as it comes: nobody is asked about answers.
     Pass,
+    /// The text goes on as it comes, and the rest is held until the end and judged.
+    Text,
+    /// The text is judged in windows while it comes, and the rest is held until the end and judged.
+    Windows,
     /// It is held until its end, judged, and then sent.
     Whole,
     /// Answers of this format are never streams.

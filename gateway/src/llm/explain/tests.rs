@@ -12,8 +12,13 @@ fn the_surface_is_what_was_reviewed() {
     let config = json!({ "upstreams": [], "models": [] });
     let config: LlmProxy = serde_json::from_value(config).expect("a configuration");
     let routes = ModelRoutes::build(&config, &[]).expect("routes");
-    let tenant =
-        TenantRules { guarded: GuardedPoints::default(), asked: Vec::new(), models: None, limited_to: None };
+    let tenant = TenantRules {
+        guarded: GuardedPoints::default(),
+        asked: Vec::new(),
+        answer_way: AnswerWay::Pass,
+        models: None,
+        limited_to: None,
+    };
     let proxy = explain(&config, &routes, tenant);
     let mut fresh = String::new();
     let mut write = |place: &str, refused: &[RefusalReport]| {

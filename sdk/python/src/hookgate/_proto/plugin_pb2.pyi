@@ -1080,7 +1080,7 @@ class BeforeResponseResponse(_message.Message):
     CONSUMED_FIELD_NUMBER: _builtins.int
     consumed: _builtins.int
     """In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
-    it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+    it may have at most 64 KiB. Absent: all of them. In the last window, and in a whole answer, it must be all.
     """
     @_builtins.property
     def cancel(self) -> Global___Cancel:

@@ -1117,7 +1117,7 @@ export type BeforeResponseResponse = Message<"hookgate.plugin.v1.BeforeResponseR
 
   /**
    * In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
-   * it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+   * it may have at most 64 KiB. Absent: all of them. In the last window, and in a whole answer, it must be all.
    *
    * @generated from field: optional uint32 consumed = 6;
    */
