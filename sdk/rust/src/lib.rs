@@ -38,6 +38,7 @@ pub mod telemetry;
 mod tool;
 #[cfg(test)]
 mod tool_rule;
+pub mod window;
 mod wire;
 
 pub use address::{Address, AddressError};

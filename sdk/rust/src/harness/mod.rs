@@ -30,6 +30,7 @@ mod records;
 mod reply_rules;
 mod test_host;
 mod validation;
+mod windows;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -49,6 +50,7 @@ use hookgate_proto::{
 pub use self::{
     records::{TestEvent, TestLogLine},
     test_host::TestHost,
+    windows::WindowedAnswer,
 };
 use crate::{
     Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
