@@ -6,17 +6,21 @@
 //! If the gateway rejected a reply for its size, the redaction would be lost. The masks of the detectors are never
 //! longer than what they replace. Own replacements that don't fit into the payload become asterisks, and notices
 //! that don't fit are left out.
+//!
+//! An answer in windows is redacted like the whole one: what more text may turn into a match is kept back, and so is everything as
+//! long as the answer may be JSON. In a window, replacements never become asterisks, because that would depend on the cut; those that
+//! don't fit fail the call.
 #![warn(missing_docs)]
 
 mod settings;
 
 use std::collections::BTreeMap;
 
-use hookgate_redaction::{Redactor, Replaced, TextKind, TextPayload};
+use hookgate_redaction::{FoundInWindow, Redactor, Replaced, TextKind, TextPayload, may_become_json};
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
-    InitError, Limits, Notice, Offer, Plugin, PluginError, Point, Reply,
+    InitError, Limits, Notice, Offer, Plugin, PluginError, Point, Reply, ResponseWindow, window::AnswerText,
 };
 use prost::Message;
 use serde::Serialize;
@@ -48,13 +52,63 @@ impl Redact {
     {
         let redactor = self.redactor.with(&tenant.redactor);
         let mut counts = BTreeMap::new();
-        let mut replaced = redact(&redactor, payload, &mut counts)?;
+        let Some(patch) = self.patch(&redactor, payload, &mut counts)? else { return Ok(Reply::proceed()) };
+        let notice = self.notice(counts)?;
+        Ok(Reply::proceed().patch(patch).notice(notice).fit_notices(&self.limits))
+    }
+
+    /// Redacts a window of an answer. Its reasoning, which is never cut, is redacted whole.
+    fn answer_window(
+        &self,
+        tenant: &TenantRules,
+        window: &ResponseWindow,
+        mut response: BeforeResponsePayload,
+    ) -> Answer<BeforeResponsePatch> {
+        if window.offset == 0 && window.last {
+            return self.answer(tenant, &response);
+        }
+        let redactor = self.redactor.with(&tenant.redactor);
+        let (size, content) = (response.encoded_len(), std::mem::take(&mut response.content));
+        let text = AnswerText::windowed(window, &content);
+        let FoundInWindow { found, cut, .. } = match window.offset == 0 && may_become_json(&content) {
+            true => FoundInWindow::hold(&text),
+            false => redactor.find_in_window(&text),
+        };
+        let mut counts = BTreeMap::new();
+        for found in &found {
+            *counts.entry(found.name()).or_default() += 1;
+        }
+        let masks = found.iter().map(|found| (found.range(), redactor.mask_of(text.text(), found)));
+        let mut reply = text.reply(cut, masks);
+        if let Some(patch) = self.patch(&redactor, &response, &mut counts)?.and_then(|patch| patch.reasoning)
+        {
+            reply = reply.reasoning(patch);
+        }
+        let redacted = reply.changes().and_then(|patch| patch.content.as_ref()).map_or(0, String::len);
+        if !self.has_room(size, redacted.saturating_sub(cut - text.start()).try_into()?) {
+            return Err(PluginError::internal("the replacements don't fit into the window"));
+        }
+        Ok(match counts.is_empty() {
+            true => reply,
+            false => reply.notice(self.notice(counts)?).fit_notices(&self.limits),
+        })
+    }
+
+    /// The payload's redacted texts, if any, in a patch that fits.
+    fn patch<'r, P>(
+        &self,
+        redactor: &'r Redactor,
+        payload: &P,
+        counts: &mut BTreeMap<&'r str, usize>,
+    ) -> Result<Option<P::Patch>, PluginError>
+    where
+        P: TextPayload + Message,
+    {
+        let mut replaced = redact(redactor, payload, counts)?;
         if !self.has_room(payload.encoded_len(), replaced.growth) {
             replaced = redact(&redactor.clone().that_fits(), payload, &mut BTreeMap::new())?;
         }
-        let Some(patch) = replaced.patch else { return Ok(Reply::proceed()) };
-        let notice = self.notice(counts)?;
-        Ok(Reply::proceed().patch(patch).notice(notice).fit_notices(&self.limits))
+        Ok(replaced.patch)
     }
 
     /// Whether the gateway takes the payload after it has grown.
@@ -105,7 +159,11 @@ impl Plugin for Redact {
 
     fn points() -> Vec<Offer> {
         // It reads all fields, because the size of the whole payload says what a mask may add.
-        Point::ALL.into_iter().map(Point::modify).collect()
+        let offer = |point: Point| match point {
+            Point::BeforeResponse => point.modify().in_windows(),
+            point => point.modify(),
+        };
+        Point::ALL.into_iter().map(offer).collect()
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
@@ -142,11 +200,14 @@ impl Plugin for Redact {
 
     async fn before_response(
         &self,
-        _: &Context,
+        ctx: &Context,
         tenant: &TenantRules,
         response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        self.answer(tenant, &response)
+        match ctx.window() {
+            Some(window) => self.answer_window(tenant, window, response),
+            None => self.answer(tenant, &response),
+        }
     }
 }
 

@@ -233,3 +233,57 @@ proptest! {
         }
     }
 }
+
+fn answer(content: &str) -> BeforeResponsePayload {
+    BeforeResponsePayload { content: content.to_owned(), ..Default::default() }
+}
+
+#[test]
+fn an_answer_becomes_the_same_wherever_it_is_cut() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config =
+        json!({ "patterns": [{ "name": "id", "regex": r"\bE-\d{2,}\b", "replacement": "[employee]" }] });
+    let plugin = runtime.block_on(start(config));
+    let piece = "ada@example\\.com|E-[0-9]{1,4}|\\[|\\{\"password\": \"correct-horse\"\\}|\"a\": ?|[\\]}, \n]|[a-zé日]{1,6} ?|-?[0-9.]{1,3}|sk-ant-[a-z0-9]{18,24}";
+    let text = prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat());
+    let cuts = prop::collection::vec(0_usize..120, 0..6);
+    proptest!(ProptestConfig::with_cases(10_000), |(text in text, mut cuts in cuts)| {
+        cuts.sort_unstable();
+        let (mut pieces, mut start) = (Vec::new(), 0);
+        for cut in cuts.iter().map(|cut| text.floor_char_boundary(*cut)).chain([text.len()]) {
+            pieces.push(&text[start..cut.max(start)]);
+            start = cut.max(start);
+        }
+        let shown = runtime.block_on(plugin.answer_in_windows(&pieces)).unwrap();
+        let reply = runtime.block_on(plugin.before_response(answer(&text))).unwrap();
+        let whole = reply.changes().and_then(|patch| patch.content.as_deref()).unwrap_or(&text);
+        prop_assert_eq!(shown.text, whole, "{:?}", pieces);
+    });
+}
+
+#[tokio::test]
+async fn windows_pass_before_the_answer_ends_unless_it_may_be_json() {
+    let plugin = start(json!({})).await;
+    let reply = async |content: &str, reasoning: Option<&str>| {
+        let response = BeforeResponsePayload { reasoning: reasoning.map(str::to_owned), ..answer(content) };
+        plugin.before_response_window(response, ResponseWindow::default()).await.unwrap()
+    };
+    let redacted = reply("write to ada@example.com, or ", Some("to a@b.cc")).await;
+    let patch = BeforeResponsePatch {
+        content: Some("write to [EMAIL], or ".to_owned()),
+        reasoning: Some("to [MAIL]".to_owned()),
+        ..Default::default()
+    };
+    assert_eq!((redacted.changes(), redacted.consumes()), (Some(&patch), Some(29)));
+    assert_eq!(details(&redacted), json!({ "counts": { "email": 2 } }));
+    assert_eq!(reply("{\"to\": \"ada@example.com\", ", None).await, Reply::proceed().consumed(0));
+    assert_eq!(reply("[the guide](https://example.com) ", None).await, Reply::proceed().consumed(33));
+}
+
+#[tokio::test]
+async fn replacements_that_do_not_fit_into_a_window_fail_the_call() {
+    let config = json!({ "patterns": [{ "name": "x", "regex": "x", "replacement": "y".repeat(256) }] });
+    let plugin = start(config).await;
+    let reply = plugin.before_response_window(answer(&"x ".repeat(20_000)), ResponseWindow::default()).await;
+    assert_eq!(reply.unwrap_err().code(), StatusCode::Internal);
+}

@@ -3,19 +3,25 @@
 
 use std::{ops::Range, sync::LazyLock};
 
-use regex::Regex;
+use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::Ranges;
+use super::{Ranges, TextPattern};
 
 /// `[CARD]` is shorter.
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
 const MIN_GROUP_DIGITS: usize = 3;
 
-static GROUPS_PATTERN: LazyLock<Regex> = LazyLock::new(|| super::own_pattern("[0-9]+(?:[ -][0-9]+)*"));
+static GROUPS_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| TextPattern::own("[0-9]+(?:[ -][0-9]+)*"));
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
     Box::new(GROUPS_PATTERN.find_iter(text).flat_map(move |groups| cards(text, groups.range())))
+}
+
+/// The cards in a window. The sequence stays whole: which groups are a card depends on those before them.
+pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let sequences = GROUPS_PATTERN.find_in_window(text, cut);
+    sequences.into_iter().flat_map(|sequence| cards(text.text(), sequence)).collect()
 }
 
 /// The cards in a sequence of groups. A card may follow other numbers, and others may follow it.

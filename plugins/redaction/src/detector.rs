@@ -1,8 +1,11 @@
 //! The detectors that plugins offer by name: what each finds, and its mask.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-use hookgate_sdk::InitError;
+use hookgate_sdk::{
+    InitError,
+    window::{AnswerText, SafeCut},
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
@@ -179,6 +182,25 @@ impl Detector {
             Detector::HighEntropy => entropy::find(text),
             Detector::ApiKey => Box::new(keys::long_runs(text).chain(keys::labelled(text, member))),
             _ => formats::find(self, text),
+        }
+    }
+
+    /// What it finds in a window of an answer. More text doesn't change what is before the cut.
+    pub(crate) fn find_in_window(self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+        match self {
+            Detector::Email => keys::email_addresses_in_window(text, cut),
+            Detector::Card => card::find_in_window(text, cut),
+            Detector::Iban => iban::find_in_window(text, cut),
+            Detector::PrivateKey => private_key::find_in_window(text, cut),
+            Detector::UrlPassword => keys::url_passwords_in_window(text, cut),
+            Detector::LabelledKey => keys::labelled_in_window(text, cut),
+            Detector::HighEntropy => entropy::find_in_window(text, cut),
+            Detector::ApiKey => {
+                let mut found = keys::long_runs_in_window(text, cut);
+                found.extend(keys::labelled_in_window(text, cut));
+                found
+            }
+            _ => formats::find_in_window(self, text, cut),
         }
     }
 

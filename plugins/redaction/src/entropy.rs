@@ -5,9 +5,9 @@
 
 use std::{ops::Range, sync::LazyLock};
 
-use regex::Regex;
+use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::Ranges;
+use super::{Ranges, TextPattern};
 
 const MIN_TOKEN_BYTES: usize = 32;
 /// Longer ones are data, such as an image.
@@ -24,15 +24,23 @@ const PUBLIC_PREFIXES: [&str; 4] = ["AAAA", "sha256-", "sha384-", "sha512-"];
 /// What precedes the digests of `go.sum`.
 const PUBLIC_LABEL: &str = "h1:";
 
-static TOKEN_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| super::own_pattern(&format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}")));
+static TOKEN_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(&format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}")));
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(TOKEN_PATTERN.find_iter(text).flat_map(move |token| {
-        let is_public = PUBLIC_PREFIXES.iter().any(|prefix| token.as_str().starts_with(prefix))
-            || text[..token.start()].ends_with(PUBLIC_LABEL);
-        if is_public { Vec::new() } else { random_parts(text, token.range()) }
-    }))
+    Box::new(TOKEN_PATTERN.find_iter(text).flat_map(move |token| secret_parts(text, token.range())))
+}
+
+pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let tokens = TOKEN_PATTERN.find_in_window(text, cut);
+    tokens.into_iter().flat_map(|token| secret_parts(text.text(), token)).collect()
+}
+
+/// The random parts of a token that isn't public.
+fn secret_parts(text: &str, token: Range<usize>) -> Vec<Range<usize>> {
+    let is_public = PUBLIC_PREFIXES.iter().any(|prefix| text[token.clone()].starts_with(prefix))
+        || text[..token.start].ends_with(PUBLIC_LABEL);
+    if is_public { Vec::new() } else { random_parts(text, token) }
 }
 
 /// The token itself, or else the parts of a path that are random.

@@ -1,11 +1,11 @@
 //! Keys that their issuer gave a form: a prefix, mostly. A pattern takes all characters that may follow, so that no
 //! rest of a key stays visible. No match is shorter than `[REDACTED]`.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{collections::BTreeMap, ops::Range, sync::LazyLock};
 
-use regex::Regex;
+use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Detector, Ranges};
+use super::{Detector, Ranges, TextPattern};
 
 /// The patterns begin at ASCII word boundaries: with Unicode boundaries, a key after `é` would not match.
 const PATTERNS: [(Detector, &str); 18] = [
@@ -41,8 +41,8 @@ const PATTERNS: [(Detector, &str); 18] = [
     (Detector::VaultToken, r"(?-u:\b)hv[bsr]\.[A-Za-z0-9_-]{24,}"),
 ];
 
-static COMPILED: LazyLock<BTreeMap<Detector, Regex>> = LazyLock::new(|| {
-    PATTERNS.into_iter().map(|(detector, pattern)| (detector, super::own_pattern(pattern))).collect()
+static COMPILED: LazyLock<BTreeMap<Detector, TextPattern>> = LazyLock::new(|| {
+    PATTERNS.into_iter().map(|(detector, pattern)| (detector, TextPattern::own(pattern))).collect()
 });
 
 /// The keys of a form that has a pattern, in order.
@@ -51,4 +51,13 @@ pub(crate) fn find(detector: Detector, text: &str) -> Ranges<'_> {
         Some(pattern) => Box::new(pattern.find_iter(text).map(|found| found.range())),
         None => Box::new(std::iter::empty()),
     }
+}
+
+/// The same in a window.
+pub(crate) fn find_in_window(
+    detector: Detector,
+    text: &AnswerText<'_>,
+    cut: &mut SafeCut,
+) -> Vec<Range<usize>> {
+    COMPILED.get(&detector).map_or_else(Vec::new, |pattern| pattern.find_in_window(text, cut))
 }

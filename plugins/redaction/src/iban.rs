@@ -1,11 +1,11 @@
 //! Finds IBANs (ISO 13616): country, length and check digits are right. Groups may have single spaces or hyphens
 //! between them.
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
-use regex::Regex;
+use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::Ranges;
+use super::{Ranges, TextPattern};
 
 /// Each country's code and the length of its IBANs, from SWIFT's registry.
 const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 \
@@ -14,13 +14,37 @@ const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY
     OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 \
     UA29 VA22 VG24 XK20 YE30";
 
-static PREFIX_PATTERN: LazyLock<Regex> = LazyLock::new(|| super::own_pattern(r"(?-u:\b)[A-Za-z]{2}[0-9]{2}"));
+static PREFIX_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(r"(?-u:\b)[A-Za-z]{2}[0-9]{2}"));
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
     Box::new(PREFIX_PATTERN.find_iter(text).filter_map(|prefix| {
         let length = iban_length(&text.as_bytes()[prefix.start()..])?;
         Some(prefix.start()..prefix.start() + length)
     }))
+}
+
+/// The IBANs in a window. One that may go on behind it is kept back.
+pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for prefix in PREFIX_PATTERN.find_in_window(text, cut) {
+        let bytes = &text.text().as_bytes()[prefix.start..];
+        if !text.is_last() && is_open(bytes) {
+            cut.hold_from(prefix.start);
+        } else if let Some(length) = iban_length(bytes) {
+            found.push(prefix.start..prefix.start + length);
+        }
+    }
+    found.iter().for_each(|iban| cut.keep_whole(iban.clone()));
+    found
+}
+
+/// Whether more text says whether an IBAN begins like `bytes`. With its separators and the byte behind it, it is up to twice as long
+/// as without.
+fn is_open(bytes: &[u8]) -> bool {
+    let expected = bytes.first_chunk().and_then(length_in_country);
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b" -".contains(byte);
+    expected.is_some_and(|expected| bytes.len() < 2 * expected && bytes.iter().all(is_part))
 }
 
 /// The length of the IBAN at the beginning of `bytes`, with its separators.

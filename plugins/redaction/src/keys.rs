@@ -7,9 +7,9 @@
 
 use std::{ops::Range, sync::LazyLock};
 
-use regex::Regex;
+use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::Ranges;
+use super::{Ranges, TextPattern};
 
 /// The minimum length of a run that is a key anywhere.
 const MIN_RUN_BYTES: usize = 32;
@@ -18,20 +18,20 @@ const MIN_VALUE_BYTES: usize = 12;
 /// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
 const MIN_BEARER_BYTES: usize = 16;
 
-static EMAIL_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| super::own_pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
+static EMAIL_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
 
-static URL_PASSWORD_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    super::own_pattern(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:(?<password>[^\s/@"'<>\[\]]{3,})@"#)
+static URL_PASSWORD_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
+    TextPattern::own(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:(?<password>[^\s/@"'<>\[\]]{3,})@"#)
 });
 
 /// Word boundaries are ASCII: with Unicode boundaries, a key after a letter such as `é` would not match.
-static LONG_RUN_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| super::own_pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
+static LONG_RUN_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
 
 /// Matches up to where the value begins. `name` can't be a word of prose, unlike `token`.
-static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    super::own_pattern(
+static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
+    TextPattern::own(
         r#"(?xi-u)
         (?:
             (?: (?<name> (?:api|app|access|auth|client|id|private|refresh|secret|session) [_-]? (?:key|token|secret) )
@@ -46,16 +46,16 @@ static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Names of JSON members whose value is a key. `token` alone isn't one: it may be the token of a page.
-static MEMBER_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    super::own_pattern(
+static MEMBER_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
+    TextPattern::own(
         r"(?xi-u)
         (?: (?:api|app|access|auth|bearer|client|private|refresh|secret|session) [_-]? (?:key|token|secret)
           | secret | password | passwd | pwd | authorization ) $",
     )
 });
 
-static SCHEME_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| super::own_pattern(r"^(?i-u:bearer|basic|token)[\x20\t]+"));
+static SCHEME_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(r"^(?i-u:bearer|basic|token)[\x20\t]+"));
 
 pub(crate) fn email_addresses(text: &str) -> Ranges<'_> {
     Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
@@ -63,11 +63,16 @@ pub(crate) fn email_addresses(text: &str) -> Ranges<'_> {
 
 /// The passwords alone. A reference such as `${PASSWORD}` isn't one, and neither is a mask.
 pub(crate) fn url_passwords(text: &str) -> Ranges<'_> {
-    let passwords = URL_PASSWORD_PATTERN.captures_iter(text).filter_map(|url| url.name("password"));
-    let is_literal = |password: &str| {
-        !password.starts_with(['$', '{']) && password.bytes().any(|byte| byte.is_ascii_alphanumeric())
-    };
-    Box::new(passwords.filter(move |found| is_literal(found.as_str())).map(|found| found.range()))
+    Box::new(URL_PASSWORD_PATTERN.find_iter(text).filter_map(|url| url_password(text, url.range())))
+}
+
+/// The password in a URL up to its `@`.
+fn url_password(text: &str, url: Range<usize>) -> Option<Range<usize>> {
+    let found = URL_PASSWORD_PATTERN.captures(&text[url.clone()])?.name("password")?;
+    let password = found.as_str();
+    let is_literal =
+        !password.starts_with(['$', '{']) && password.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    is_literal.then_some(url.start + found.start()..url.start + found.end())
 }
 
 /// Runs that are keys by themselves, in order.
@@ -84,12 +89,47 @@ pub(crate) fn long_runs(text: &str) -> Ranges<'_> {
 /// text. A label within a value counts too, so that nothing can hide behind another label.
 pub(crate) fn labelled<'t>(text: &'t str, member: Option<&str>) -> Ranges<'t> {
     let labelled_as_a_whole = member.and_then(|name| labelled_by_member(name, text));
-    Box::new(labelled_as_a_whole.into_iter().chain(LABEL_PATTERN.find_iter(text).filter_map(|label| {
-        let start = label.end();
-        let value = value(&text[start..]);
-        let end = start + value.len();
-        is_key(value, label.as_str(), text[end..].bytes().next()).then_some(start..end)
-    })))
+    let labels = LABEL_PATTERN.find_iter(text);
+    Box::new(labelled_as_a_whole.into_iter().chain(labels.filter_map(|label| key_after(text, label.range()))))
+}
+
+/// The value after a label, if it is a key.
+fn key_after(text: &str, label: Range<usize>) -> Option<Range<usize>> {
+    let start = label.end;
+    // Strip the end of a sentence.
+    let value = text[start..start + value_length(&text[start..])].trim_end_matches('.');
+    let end = start + value.len();
+    is_key(value, &text[label], text[end..].bytes().next()).then_some(start..end)
+}
+
+pub(crate) fn email_addresses_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    EMAIL_PATTERN.find_in_window(text, cut)
+}
+
+pub(crate) fn url_passwords_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let urls = URL_PASSWORD_PATTERN.find_in_window(text, cut);
+    urls.into_iter().filter_map(|url| url_password(text.text(), url)).collect()
+}
+
+pub(crate) fn long_runs_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let mut runs = LONG_RUN_PATTERN.find_in_window(text, cut);
+    runs.retain(|run| is_dense(&text.text()[run.clone()], MIN_RUN_BYTES));
+    runs
+}
+
+/// Labelled values in a window. A value that reaches to its end may go on, and so may what comes after it say what it is.
+pub(crate) fn labelled_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for label in LABEL_PATTERN.find_in_window(text, cut) {
+        let end = label.end + value_length(&text.text()[label.end..]);
+        if end == text.text().len() && !text.is_last() {
+            cut.hold_from(label.start);
+        } else {
+            cut.keep_whole(label.start..end);
+            found.extend(key_after(text.text(), label));
+        }
+    }
+    found
 }
 
 /// The text without its scheme, if it is a key: one word, and no reference such as `${API_KEY}`.
@@ -104,14 +144,12 @@ fn labelled_by_member(name: &str, text: &str) -> Option<Range<usize>> {
     is_key.then_some(start..text.len())
 }
 
-/// The value at the beginning of `text`. It contains no separator, so each value is checked once, after its
+/// The length of the value at the beginning of `text`. It contains no separator, so each value is checked once, after its
 /// own label.
-fn value(text: &str) -> &str {
+fn value_length(text: &str) -> usize {
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.~+/%!@#$^*?-".contains(byte);
     let inner = text.bytes().take_while(|byte| is_inner(byte)).count();
-    let padding = text[inner..].bytes().take_while(|byte| *byte == b'=').count();
-    // Strip the end of a sentence.
-    text[..inner + padding].trim_end_matches('.')
+    inner + text[inner..].bytes().take_while(|byte| *byte == b'=').count()
 }
 
 /// Whether a value after `label` is a key. `next` is the byte after the value.

@@ -16,8 +16,6 @@
 
 use std::ops::Range;
 
-use regex::Regex;
-
 mod card;
 mod detector;
 mod entropy;
@@ -31,17 +29,18 @@ mod private_key;
 mod redactor;
 #[cfg(test)]
 mod tests;
+mod text_pattern;
+mod window;
+#[cfg(test)]
+mod window_tests;
 
 pub use detector::Detector;
 pub use json::{Text, TextKind};
 pub use pattern::compile_pattern;
 pub use payload::{Replaced, TextPayload};
 pub use redactor::{Match, Redaction, Redactor, Rule};
+pub(crate) use text_pattern::TextPattern;
+pub use window::{FoundInWindow, may_become_json};
 
 /// Ranges in a text, in order.
 type Ranges<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
-
-/// Compiles a pattern of this crate.
-fn own_pattern(text: &str) -> Regex {
-    Regex::new(text).expect("the pattern is a constant that the tests compile")
-}

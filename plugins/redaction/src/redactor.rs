@@ -2,9 +2,10 @@
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
+use hookgate_sdk::window::{AnswerText, SafeCut};
 use regex::Regex;
 
-use super::Detector;
+use super::{Detector, FoundInWindow, TextPattern};
 
 /// What replaces a match if the replacement is too long for the payload; fewer of them for a shorter match.
 const SHORT_MASK: &str = "***";
@@ -22,13 +23,13 @@ pub struct Rule {
 #[derive(Debug)]
 enum Finder {
     Detector(Detector),
-    Pattern { regex: Regex, replacement: String },
+    Pattern { pattern: TextPattern, replacement: String },
 }
 
 impl Rule {
     /// A rule from the settings. The replacement is literal.
     pub fn from_pattern(name: String, regex: Regex, replacement: String) -> Self {
-        Rule { name: name.into(), finder: Finder::Pattern { regex, replacement } }
+        Rule { name: name.into(), finder: Finder::Pattern { pattern: regex.into(), replacement } }
     }
 
     /// The detector's name, or that from the settings.
@@ -40,10 +41,17 @@ impl Rule {
         match &self.finder {
             Finder::Detector(_) if text.len() < MIN_DETECTED_BYTES => Vec::new(),
             Finder::Detector(detector) => detector.find(text, member).collect(),
-            Finder::Pattern { regex, .. } => {
-                let ranges = regex.find_iter(text).map(|found| found.range());
+            Finder::Pattern { pattern, .. } => {
+                let ranges = pattern.find_iter(text).map(|found| found.range());
                 ranges.filter(|range| !range.is_empty()).collect()
             }
+        }
+    }
+
+    fn find_in_window(&self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+        match &self.finder {
+            Finder::Detector(detector) => detector.find_in_window(text, cut),
+            Finder::Pattern { pattern, .. } => pattern.find_in_window(text, cut),
         }
     }
 
@@ -88,6 +96,11 @@ pub struct Match<'r> {
 }
 
 impl<'r> Match<'r> {
+    /// Where it is in the text.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
     /// The name of the rule.
     pub fn name(&self) -> &'r str {
         self.rule.name()
@@ -146,18 +159,18 @@ impl Redactor {
             .rules
             .iter()
             .flat_map(|rule| rule.find(text, member).into_iter().map(move |range| Match { rule, range }));
-        let mut matches: Vec<Match<'_>> = matches.collect();
-        matches.sort_by_key(|found| found.range.start); // stable: the earlier rule stays first
-        let mut merged: Vec<Match<'_>> = Vec::with_capacity(matches.len());
-        for found in matches {
-            match merged.last_mut() {
-                Some(last) if found.range.start < last.range.end => {
-                    last.range.end = last.range.end.max(found.range.end);
-                }
-                _ => merged.push(found),
-            }
+        merged(matches.collect())
+    }
+
+    /// What the rules find in a window of an answer, up to where the answer may be cut. What they find in all windows is what they
+    /// find in the whole answer.
+    pub fn find_in_window(&self, text: &AnswerText<'_>) -> FoundInWindow<'_> {
+        let (mut cut, mut matches) = (SafeCut::new(text), Vec::new());
+        for rule in &self.rules {
+            let found = rule.find_in_window(text, &mut cut);
+            matches.extend(found.into_iter().map(|range| Match { rule, range }));
         }
-        merged
+        FoundInWindow::new(merged(matches), cut)
     }
 
     /// Replaces what the rules find.
@@ -167,17 +180,37 @@ impl Redactor {
         Redaction { text, found }
     }
 
+    /// What replaces a match in the text.
+    pub fn mask_of<'r>(&self, text: &str, found: &Match<'r>) -> &'r str {
+        found.rule.mask(&text[found.range.clone()], self.must_fit)
+    }
+
     /// Replaces what [`Redactor::find`] found in the text.
     pub fn mask(&self, text: &str, found: &[Match<'_>]) -> String {
         let (mut masked, mut end) = (String::with_capacity(text.len()), 0);
-        for Match { rule, range } in found {
-            masked.push_str(&text[end..range.start]);
-            masked.push_str(rule.mask(&text[range.clone()], self.must_fit));
-            end = range.end;
+        for found in found {
+            masked.push_str(&text[end..found.range.start]);
+            masked.push_str(self.mask_of(text, found));
+            end = found.range.end;
         }
         masked.push_str(&text[end..]);
         masked
     }
+}
+
+/// The matches in order. Those that overlap are one.
+fn merged(mut matches: Vec<Match<'_>>) -> Vec<Match<'_>> {
+    matches.sort_by_key(|found| found.range.start); // stable: the earlier rule stays first
+    let mut merged: Vec<Match<'_>> = Vec::with_capacity(matches.len());
+    for found in matches {
+        match merged.last_mut() {
+            Some(last) if found.range.start < last.range.end => {
+                last.range.end = last.range.end.max(found.range.end);
+            }
+            _ => merged.push(found),
+        }
+    }
+    merged
 }
 
 #[cfg(test)]

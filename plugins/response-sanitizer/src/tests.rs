@@ -93,3 +93,62 @@ proptest! {
         }
     }
 }
+
+fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
+    let (mut pieces, mut start) = (Vec::new(), 0);
+    for cut in cuts.iter().map(|cut| text.floor_char_boundary(*cut)).chain([text.len()]) {
+        pieces.push(text[start..cut.max(start)].to_owned());
+        start = cut.max(start);
+    }
+    pieces
+}
+
+async fn out(plugin: &TestPlugin<ResponseSanitizer>, text: &str) -> String {
+    let response = BeforeResponsePayload { content: text.to_owned(), ..Default::default() };
+    let reply = plugin.before_response(response).await.unwrap();
+    reply.changes().and_then(|patch| patch.content.clone()).unwrap_or_else(|| text.to_owned())
+}
+
+#[test]
+fn an_answer_becomes_the_same_wherever_it_is_cut() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = |limit: Option<usize>| json!({ "redact_emails": true, "redact_api_keys": true, "max_response_length": limit });
+    let mut plugins = Vec::new();
+    for limit in [None, Some(1), Some(8), Some(20), Some(60)] {
+        let plugin = runtime.block_on(TestPlugin::<ResponseSanitizer>::start(&config(limit)));
+        plugins.push(plugin.unwrap());
+    }
+    let piece = "ada@example\\.com|[A-Za-z0-9_-]{30,34}|api_key=[a-z0-9]{12,13}|Bearer [a-z0-9]{14,17}|[a-z@.]{1,6}|[ é日]{1,3}";
+    let text = prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat());
+    let cuts = prop::collection::vec(0_usize..160, 0..6);
+    proptest!(ProptestConfig::with_cases(10_000), |(text in text, mut cuts in cuts, index in 0_usize..5)| {
+        cuts.sort_unstable();
+        let (plugin, pieces) = (&plugins[index], pieces(&text, &cuts));
+        let shown = runtime.block_on(plugin.answer_in_windows(&pieces)).unwrap();
+        prop_assert_eq!(shown.text, runtime.block_on(out(plugin, &text)), "{:?}", pieces);
+    });
+}
+
+#[tokio::test]
+async fn a_window_passes_before_the_answer_ends() {
+    let config = json!({ "redact_emails": true, "max_response_length": 20 });
+    let plugin = TestPlugin::<ResponseSanitizer>::start(&config).await.unwrap();
+    let shown = plugin
+        .answer_with_reasoning_in_windows(
+            &["write to ada@exam", "ple.com or", " to somebody else"],
+            Some("a@b.cc"),
+        )
+        .await
+        .unwrap();
+    assert_eq!(shown.text, "write to [EMAIL] or \n[Response truncated]");
+    assert_eq!(shown.reasoning.as_deref(), Some("[MAIL]"));
+    let codes: Vec<_> = shown.notices.iter().map(|notice| notice.code().unwrap()).collect();
+    assert_eq!(codes, ["EMAIL_REDACTED", "EMAIL_REDACTED", "RESPONSE_TRUNCATED"]);
+    let window = |offset, last| ResponseWindow { offset, last, ..Default::default() };
+    let reply = async |content: &str, offset| {
+        let response = BeforeResponsePayload { content: content.to_owned(), ..Default::default() };
+        plugin.before_response_window(response, window(offset, false)).await.unwrap()
+    };
+    assert_eq!(reply("write to ada@exam", 0).await, Reply::proceed().consumed(9));
+    assert_eq!(reply("or more ", 21).await, Reply::proceed().content(""));
+}
