@@ -105,7 +105,10 @@ async def test_a_handler_sees_its_window_and_says_how_much_it_consumed() -> None
     assert (reply.consumed, reply.patch, [it.message for it in reply.notices]) == (2, {"content": "J"}, ["n"])
     whole = await plugin.before_response("é?")
     assert seen == [window, None]
-    assert (whole.consumed, whole.patch) == (None, {"content": "J"}), "in a whole answer, `consumed` is ignored"
+    assert (whole.consumed, whole.patch) == (2, {"content": "J"})
+    # The rest of a whole answer would pass unjudged.
+    with pytest.raises(CallError, match="`consumed` is 2, but nothing follows: all 3 characters must go on"):
+        await plugin.before_response("é?!")
 
 
 async def test_without_a_word_about_it_all_of_a_window_goes_on() -> None:
@@ -119,7 +122,7 @@ async def test_without_a_word_about_it_all_of_a_window_goes_on() -> None:
     ("content", "last", "consumed", "fault"),
     [
         ("Füße", False, 5, "`consumed` is 5, but `content` has only 4 characters"),
-        ("Füße", True, 3, "`consumed` is 3, but all 4 characters of the last window must go on"),
+        ("Füße", True, 3, "`consumed` is 3, but nothing follows: all 4 characters must go on"),
         ("Füße", False, -1, "`consumed` must be a number of characters, not -1"),
         ("Füße", False, 1.0, "`consumed` must be a number of characters, not 1.0"),
         ("Füße", False, True, "`consumed` must be a number of characters, not True"),
@@ -250,7 +253,7 @@ async def test_an_empty_answer_is_one_window() -> None:
 
 async def test_a_bad_reply_ends_the_answer_with_an_error() -> None:
     plugin = await started(lambda call: proceed(consumed=0))
-    with pytest.raises(CallError, match="all 2 characters of the last window must go on"):
+    with pytest.raises(CallError, match="all 2 characters must go on"):
         await plugin.before_response_in_windows(["a", "b"])
 
 

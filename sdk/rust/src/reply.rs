@@ -229,7 +229,7 @@ impl Reply<AfterToolResultPatch> {
 impl Reply<BeforeResponsePatch> {
     /// In a window ([`Context::window`](crate::Context::window)): the plugin is done with this many characters of the
     /// payload's `content`. They go on, and [`content`](Self::content) replaces them. The rest is shown again, with more text behind
-    /// it. Without this, the plugin is done with all of them. In a whole answer it is ignored.
+    /// it. Without this, the plugin is done with all of them, as it must be in the last window and in a whole answer.
     #[must_use]
     pub fn consumed(mut self, characters: usize) -> Self {
         self.consumed = Some(u32::try_from(characters).unwrap_or(u32::MAX));

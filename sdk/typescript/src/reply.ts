@@ -118,8 +118,9 @@ export interface ProceedOptions {
   /** At most 16, 8 KiB together. */
   readonly notices?: readonly Notice[];
   /**
-   * Only at `beforeResponse`, and ignored without `call.window`: how much of `content` the plugin is done with. It goes on, and `content`
-   * of the patch replaces exactly it. The rest, at most 64 KiB, comes again with more text behind it. By default all.
+   * Only at `beforeResponse`: how much of `content` the plugin is done with. It goes on, and `content` of the patch replaces exactly it.
+   * The rest, at most 64 KiB, comes again with more text behind it. By default all. In the last window and without `call.window` it must
+   * be all.
    *
    * It counts as `content.slice(0, consumed)` does, in UTF-16 units; the SDK converts it to the contract's characters. It must not split
    * a character of two units.

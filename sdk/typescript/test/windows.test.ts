@@ -58,9 +58,14 @@ test("a handler sees its window and says how much it consumed", async () => {
   const window = { seq: 3, before: `${KEY} `, offset: 1_000_000, last: false };
   const reply = await plugin.beforeResponse({ content: `${KEY}é?` }, { window });
   assert.deepEqual([reply.consumed, reply.patch, reply.notices.length], [3, { content: "J" }, 1]);
-  const whole = await plugin.beforeResponse({ content: "é" });
-  assert.deepEqual([whole.consumed, whole.patch], [undefined, { content: "J" }], "in a whole answer, `consumed` is ignored");
+  const whole = await plugin.beforeResponse({ content: "abc" });
+  assert.deepEqual([whole.consumed, whole.patch], [3, { content: "J" }]);
   assert.deepEqual(seen, [window, undefined]);
+  // The rest of a whole answer would pass unjudged.
+  await assert.rejects(
+    plugin.beforeResponse({ content: "abcd" }),
+    fails(/`consumed` is 3, but nothing follows: all must go on, the length 4$/),
+  );
 });
 
 test("without a word about it, all of a window goes on", async () => {
@@ -80,7 +85,7 @@ test("a count that a gateway would refuse is an error", async () => {
   const kib = 1024;
   for (const [content, last, consumed, message] of [
     ["Füße", false, 5, "`consumed` is 5, but `content` has only the length 4"],
-    ["Füße", true, 3, "`consumed` is 3, but the last window must go on whole: its length is 4"],
+    ["Füße", true, 3, "`consumed` is 3, but nothing follows: all must go on, the length 4"],
     ["Füße", false, -1, /^`consumed` must be a length, as of `content.slice\(0, consumed\)`, not -1$/],
     ["Füße", false, 0.5, /not 0.5$/],
     ["Füße", false, "1", /not 1$/],
@@ -215,7 +220,7 @@ test("an empty answer is one window, a bad reply ends it, and a piece has whole 
   });
   assert.equal((await plugin.beforeResponseInWindows([])).content, "");
   assert.deepEqual(seen, [{ ...WINDOW, last: true }]);
-  await assert.rejects(plugin.beforeResponseInWindows(["a", "b"]), fails(/the last window must go on whole: its length is 2$/));
+  await assert.rejects(plugin.beforeResponseInWindows(["a", "b"]), fails(/nothing follows: all must go on, the length 2$/));
   await assert.rejects(
     plugin.beforeResponseInWindows(["a", KEY.slice(0, 1), KEY.slice(1)]),
     /^TypeError: the piece 1 has half of a character/,

@@ -56,7 +56,7 @@ impl FormatTextStream for ResponseStream {
     fn beat(&mut self) -> Bytes {
         self.beats += 1;
         match &self.opening {
-            Some(opening) if self.beats % EVENT_INTERVAL == 0 => {
+            Some(opening) if self.beats.is_multiple_of(EVENT_INTERVAL) => {
                 let event = events::response_event(events::IN_PROGRESS, self.number, opening);
                 self.number += 1;
                 event

@@ -147,9 +147,9 @@ def proceed(
     """Goes on, with the payload as it is or with these changes.
 
     :param notices: At most 16, 8 KiB together.
-    :param consumed: Only at `before_response`, and ignored without `call.window`: how many characters of `content` the
-        plugin is done with. They go on; `content` of the patch replaces exactly them. The rest, at most 64 KiB, comes
-        again with more text behind it. By default all.
+    :param consumed: Only at `before_response`: how many characters of `content` the plugin is done with. They go on;
+        `content` of the patch replaces exactly them. The rest, at most 64 KiB, comes again with more text behind it.
+        By default all. In the last window and without `call.window` it must be all.
     :raises TypeError: If the patch is `None`: a forgotten `return` in what makes it must not let the payload pass.
     """
     if isinstance(patch, _Absent):

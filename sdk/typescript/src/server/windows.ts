@@ -9,7 +9,7 @@ import type { Reply } from "../reply.js";
 const MAX_REST_BYTES = 64 << 10;
 
 /**
- * How many characters go on, as the gateway counts them; `undefined` for all of them, and in a whole answer.
+ * How many characters go on, as the gateway counts them; `undefined` for all of them.
  *
  * @param payload The message of the call.
  * @throws {PluginError} If the gateway would refuse the reply.
@@ -25,9 +25,9 @@ export function consumedInWindow(
   if (!Number.isInteger(consumed) || consumed < 0) {
     throw PluginError.internal(`\`consumed\` must be a length, as of \`content.slice(0, consumed)\`, not ${String(consumed)}`);
   }
-  if (window === undefined) return undefined;
   const { content } = payload as { readonly content: string };
-  checkRange(consumed, content, window.last);
+  // A whole answer is its own last window: what isn't consumed would pass unjudged.
+  checkRange(consumed, content, window === undefined || window.last);
   return countCharacters(content.slice(0, consumed));
 }
 
@@ -36,7 +36,7 @@ function checkRange(consumed: number, content: string, isLast: boolean): void {
   if (consumed > content.length) throw PluginError.internal(`${is}, but \`content\` has only the length ${content.length}`);
   if (splitsCharacter(content, consumed)) throw PluginError.internal(`${is}, which splits a character of two UTF-16 units`);
   if (isLast && consumed < content.length) {
-    throw PluginError.internal(`${is}, but the last window must go on whole: its length is ${content.length}`);
+    throw PluginError.internal(`${is}, but nothing follows: all must go on, the length ${content.length}`);
   }
   const rest = Buffer.byteLength(content.slice(consumed));
   if (rest > MAX_REST_BYTES) {

@@ -26,7 +26,7 @@ def check_window(call: plugin_pb2.Call, offer: Offer) -> None:
 
 
 def consumed_in_window(point: PointName, reply: Reply[Any], request: Any) -> int | None:
-    """How many characters go on, to be sent to the gateway; `None` for all of them, and in a whole answer.
+    """How many characters go on, to be sent to the gateway; `None` for all of them.
 
     :raises PluginError: If the gateway would refuse the reply.
     """
@@ -37,18 +37,18 @@ def consumed_in_window(point: PointName, reply: Reply[Any], request: Any) -> int
         raise PluginError.internal(f"`consumed` is only for before_response, not for {point}")
     if not isinstance(consumed, int) or isinstance(consumed, bool) or consumed < 0:
         raise PluginError.internal(f"`consumed` must be a number of characters, not {consumed!r}")
-    if not request.call.HasField("window"):
-        return None
-    _check_range(consumed, request.payload.content, request.call.window)
+    # A whole answer is its own last window: what isn't consumed would pass unjudged.
+    is_last = request.call.window.last or not request.call.HasField("window")
+    _check_range(consumed, request.payload.content, is_last)
     return consumed
 
 
-def _check_range(consumed: int, content: str, window: plugin_pb2.ResponseWindow) -> None:
+def _check_range(consumed: int, content: str, is_last: bool) -> None:
     size = len(content)
     if consumed > size:
         raise PluginError.internal(f"`consumed` is {consumed}, but `content` has only {size} characters")
-    if window.last and consumed < size:
-        raise PluginError.internal(f"`consumed` is {consumed}, but all {size} characters of the last window must go on")
+    if is_last and consumed < size:
+        raise PluginError.internal(f"`consumed` is {consumed}, but nothing follows: all {size} characters must go on")
     rest = len(content[consumed:].encode())
     if rest > _MAX_REST_BYTES:
         left = f"{rest} bytes of `content` to come again, {_MAX_REST_BYTES} are allowed"
