@@ -445,7 +445,7 @@ pub struct BeforeResponseResponse {
     #[prost(message, repeated, tag = "5")]
     pub notices: ::prost::alloc::vec::Vec<super::super::types::v1::Notice>,
     /// In a window: how many characters of `content` the plugin is done with. They go on. The rest comes again, with more text behind it;
-    /// it may have at most 64 KiB. Absent: all of them. Ignored in a whole answer.
+    /// it may have at most 64 KiB. Absent: all of them. In the last window, and in a whole answer, it must be all.
     #[prost(uint32, optional, tag = "6")]
     pub consumed: ::core::option::Option<u32>,
     /// Required: an answer without a verdict is a bad reply, never a pass.
