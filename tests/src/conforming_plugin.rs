@@ -1,5 +1,6 @@
 //! A plugin that keeps every rule of docs/protocol.md but one, on a real socket. It offers `before_tool_call` and adds a
-//! notice with the tool's name to each reply, or it offers hooks and remembers the message of `recall`, or it provides tools.
+//! notice with the tool's name to each reply, or it offers hooks and remembers the message of `recall`, or it provides tools, or it
+//! masks addresses in windows of an answer.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,14 +15,14 @@ use hookgate_proto::{
         BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
         BeforeToolCallResponse, Cancel, Continue, DescribeRequest, DescribeResponse, HookOffer,
         InitializeRequest, InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest,
-        ReleaseResponse, ShutdownRequest, ShutdownResponse, SideEffects,
+        ReleaseResponse, ResponseWindow, ShutdownRequest, ShutdownResponse, SideEffects,
         before_response_response::Verdict as ResponseVerdict,
         before_tool_call_response::Verdict,
         plugin_service_server::{PluginService, PluginServiceServer},
     },
     types::v1::{
-        BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice, NoticeKind, Tool,
-        ToolAnnotations,
+        BeforeResponsePatch, BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice,
+        NoticeKind, Tool, ToolAnnotations,
     },
 };
 use serde_json::{Value, json};
@@ -89,6 +90,12 @@ pub enum BrokenRule {
     SmallReceiveLimit,
     /// The health service says NOT_SERVING.
     NotServing,
+    /// Half an address in a window passes.
+    HalfAddress,
+    /// What it has consumed of a window is counted in bytes.
+    CountedBytes,
+    /// A part of the last window is kept back.
+    RestOfLast,
 }
 
 /// A running plugin. It ends when this is dropped.
@@ -114,13 +121,21 @@ impl ConformingPlugin {
         Self::start_with(rule, &[], true).await
     }
 
+    /// Starts a plugin that judges answers in windows and breaks `rule` alone.
+    pub async fn start_in_windows(rule: BrokenRule) -> Self {
+        Self::start_service(Service { in_windows: true, ..Service::new(rule) }).await
+    }
+
     async fn start_with(rule: BrokenRule, hooks: &'static [&'static str], has_tools: bool) -> Self {
+        Self::start_service(Service { hooks, has_tools, ..Service::new(rule) }).await
+    }
+
+    async fn start_service(service: Service) -> Self {
+        let (rule, ended) = (service.rule, service.ended.clone());
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
         let socket = UnixListener::bind(directory.path().join("s")).expect("the socket is new");
         let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
-        let ended = CancellationToken::new();
-        let service = Service { rule, hooks, has_tools, state: Mutex::default(), ended: ended.clone() };
         let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
         let (reporter, health) = tonic_health::server::health_reporter();
         if rule == BrokenRule::NotServing {
@@ -154,6 +169,8 @@ struct Service {
     hooks: &'static [&'static str],
     /// Whether tools are provided, in place of a point.
     has_tools: bool,
+    /// Whether answers are judged in windows, in place of tool calls.
+    in_windows: bool,
     state: Mutex<State>,
     ended: CancellationToken,
 }
@@ -182,6 +199,38 @@ impl Drop for UnfinishedCall<'_> {
 }
 
 impl Service {
+    fn new(rule: BrokenRule) -> Self {
+        Service {
+            rule,
+            hooks: &[],
+            has_tools: false,
+            in_windows: false,
+            state: Mutex::default(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    /// Masks the addresses in a window, which it keeps back as long as their last word may go on.
+    fn mask(&self, window: Option<&ResponseWindow>, content: &str) -> BeforeResponseResponse {
+        let is_last = window.is_none_or(|window| window.last);
+        let words = content.rfind([' ', '\n']).map_or(0, |at| at + 1);
+        let consumed = match is_last {
+            true if self.breaks(BrokenRule::RestOfLast) => words,
+            false if !self.breaks(BrokenRule::HalfAddress) => words,
+            _ => content.len(),
+        };
+        let is_counted = !self.breaks(BrokenRule::CountedBytes);
+        let count = if is_counted { content[..consumed].chars().count() } else { consumed };
+        let text = content[..consumed].replace("ada.lovelace@example.com", "[EMAIL]");
+        let patch = (text != content[..consumed]).then_some(text);
+        BeforeResponseResponse {
+            verdict: Some(ResponseVerdict::Continue(Continue {})),
+            modify: patch.map(|text| BeforeResponsePatch { content: Some(text), ..Default::default() }),
+            consumed: u32::try_from(count).ok(),
+            ..Default::default()
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock panics")
     }
@@ -337,12 +386,16 @@ impl PluginService for Service {
             BrokenRule::ChangingManifest => format!("1.0.{describes}"),
             _ => "1.0.0".into(),
         };
+        let point = match self.in_windows {
+            true => ExtensionPoint::BeforeResponse,
+            false => ExtensionPoint::BeforeToolCall,
+        };
         let offer = PointOffer {
-            point: ExtensionPoint::BeforeToolCall.into(),
+            point: point.into(),
             access: Access::Modify.into(),
             side_effects: SideEffects::None.into(),
             reads: None,
-            windows: false,
+            windows: self.in_windows,
         };
         let side_effects = SideEffects::None.into();
         let hooks: Vec<_> =
@@ -382,7 +435,7 @@ impl PluginService for Service {
         let time_left = time_left(request.metadata());
         let BeforeToolCallRequest { call, payload } = request.into_inner();
         let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
-        if !self.hooks.is_empty() || self.has_tools != call.run_tool {
+        if !self.hooks.is_empty() || self.in_windows || self.has_tools != call.run_tool {
             return Err(Status::unimplemented("not offered"));
         }
         self.check_digest(&call.config_digest)?;
@@ -408,8 +461,14 @@ impl PluginService for Service {
 
     async fn before_response(
         &self,
-        _: Request<BeforeResponseRequest>,
+        request: Request<BeforeResponseRequest>,
     ) -> Result<Response<BeforeResponseResponse>, Status> {
+        if self.in_windows {
+            let BeforeResponseRequest { call, payload } = request.into_inner();
+            let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
+            self.check_digest(&call.config_digest)?;
+            return Ok(Response::new(self.mask(call.window.as_ref(), &payload.content)));
+        }
         if !self.breaks(BrokenRule::SurplusPoint) {
             return Err(Status::unimplemented("not offered"));
         }

@@ -40,9 +40,10 @@ pub(super) mod section {
     pub(in crate::conformance) const HEALTH: &str = "health-checks";
     pub(in crate::conformance) const HOOKS: &str = "9-lifecycle-hooks";
     pub(in crate::conformance) const TOOLS: &str = "10-tools-of-plugins";
+    pub(in crate::conformance) const WINDOWS: &str = "answers-in-windows";
     #[cfg(test)]
-    pub(in crate::conformance) const ALL: [&str; 9] =
-        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH, HOOKS, TOOLS];
+    pub(in crate::conformance) const ALL: [&str; 10] =
+        [PLUGIN, MANIFEST, DIGESTS, CALLS, REPLIES, LIMITS, HEALTH, HOOKS, TOOLS, WINDOWS];
 }
 
 /// How far the plugin got. Later stages include the earlier ones.

@@ -14,7 +14,7 @@ use crate::{
             Check, CheckResult,
             CheckStage::{Accepted, Answering, Described, Initialized, Start, Usable},
             Fault, Halt, Outcome,
-            section::{CALLS, DIGESTS, HEALTH, HOOKS, LIMITS, MANIFEST, PLUGIN, REPLIES, TOOLS},
+            section::{CALLS, DIGESTS, HEALTH, HOOKS, LIMITS, MANIFEST, PLUGIN, REPLIES, TOOLS, WINDOWS},
         },
         process::CommandProcess,
         report::ReportFormat,
@@ -38,6 +38,7 @@ mod report;
 mod sample;
 mod session;
 mod tools;
+mod windows;
 
 /// A check ends after this many timeouts of a call. None makes as many calls one after another, each of which has its
 /// own timeout.
@@ -88,6 +89,7 @@ const CHECKS: &[Check] = &[
     Check::new("payload-unicode", CALLS, Answering, |session| payloads::unicode(session).boxed()),
     Check::new("payload-numbers", CALLS, Answering, |session| payloads::numbers(session).boxed()),
     Check::new("payload-large", LIMITS, Answering, |session| payloads::large(session).boxed()),
+    Check::new("windows", WINDOWS, Usable, |session| windows::windows(session).boxed()),
     Check::new("health", HEALTH, Initialized, |session| lifecycle::health(session).boxed()),
     Check::new("shutdown", PLUGIN, Usable, |session| lifecycle::shutdown(session).boxed()),
     Check::new("stop", CALLS, Described, |session| lifecycle::stop(session).boxed()),

@@ -131,7 +131,8 @@ impl SampleCall {
         }
     }
 
-    fn with_payload<P: AgentCall>(payload: P::Payload) -> Self {
+    /// A call with this payload, which an agent may send.
+    pub(super) fn with_payload<P: AgentCall>(payload: P::Payload) -> Self {
         let site = P::site(&payload).expect("a hook's payload was made with its name");
         debug_assert!(payload.violations("/payload").is_empty(), "an agent may send it at {site}");
         let payload = Arc::new(payload);

@@ -43,7 +43,7 @@ async fn plugin_that_keeps_every_rule_passes() {
         "{ran:?}"
     );
     assert!(ran.stdout.contains("skip  restart"), "{ran:?}");
-    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 25 checks, 23 ok, 0 failed, 2 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\nconforming 1.0.0: 26 checks, 24 ok, 0 failed, 2 skipped\n"), "{ran:?}");
 
     let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
     assert_eq!(with_outcome(&report, "skipped"), NEED_A_COMMAND, "{report}");
@@ -151,6 +151,25 @@ async fn broken_rule_at_a_hook_fails_the_check_of_hooks() {
 }
 
 #[tokio::test]
+async fn broken_rule_of_windows_fails_the_check_of_windows() {
+    for (rule, got) in [
+        (BrokenRule::Nothing, None),
+        (BrokenRule::HalfAddress, Some("where the windows' new text ends with")),
+        (BrokenRule::CountedBytes, Some("`consumed: ")),
+        (BrokenRule::RestOfLast, Some("for a last window of")),
+    ] {
+        let plugin = ConformingPlugin::start_in_windows(rule).await;
+        let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
+        let failed = if got.is_some() { vec!["windows"] } else { Vec::new() };
+        assert_eq!(with_outcome(&report, "failed"), failed, "{rule:?}: {report:#}");
+        let check = check(&report, "windows");
+        assert_eq!(check["section"], "docs/protocol.md#answers-in-windows");
+        let text = check["got"].as_str();
+        assert!(got.is_none_or(|got| text.is_some_and(|text| text.contains(got))), "{rule:?}: {check:#}");
+    }
+}
+
+#[tokio::test]
 async fn plugin_with_tools_only_passes_and_its_tool_with_effects_is_not_called() {
     let plugin = ConformingPlugin::start_with_tools(BrokenRule::Nothing).await;
     let report = conformance(&plugin.endpoint(), &["--output", "json"]).await.json();
@@ -205,7 +224,7 @@ FAIL  unknown-digest     docs/protocol.md#configuration-digests
     assert!(ran.stdout.contains(expected), "{ran:?}");
     let junit = conformance(&plugin.endpoint(), &["--output", "junit"]).await;
     assert_eq!(junit.code, Some(1));
-    assert!(junit.stdout.contains(r#"tests="25" failures="1" errors="0" skipped="2""#), "{junit:?}");
+    assert!(junit.stdout.contains(r#"tests="26" failures="1" errors="0" skipped="2""#), "{junit:?}");
     let failure = "<testcase name=\"unknown-digest\" classname=\"docs/protocol.md#configuration-digests\"";
     assert!(junit.stdout.contains(failure), "{junit:?}");
 }
@@ -277,7 +296,7 @@ async fn command_that_ends_before_it_listens_is_said() {
         ran.stdout.contains("got       the command ended before it listened: exit status: 7\n"),
         "{ran:?}"
     );
-    assert!(ran.stdout.ends_with("\n25 checks, 0 ok, 1 failed, 24 skipped\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("\n26 checks, 0 ok, 1 failed, 25 skipped\n"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -295,7 +314,7 @@ async fn command_that_leaves_the_plugin_behind_fails_the_stop() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("got       the command ended, but something still listens"), "{ran:?}");
     assert!(
-        ran.stdout.ends_with("25 checks, 23 ok, 1 failed, 1 skipped\n"),
+        ran.stdout.ends_with("26 checks, 24 ok, 1 failed, 1 skipped\n"),
         "the restart is skipped: {ran:?}"
     );
 }
