@@ -15,14 +15,14 @@ use hookgate_proto::{
         BeforeLlmRequestResponse, BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest,
         BeforeToolCallResponse, Cancel, Continue, DescribeRequest, DescribeResponse, HookOffer,
         InitializeRequest, InitializeResponse, OnHookRequest, OnHookResponse, PointOffer, ReleaseRequest,
-        ReleaseResponse, ResponseWindow, ShutdownRequest, ShutdownResponse, SideEffects,
+        ReleaseResponse, ShutdownRequest, ShutdownResponse, SideEffects,
         before_response_response::Verdict as ResponseVerdict,
         before_tool_call_response::Verdict,
         plugin_service_server::{PluginService, PluginServiceServer},
     },
     types::v1::{
-        BeforeResponsePatch, BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice,
-        NoticeKind, Tool, ToolAnnotations,
+        BeforeToolCallPatch, Contribution, ExtensionPoint, HookPayload, Notice, NoticeKind, Tool,
+        ToolAnnotations,
     },
 };
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ use tokio::{net::UnixListener, task::JoinHandle, time::sleep};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap, transport::Server};
+
+use crate::masked_window::masked_window;
 
 const MAX_CALL_BYTES: usize = 17 << 20;
 const TOOLS: [&str; 2] = ["memory.find", "memory.drop"];
@@ -108,26 +110,23 @@ pub struct ConformingPlugin {
 impl ConformingPlugin {
     /// Starts a plugin at a point that breaks `rule` alone.
     pub async fn start(rule: BrokenRule) -> Self {
-        Self::start_with(rule, &[], false).await
+        Self::start_service(Service::new(rule)).await
     }
 
     /// Starts a plugin at hooks only that breaks `rule` alone.
     pub async fn start_at_hooks(rule: BrokenRule) -> Self {
-        Self::start_with(rule, &["recall", "session_start", "my_hook"], false).await
+        let hooks = &["recall", "session_start", "my_hook"];
+        Self::start_service(Service { hooks, ..Service::new(rule) }).await
     }
 
     /// Starts a plugin with tools only that breaks `rule` alone.
     pub async fn start_with_tools(rule: BrokenRule) -> Self {
-        Self::start_with(rule, &[], true).await
+        Self::start_service(Service { has_tools: true, ..Service::new(rule) }).await
     }
 
     /// Starts a plugin that judges answers in windows and breaks `rule` alone.
     pub async fn start_in_windows(rule: BrokenRule) -> Self {
         Self::start_service(Service { in_windows: true, ..Service::new(rule) }).await
-    }
-
-    async fn start_with(rule: BrokenRule, hooks: &'static [&'static str], has_tools: bool) -> Self {
-        Self::start_service(Service { hooks, has_tools, ..Service::new(rule) }).await
     }
 
     async fn start_service(service: Service) -> Self {
@@ -207,27 +206,6 @@ impl Service {
             in_windows: false,
             state: Mutex::default(),
             ended: CancellationToken::new(),
-        }
-    }
-
-    /// Masks the addresses in a window, which it keeps back as long as their last word may go on.
-    fn mask(&self, window: Option<&ResponseWindow>, content: &str) -> BeforeResponseResponse {
-        let is_last = window.is_none_or(|window| window.last);
-        let words = content.rfind([' ', '\n']).map_or(0, |at| at + 1);
-        let consumed = match is_last {
-            true if self.breaks(BrokenRule::RestOfLast) => words,
-            false if !self.breaks(BrokenRule::HalfAddress) => words,
-            _ => content.len(),
-        };
-        let is_counted = !self.breaks(BrokenRule::CountedBytes);
-        let count = if is_counted { content[..consumed].chars().count() } else { consumed };
-        let text = content[..consumed].replace("ada.lovelace@example.com", "[EMAIL]");
-        let patch = (text != content[..consumed]).then_some(text);
-        BeforeResponseResponse {
-            verdict: Some(ResponseVerdict::Continue(Continue {})),
-            modify: patch.map(|text| BeforeResponsePatch { content: Some(text), ..Default::default() }),
-            consumed: u32::try_from(count).ok(),
-            ..Default::default()
         }
     }
 
@@ -467,7 +445,7 @@ impl PluginService for Service {
             let BeforeResponseRequest { call, payload } = request.into_inner();
             let (call, payload) = (call.unwrap_or_default(), payload.unwrap_or_default());
             self.check_digest(&call.config_digest)?;
-            return Ok(Response::new(self.mask(call.window.as_ref(), &payload.content)));
+            return Ok(Response::new(masked_window(self.rule, call.window.as_ref(), &payload.content)));
         }
         if !self.breaks(BrokenRule::SurplusPoint) {
             return Err(Status::unimplemented("not offered"));

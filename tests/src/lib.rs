@@ -12,6 +12,7 @@ pub mod collector;
 pub mod conforming_plugin;
 pub mod fake;
 pub mod gateway;
+mod masked_window;
 pub mod metrics;
 pub mod openapi;
 pub mod port;
