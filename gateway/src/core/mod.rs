@@ -2,6 +2,7 @@
 //! context of a call, a plugin's manifest, canonical digests, spans of the control plane. Imports only the contract, and nothing else of
 //! this crate.
 
+pub mod answer_way;
 pub mod api_format;
 pub mod block_status;
 pub mod call_site;

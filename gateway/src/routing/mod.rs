@@ -30,4 +30,4 @@ pub use groups::groups;
 pub(crate) use groups::{form_groups, form_one_group};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use plan_tools::{PlanTool, PlanTools};
-pub use table::{AnswerWay, RouteTable, TenantPlans, TenantRoute};
+pub use table::{RouteTable, TenantPlans, TenantRoute};

@@ -6,7 +6,10 @@ use hookgate_proto::HookName;
 
 use crate::{
     config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
-    core::{call_site::CallSite, manifest::Manifest, model_names::ModelNames, point::Point, step::Mode},
+    core::{
+        answer_way::AnswerWay, call_site::CallSite, manifest::Manifest, model_names::ModelNames,
+        point::Point, step::Mode,
+    },
     routing::{
         Plan,
         binding::{self, CompiledBinding},
@@ -57,17 +60,6 @@ pub enum TenantRoute<'t> {
     Disabled,
     /// The tenant is not listed, and such tenants are refused: TENANT_UNKNOWN.
     Unknown,
-}
-
-/// How the text of a streamed answer reaches the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerWay {
-    /// As it comes: no plugin is asked about it.
-    Pass,
-    /// In windows: all steps that judge it take them. Observers get the whole answer in the end.
-    Windows,
-    /// When all of it has been judged.
-    Whole,
 }
 
 /// One tenant's plans and settings. Tenants with equal chains share the plans.

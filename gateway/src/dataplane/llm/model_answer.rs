@@ -159,7 +159,9 @@ impl<F: Format> Exchange<'_, F> {
         let mut edits = match (block, windows) {
             (Some(block), _) => vec![ChoiceEdit::replaced(block.message)],
             (None, Some(windows)) => {
-                vec![self.judge_windows(&answer, windows, &sent_text).await?.into_edit()]
+                // In a box, since it is large.
+                let judged = Box::pin(self.judge_windows(&answer, windows, &sent_text)).await?;
+                vec![judged.into_edit()]
             }
             (None, None) => self.judge_choices(&answer).await?,
         };

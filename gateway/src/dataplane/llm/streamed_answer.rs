@@ -11,7 +11,10 @@ use http::{HeaderValue, header};
 use tokio::time::sleep;
 
 use crate::{
-    core::error::{Code, Error},
+    core::{
+        answer_way::AnswerWay,
+        error::{Code, Error},
+    },
     dataplane::llm::{
         client_stream::ClientStream,
         exchange::{Exchange, ExchangeEnd, SentRequest, is_of_type, provider_error},
@@ -28,7 +31,6 @@ use crate::{
         upstream::{UpstreamAnswer, UpstreamError},
     },
     records::exchange::ExchangeFacts,
-    routing::AnswerWay,
 };
 
 /// The media type of streams.

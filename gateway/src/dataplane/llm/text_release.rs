@@ -10,7 +10,7 @@ use hookgate_proto::types::v1::BeforeResponsePayload;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    core::error::Error,
+    core::{answer_way::AnswerWay, error::Error},
     dataplane::llm::{
         answer_windows::AnswerWindows,
         exchange::{Exchange, SentRequest},
@@ -18,7 +18,6 @@ use crate::{
     },
     invoke::{Block, PassedText},
     llm::format::{ChoiceEdit, Format, FormatAnswer as _, FormatAssembly as _},
-    routing::AnswerWay,
 };
 
 /// How long text waits for more of it before it is judged.

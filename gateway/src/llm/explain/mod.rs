@@ -5,7 +5,7 @@
 
 use crate::{
     config::LlmProxy,
-    core::{api_format::ApiFormat, model_names::ModelNames, point::Point},
+    core::{answer_way::AnswerWay, api_format::ApiFormat, model_names::ModelNames, point::Point},
     llm::{
         chat::ChatCompletions,
         embeddings::Embeddings,
@@ -16,7 +16,6 @@ use crate::{
         routes::ModelRoutes,
         surface::{Row, Rule, SurfaceTable, Treatment, is_allowed},
     },
-    routing::AnswerWay,
 };
 
 mod model;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     json::{self, ValueKind},
     llm::{
-        edits::{Edits, edit_object, span_in},
+        edits::edit_object,
         format::StreamEvents,
         merged::ObjectWriter,
         sse,
@@ -54,19 +54,22 @@ pub(super) struct OpenMessage {
     index: usize,
     /// Its id, as JSON. Clients find by it what its events belong to.
     id: String,
+    /// The items in front of it.
+    thoughts: Vec<String>,
 }
 
 /// The events of an answer in front of its first text, and the message with that text. They go on behind so many events of the
 /// heartbeat.
 pub(super) fn events_before_text(answer: &str, opening: &str, number: usize) -> (OpenMessage, Vec<Bytes>) {
     let mut writer = EventWriter::begin(opening, number);
-    let thoughts = output(answer).take_while(|item| is_thought(item));
-    let index = thoughts.enumerate().map(|(index, item)| writer.item(index, item)).count();
+    let thoughts: Vec<_> = output(answer).take_while(|item| is_thought(item)).map(str::to_owned).collect();
+    thoughts.iter().enumerate().for_each(|(index, item)| writer.item(index, item));
+    let index = thoughts.len();
     let message = output(answer).nth(index).filter(|item| first_text(item).is_some());
     let message = message.unwrap_or(EMPTY_MESSAGE);
     let id = string_member(message, "id").filter(|id| !id.is_empty());
     let id = id.unwrap_or_else(|| format!("msg_{}", Uuid::now_v7().simple()).into());
-    let open = OpenMessage { index, id: quote(&id) };
+    let open = OpenMessage { index, id: quote(&id), thoughts };
     writer.begin_message(index, &with_id(message, &open.id));
     (open, writer.events)
 }
@@ -104,13 +107,12 @@ pub(super) fn events_after(
     writer.end_message(open.index, &message, sent);
     // A changed text stands in the final answer, which may be a message behind the one that was the first.
     let unsent = output(answer).take(place).filter(|item| !is_thought(item));
-    let others = unsent.chain(output(answer).skip(place + 1));
-    (open.index + 1..).zip(others).for_each(|(index, item)| writer.item(index, item));
-    let mut edits = Edits::default();
-    if message != item {
-        edits.replace(span_in(answer, item), message.as_ref());
-    }
-    Some(writer.end(&edits.apply_to_str(answer)))
+    let others: Vec<_> = unsent.chain(output(answer).skip(place + 1)).collect();
+    (open.index + 1..).zip(&others).for_each(|(index, item)| writer.item(index, item));
+    // The last event repeats what was sent, also in front of a message in the answer's place.
+    let items = open.thoughts.iter().map(String::as_str).chain([message.as_ref()]).chain(others);
+    let items = format!("[{}]", items.collect::<Vec<_>>().join(","));
+    Some(writer.end(&edit_object(answer, |answer| answer.set("output", items))))
 }
 
 /// The items of an answer.

@@ -70,7 +70,7 @@ async fn people_are_told_what_the_proxy_does_for_a_tenant_and_why() {
         "  before_llm_request  nobody is asked",
         "  before_tool_call    may block or change  guard",
         "  before_response     observes             audit (observes)",
-        "  /openai/v1/chat/completions          whole: held for before_tool_call and before_response",
+        "  /openai/v1/chat/completions          in windows, the rest held for before_tool_call and before_response",
         "  /openai/v1/embeddings                never streamed",
         "  - held for before_response by audit (observes)",
         "fast      openai     demo       gpt-5-mini",

@@ -85,7 +85,7 @@ fn act(point: ExtensionPoint, action: PluginAction) -> Act {
     }
 }
 
-fn outcome(point: ExtensionPoint, action: PluginAction) -> Outcome {
+fn outcome(point: ExtensionPoint, action: PluginAction, is_streamed: bool) -> Outcome {
     let result =
         |content: &str| json!({ "type": "tool_result", "tool_use_id": "toolu_0", "content": content });
     match (point, action) {
@@ -111,6 +111,10 @@ fn outcome(point: ExtensionPoint, action: PluginAction) -> Outcome {
         }
         (ExtensionPoint::BeforeToolCall, PluginAction::Block) => {
             Outcome::Answered(json!([said()[0], text("Tool call fs_read was refused: No.")]), "end_turn")
+        }
+        // Nobody judges the text, so it has gone out.
+        (ExtensionPoint::BeforeToolCall, PluginAction::BlockRun) if is_streamed => {
+            Outcome::Answered(json!([text(&format!("call {CANARY}\nNo."))]), "end_turn")
         }
         (_, PluginAction::Patch) => Outcome::Answered(json!([text("[PHONE]"), said()[1]]), "tool_use"),
         (_, PluginAction::Block | PluginAction::BlockRun) => {
@@ -183,7 +187,7 @@ async fn assert_guarded(point: ExtensionPoint) {
         let got = got(&gateway, tenant, question(point), is_streamed).await;
         let sent = provider.requests().split_off(before);
         let cell = format!("{point:?} {action:?}, streamed: {is_streamed}: {got:?}");
-        match outcome(point, action) {
+        match outcome(point, action, is_streamed) {
             Outcome::Refused(status, code) => {
                 assert_eq!((got.error, sent.len()), (Some((status, code.to_owned())), 0), "{cell}");
             }

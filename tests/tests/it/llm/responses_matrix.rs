@@ -82,7 +82,7 @@ fn act(point: ExtensionPoint, action: PluginAction) -> Act {
     }
 }
 
-fn outcome(point: ExtensionPoint, action: PluginAction) -> Outcome {
+fn outcome(point: ExtensionPoint, action: PluginAction, is_streamed: bool) -> Outcome {
     let outlined = outline(&said());
     let (thought, text, call) = (&outlined[0], &outlined[1], &outlined[2]);
     match (point, action) {
@@ -106,6 +106,10 @@ fn outcome(point: ExtensionPoint, action: PluginAction) -> Outcome {
         }
         (ExtensionPoint::BeforeToolCall, PluginAction::Block) => {
             Outcome::Answered(json!([thought, text, "\nTool call fs_read was refused: No."]))
+        }
+        // Nobody judges the text, so it has gone out.
+        (ExtensionPoint::BeforeToolCall, PluginAction::BlockRun) if is_streamed => {
+            Outcome::Answered(json!([thought, format!("call {CANARY}\nNo.")]))
         }
         (_, PluginAction::Patch) => Outcome::Answered(json!([thought, "[PHONE]", call])),
         (_, PluginAction::Block | PluginAction::BlockRun) => Outcome::Answered(json!(["No."])),
@@ -174,7 +178,7 @@ async fn assert_guarded(point: ExtensionPoint) {
         let got = got(&gateway, tenant, question(point), is_streamed).await;
         let sent = provider.requests().split_off(before);
         let cell = format!("{point:?} {action:?}, streamed: {is_streamed}: {got:?}");
-        match outcome(point, action) {
+        match outcome(point, action, is_streamed) {
             Outcome::Refused(status, code) => {
                 assert_eq!((got.error, sent.len()), (Some((status, code.to_owned())), 0), "{cell}");
             }
