@@ -85,6 +85,7 @@ impl fmt::Display for PayloadField {
     derive(serde::Serialize, serde::Deserialize),
     serde(from = "Vec<PayloadField>", into = "Vec<PayloadField>")
 )]
+#[repr(Rust, packed)] // without padding around it, a step of a plan takes 32 bytes; there may be hundreds of thousands
 pub struct PayloadFields(NonZeroU16);
 
 /// Set in every set, so that an optional one takes no more memory.

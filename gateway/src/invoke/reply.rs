@@ -186,7 +186,7 @@ pub(super) fn of_window<P: AgentCall>(
     match rest.len() {
         0 => Ok(said),
         _ if is_last => {
-            bad(format!("`consumed` is {consumed}: in the last window it must be all characters"))
+            bad(format!("`consumed` is {consumed}: nothing follows, so it must be all characters"))
         }
         left if left > MAX_REST_BYTES => {
             bad(format!("`consumed` is {consumed}: it leaves {left} bytes, {MAX_REST_BYTES} are allowed"))
