@@ -69,7 +69,7 @@ pub struct Chain<'a, P: AgentCall, C: Plugins> {
     /// How the chain ended; `None` while it runs.
     end: Option<wire::ChainResult>,
     /// What observers are told instead.
-    told_end: Option<wire::ChainResult>,
+    told_end: Option<Box<wire::ChainResult>>,
     /// Receives the steps of a run that is dropped before its end.
     broken_off: &'a mut Vec<StepReport>,
 }
@@ -96,13 +96,13 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
 
     /// The same chain over a part of an answer.
     pub(super) fn in_window(mut self, window: wire::ResponseWindow) -> Self {
-        self.runner.window = Some(window);
+        self.runner.window = Some(Box::new(window));
         self
     }
 
     /// The same chain, as a part of one that ended in this way.
     pub(super) fn ending_as(mut self, end: wire::ChainResult) -> Self {
-        self.told_end = Some(end);
+        self.told_end = Some(Box::new(end));
         self
     }
 
@@ -119,7 +119,7 @@ impl<'a, P: AgentCall, C: Plugins> Chain<'a, P, C> {
             }
         }
         let told = self.told_end.take();
-        self.end = Some(told.unwrap_or_else(|| chain_result(&result, &self.runner.ctx.site)));
+        self.end = Some(told.map_or_else(|| chain_result(&result, &self.runner.ctx.site), |told| *told));
         let progress = &mut self.progress;
         ChainOutcome {
             result,

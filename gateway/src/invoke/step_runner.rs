@@ -33,8 +33,8 @@ pub(super) struct StepRunner<'a, P: AgentCall, C: Plugins> {
     pub(super) caller: OnceLock<wire::CallContext>,
     /// The payload as the agent sent it.
     pub(super) original: Arc<P::Payload>,
-    /// The part of an answer that the payload's text is.
-    pub(super) window: Option<wire::ResponseWindow>,
+    /// The part of an answer that the payload's text is. In a box, because few calls have one.
+    pub(super) window: Option<Box<wire::ResponseWindow>>,
 }
 
 /// The result of running one step.
@@ -172,7 +172,7 @@ impl<P: AgentCall, C: Plugins> StepRunner<'_, P, C> {
             chain_result,
             host_token: String::new(),
             run_tool: false,
-            window: self.window.clone(),
+            window: self.window.as_deref().cloned(),
         }
     }
 }

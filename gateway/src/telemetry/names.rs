@@ -259,9 +259,10 @@ pub const RPC_CLIENT: Metric = histogram(
 );
 pub const INVOCATION: Metric =
     histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, HOOK, DECISION, ERROR_TYPE]).by_tenant().says(
-        "Invocations, including refused ones, from the headers to the decision. `hookgate.decision` is `continue`, \
-         `block`, `answer`, `error` or `cancelled`; `error.type` is the error code. At lifecycle hooks `hookgate.point` is \
-         `hook`, and `hookgate.hook` the hook's name, or `_OTHER` if it is neither known nor bound.",
+        "Invocations, including refused ones, from the headers to the decision. An answer that is judged in windows is one, and \
+         lasts as long as it waited for plugins. `hookgate.decision` is `continue`, `block`, `answer`, `error` or \
+         `cancelled`; `error.type` is the error code. At lifecycle hooks `hookgate.point` is `hook`, and \
+         `hookgate.hook` the hook's name, or `_OTHER` if it is neither known nor bound.",
         "the share of `error`; the 99th percentile compared with your agents' timeouts",
     );
 pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT, HOOK]).by_tenant().says(
