@@ -58,8 +58,6 @@ pub struct CallFacts {
     pub bypassed: Option<TenantPlans>,
     /// The steps of a chain that ended early because the caller went away.
     pub broken_off: Vec<StepReport>,
-    /// How long plugins took, if the call was more than one wait for them.
-    pub took: Option<Duration>,
 }
 
 impl CallFacts {
@@ -177,7 +175,7 @@ impl Invocation {
         status: impl FnOnce(&Block) -> u16,
     ) {
         self.is_ended = true;
-        let took = self.took();
+        let took = self.received.elapsed();
         let broken_off = std::mem::take(&mut self.facts.broken_off);
         let end = match result {
             Err(error) => InvocationEnd { steps: &broken_off, ..InvocationEnd::failed(error, took) },
@@ -200,8 +198,9 @@ impl Invocation {
         self.record(&end, result.is_ok());
     }
 
-    fn took(&self) -> Duration {
-        self.facts.took.unwrap_or_else(|| self.received.elapsed())
+    /// Says that the call has lasted so long until now: not since it was received, because it also waited for a model.
+    pub(crate) fn has_lasted(&mut self, took: Duration) {
+        self.received = Instant::now().checked_sub(took).unwrap_or(self.received);
     }
 
     fn record(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
@@ -259,7 +258,8 @@ impl Drop for Invocation {
     fn drop(&mut self) {
         if !self.is_ended {
             let broken_off = std::mem::take(&mut self.facts.broken_off);
-            let end = InvocationEnd::new(Decision::Cancelled, Code::Cancelled.http(), self.took());
+            let end =
+                InvocationEnd::new(Decision::Cancelled, Code::Cancelled.http(), self.received.elapsed());
             self.record(&InvocationEnd { steps: &broken_off, ..end }, false);
         }
     }

@@ -44,7 +44,7 @@ impl AnswerWindows<'_> {
 
     async fn end_with(mut self, result: Result<ChainDecision, Error>) -> Result<ChainDecision, Error> {
         let Some((chain, mut invocation)) = self.open.take() else { return result };
-        invocation.facts.took = Some(chain.took());
+        invocation.has_lasted(chain.took());
         let revision = self.snapshot.invoker.routes().table.revision();
         let ended = Ok(chain.end(result, revision).await);
         let statuses = &self.snapshot.statuses;
@@ -56,7 +56,7 @@ impl AnswerWindows<'_> {
 impl Drop for AnswerWindows<'_> {
     fn drop(&mut self) {
         if let Some((chain, invocation)) = &mut self.open {
-            invocation.facts.took = Some(chain.took());
+            invocation.has_lasted(chain.took());
             invocation.facts.broken_off = chain.reports();
         }
     }
