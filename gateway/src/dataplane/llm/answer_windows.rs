@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hookgate_proto::types::v1::BeforeResponsePayload;
-use prost::Message as _;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -88,13 +87,7 @@ impl<'a> Caller<'a> {
         part: BeforeResponsePayload,
         is_last: bool,
     ) -> Judged {
-        let limit = self.snapshot.limits.request;
-        if part.encoded_len() > limit {
-            let point = Point::BeforeResponse;
-            let detail =
-                format!("What plugins are shown at {point} is larger than {limit} bytes (`limits.request`)");
-            return Err(Error::new(Code::PayloadTooLarge, detail));
-        }
+        self.check_size::<BeforeResponse>(&part)?;
         let _turn = self.turn::<BeforeResponse>().await?;
         match &mut windows.open {
             Some((chain, _)) => chain.judge(part, is_last).await,

@@ -71,6 +71,18 @@ impl Caller<'_> {
         })
     }
 
+    /// Refuses a payload that is larger than plugins are shown.
+    pub(super) fn check_size<P: ExtensionPoint>(&self, payload: &P::Payload) -> Result<(), Error> {
+        let limit = self.snapshot.limits.request;
+        if payload.encoded_len() <= limit {
+            return Ok(());
+        }
+        let point = P::POINT;
+        let detail =
+            format!("What plugins are shown at {point} is larger than {limit} bytes (`limits.request`)");
+        Err(Error::new(Code::PayloadTooLarge, detail))
+    }
+
     /// Asks the plugins about `payload`.
     ///
     /// # Errors
@@ -89,14 +101,7 @@ impl Caller<'_> {
             });
         }
         let Caller { gateway, snapshot, tenant, identity, .. } = self;
-        let limit = snapshot.limits.request;
-        if payload.encoded_len() > limit {
-            let detail = format!(
-                "What plugins are shown at {} is larger than {limit} bytes (`limits.request`)",
-                P::POINT
-            );
-            return Err(Error::new(Code::PayloadTooLarge, detail));
-        }
+        self.check_size::<P>(&payload)?;
         let _turn = self.turn::<P>().await?;
         let (request_id, received) = (Uuid::now_v7(), Instant::now());
         let mut invocation = gateway.telemetry.invocation(P::point(), request_id, received);

@@ -357,8 +357,8 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
     }
 }
 
-/// The reasoning of an answer that has not been judged, and what is `left` of what has, which was `known`. Reasoning that has become
-/// another is judged again.
+/// Returns the reasoning that plugins have not judged yet, and what they left of the rest. They have judged `known`, and left `left` of
+/// it. If the answer's reasoning no longer begins with `known`, they judge all of it again.
 fn late_reasoning(answer: &BeforeResponsePayload, known: &str, left: String) -> (Option<String>, String) {
     match answer.reasoning.as_deref().map(|all| (all, all.strip_prefix(known))) {
         None | Some((_, Some(""))) => (None, left),

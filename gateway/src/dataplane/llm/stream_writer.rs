@@ -6,7 +6,10 @@ use bytes::Bytes;
 
 use crate::{
     dataplane::llm::client_stream::ClientStream,
-    llm::format::{Echoes, Format, FormatHeartbeat as _, FormatTextStream as _, StreamEvents},
+    llm::{
+        format::{Echoes, Format, FormatHeartbeat as _, FormatTextStream as _, StreamEvents},
+        sse::SseEvent,
+    },
 };
 
 /// Writes the events of one answer.
@@ -30,7 +33,7 @@ impl<'s, F: Format> StreamWriter<'s, F> {
     }
 
     /// Takes an event of the provider that the assembly has taken.
-    pub(super) fn push(&self, event: &crate::llm::sse::SseEvent) {
+    pub(super) fn push(&self, event: &SseEvent) {
         if let StreamState::Held(heartbeat) = &mut *self.state() {
             heartbeat.push(event);
         }
