@@ -130,13 +130,19 @@ enum Command {
         after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe"
     )]
     Binding(registry::binding::BindingCommand),
+    /// Manages the upstreams of a registry: the providers of models for the LLM proxy.
+    #[command(subcommand, after_help = "Example: hookgate upstream list")]
+    Upstream(registry::upstream::UpstreamCommand),
+    /// Manages the rules of a registry that say where a model's requests go.
+    #[command(subcommand, after_help = "Example: hookgate model set fast --match fast --upstream vllm")]
+    Model(registry::model::ModelCommand),
     /// Shows the revisions of a registry, and rolls back to one.
     #[command(subcommand, after_help = "Example: hookgate revision list")]
     Revision(registry::revision::RevisionCommand),
-    /// Writes the plugins, tenants and bindings of a file to a registry, atomically in one revision.
+    /// Writes the objects of a file to a registry, atomically in one revision.
     ///
     /// Shows what would change and asks for confirmation. Concurrent changes are never overwritten. References in a
-    /// plugin's config stay references; all others are resolved by this command.
+    /// plugin's config and in an upstream's credential stay references; all others are resolved by this command.
     #[command(
         after_help = "Example: hookgate apply --file registry.yaml --prune --selector team=billing --reason 'release 7'\n\n\
                             Exit codes: 0 written or unchanged, 1 refused, changed by someone else meanwhile, or you \
@@ -181,7 +187,7 @@ enum Command {
     /// value is shown. Attributes that you don't give are absent from the call, and conditions on them count as
     /// matched.
     ///
-    /// With --surface llm it explains what the LLM proxy does for the tenant, from a configuration only: how answers are
+    /// With --surface llm it explains what the LLM proxy does for the tenant: how answers are
     /// streamed and why, which models there are, what is refused, and the entry of `llm.allow` that lets it pass. No
     /// provider is asked.
     #[command(
@@ -334,6 +340,8 @@ impl Cli {
             Command::Conformance(asked) => conformance::run(*asked).await,
             Command::Tenant(command) => registry::tenant::run(command).await,
             Command::Binding(command) => registry::binding::run(command).await,
+            Command::Upstream(command) => registry::upstream::run(command).await,
+            Command::Model(command) => registry::model::run(command).await,
             Command::Revision(command) => registry::revision::run(command).await,
             Command::Apply(apply) => registry::apply::apply(*apply).await,
             Command::Diff(wanted) => registry::apply::diff(*wanted).await,

@@ -1,4 +1,4 @@
-//! `hookgate apply` and `hookgate diff`: write a file's plugins, tenants and bindings atomically in one revision,
+//! `hookgate apply` and `hookgate diff`: write the objects of a file atomically in one revision,
 //! with the versions that were shown as preconditions.
 
 use std::{
@@ -34,8 +34,8 @@ const MAX_NAMED_REVISIONS: usize = 5;
 /// The file, and what to prune.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// File with `plugins`, `tenants` or `bindings`, written as in the configuration; other keys are ignored with a
-    /// note. - reads standard input.
+    /// File with `plugins`, `tenants`, `bindings`, or `llm` with `upstreams` or `models`, written as in the configuration;
+    /// other keys are ignored with a note. - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Removes objects that the API owns and the file doesn't list; needs --selector or --all.
@@ -152,7 +152,7 @@ fn listed(file: &Path) -> Result<ObjectsFile, Exit> {
         // The reader may be gone.
         let _ = writeln!(
             std::io::stderr().lock(),
-            "hookgate: {others} {are} ignored: the registry holds only plugins, tenants and bindings"
+            "hookgate: {others} {are} ignored: the registry holds only plugins, tenants, bindings, upstreams and models"
         );
     }
     Ok(listed)

@@ -88,9 +88,11 @@ impl Write {
                 let path = format!("{}/{how}", path(kind, name));
                 Write { method: Method::POST, path, ..Write::delete(kind, name) }
             }
-            ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Bypass => {
-                Write::patch(kind, name, json!({ "enabled": on }))
-            }
+            ObjectKind::Tenant
+            | ObjectKind::Binding
+            | ObjectKind::Upstream
+            | ObjectKind::Model
+            | ObjectKind::Bypass => Write::patch(kind, name, json!({ "enabled": on })),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads and writes plugins, tenants and bindings over the admin API. The gateway validates every write; this module
+//! Reads and writes plugins, tenants, bindings, upstreams and models over the admin API. The gateway validates every write; this module
 //! sends it with the version that was read as a precondition, and renders the result.
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -16,6 +16,7 @@ pub(super) mod apply;
 pub(super) mod approve;
 pub(super) mod binding;
 mod client;
+pub(super) mod model;
 pub(super) mod plugin;
 mod render;
 mod render_write;
@@ -23,6 +24,7 @@ pub(super) mod revision;
 mod selector;
 mod set;
 pub(super) mod tenant;
+pub(super) mod upstream;
 
 use client::{Registry, Write};
 

@@ -6,7 +6,7 @@ use crate::{
     output::{columns, printable},
     registry::render_write,
 };
-use hookgate::{core::object::ObjectKind, registry::document::plural};
+use hookgate::{config::ModelRule, core::object::ObjectKind, registry::document::plural};
 
 /// A member for a table; `-` if it is absent.
 fn cell(value: &Value) -> String {
@@ -82,6 +82,47 @@ pub(super) fn bindings(list: &Value) -> String {
         ]
     });
     bindings + &bypasses(&list["bypasses"])
+}
+
+pub(super) fn upstreams(list: &Value) -> String {
+    let titles = ["UPSTREAM", "FORMAT", "URL", "CREDENTIAL", "LABELS", "OWNER", "VERSION"];
+    table(list, ObjectKind::Upstream, titles, |upstream| {
+        let spec = &upstream["spec"];
+        let url = spec["builtin"].as_str().map(|model| format!("builtin:{model}"));
+        [
+            cell(&upstream["name"]),
+            spec["format"].as_str().unwrap_or("openai").to_owned(),
+            url.unwrap_or_else(|| cell(&spec["base_url"])),
+            cell(&spec["credential"]),
+            own_labels(upstream),
+            cell(&upstream["owner"]),
+            cell(&upstream["version"]),
+        ]
+    })
+}
+
+/// The rules in the order in which they are tried.
+pub(super) fn models(list: &Value) -> String {
+    let priority = |rule: &Value| rule["spec"]["priority"].as_i64().unwrap_or(ModelRule::API_PRIORITY);
+    let mut list = list.clone();
+    if let Some(rules) = list[plural(ObjectKind::Model)].as_array_mut() {
+        // The list is in the order of names.
+        rules.sort_by_key(priority);
+    }
+    let titles = ["RULE", "MATCH", "UPSTREAM", "AS", "PRIORITY", "LABELS", "OWNER", "VERSION"];
+    table(&list, ObjectKind::Model, titles, |rule| {
+        let spec = &rule["spec"];
+        [
+            cell(&rule["name"]),
+            cell(&spec["match"]),
+            cell(&spec["upstream"]),
+            cell(&spec["as"]),
+            priority(rule).to_string(),
+            own_labels(rule),
+            cell(&rule["owner"]),
+            cell(&rule["version"]),
+        ]
+    })
 }
 
 /// The running bypasses; empty if there are none.
@@ -239,6 +280,8 @@ pub(super) fn revisions(list: &Value) -> String {
             count("plugins", "plugin"),
             count("tenants", "tenant"),
             count("bindings", "binding"),
+            count("upstreams", "upstream"),
+            count("models", "model"),
             count("bypasses", "bypass"),
         ];
         let counts = counts.into_iter().flatten().collect::<Vec<_>>().join(", ");

@@ -26,7 +26,7 @@ pub(super) fn is_empty(body: &Value) -> bool {
 pub(super) fn difference(body: &Value) -> String {
     let mut text = changes(&body["changes"]);
     if !text.is_empty() {
-        text += &effects(&body["effects"]);
+        text += &effects(body);
     }
     for plugin in body["unvalidated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         text += &format!(
@@ -163,13 +163,19 @@ fn short(value: &Value) -> String {
     characters.into_iter().collect()
 }
 
-/// The effects on tenants' calls.
-fn effects(effects: &Value) -> String {
+/// The effects on tenants' calls. Those of upstreams and rules for models aren't computed.
+fn effects(body: &Value) -> String {
+    let effects = &body["effects"];
     let Some(tenants) = effects["tenants"].as_u64() else {
         return "\nThe current registry is invalid on this gateway, so the effect of this change cannot be \
                 computed.\n"
             .to_owned();
     };
+    let is_of_llm = |change: &Value| change["kind"] == "upstream" || change["kind"] == "model";
+    let is_about_models = body["changes"].as_array().is_some_and(|changes| changes.iter().any(is_of_llm));
+    if tenants == 0 && is_about_models {
+        return "\nNo tenant's plugins are affected.\n".to_owned();
+    }
     if tenants == 0 {
         return "\nNo tenant's calls are affected.\n".to_owned();
     }

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{core::object::Owner, fs::contained_path, json::pointer::child};
 
-/// Where plugins of the admin API, and plugins that register themselves, may be; by default nowhere. Other plugins of
-/// the file may be anywhere except at link-local and metadata addresses.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+/// Where plugins and providers of models of the admin API, and plugins that register themselves, may be; by default
+/// nowhere. Others of the file may be anywhere except at link-local and metadata addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
     /// Networks such as `10.1.0.0/16` or `fd00::/8`, and single addresses. Checked against the resolved address, not
@@ -35,11 +35,11 @@ pub struct Egress {
     pub socket_dirs: Vec<PathBuf>,
 }
 
-/// What plugins of the admin API may be given.
+/// What plugins and providers of models of the admin API may be given.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Secrets {
-    /// Directory of files that references and `tls` of the API's plugins may name; references may also name variables
+    /// Directory of files that references and `tls` of the API's objects may name; references may also name variables
     /// that begin with `HOOKGATE_SECRET_`. Links out of the directory are not followed.
     pub dir: PathBuf,
 }

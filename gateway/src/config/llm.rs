@@ -1,29 +1,35 @@
 //! The LLM proxy: the providers of models, and which model goes to which of them. Plain data; `llm` makes
 //! clients and routes from it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
+use http::HeaderValue;
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
 use super::{
+    egress_policy::{Egress, ReferenceScope, Secrets},
     model::span,
+    policy::DialPolicy,
+    problem::Problem,
+    reference,
     units::{Size, Span},
 };
-use crate::core::api_format::ApiFormat;
+use crate::core::{api_format::ApiFormat, object::Owner};
 
 /// The LLM proxy.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LlmProxy {
-    /// The providers of models, 1 to 64.
-    #[schemars(length(min = 1))]
+    /// The providers of models, at most 64. At least one, unless a `store` may have others.
+    #[serde(default)]
     pub upstreams: Vec<Arc<ModelUpstream>>,
-    /// Which model goes to which provider, 1 to 256 rules. The first that matches counts. Rules for providers of another API
-    /// than the client's are skipped. A model that no rule matches is unknown.
-    #[schemars(length(min = 1))]
-    pub models: Vec<ModelRule>,
+    /// Which model goes to which provider, at most 256 rules; at least one, unless a `store` may have others. The first
+    /// that matches counts. Rules for providers of another API than the client's are skipped. A model that no rule matches
+    /// is unknown.
+    #[serde(default)]
+    pub models: Vec<Arc<ModelRule>>,
     /// Names of members of requests that are accepted although they are refused by default, at most 64.
     #[serde(default)]
     pub allow: Vec<String>,
@@ -42,6 +48,9 @@ pub struct LlmProxy {
 pub struct ModelUpstream {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; unique.
     pub name: String,
+    /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// The API of the provider. Only clients of the same API reach it.
     #[serde(default)]
     pub format: ApiFormat,
@@ -52,11 +61,21 @@ pub struct ModelUpstream {
     /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tools that the
     /// user names.
     pub builtin: Option<BuiltinModel>,
-    /// The provider's key, sent as `authorization: Bearer`, or as `x-api-key` where `format` is `anthropic`. Write it as a reference. Absent: none is sent.
+    /// The provider's key, sent as `authorization: Bearer`, or as `x-api-key` where `format` is `anthropic`. Write it as a
+    /// reference; through the API it can be nothing else. Absent: none is sent.
     pub credential: Option<ProviderKey>,
     /// Allows sending credentials over plaintext HTTP beyond loopback.
     #[serde(default)]
     pub allow_plaintext: bool,
+    /// Who may write it; not part of what is written.
+    #[serde(skip)]
+    pub owner: Owner,
+    /// Why `credential` could not be resolved on this machine: one sentence without a secret. Then no request is sent.
+    #[serde(skip)]
+    pub credential_error: Option<String>,
+    /// Where an upstream of the API may be. `None` for one of the file, which may be anywhere.
+    #[serde(skip)]
+    pub egress: Option<Arc<Egress>>,
 }
 
 /// A model in the gateway.
@@ -76,6 +95,32 @@ impl ProviderKey {
     /// The key. Never log it.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
+    }
+
+    /// The key that an upstream of the API refers to.
+    ///
+    /// # Errors
+    /// One sentence without the key, if it can't be resolved on this machine, or may not be, or is no key.
+    pub(super) fn resolve(&self, secrets: &Secrets) -> Result<Self, String> {
+        let key = reference::resolve_within(self.expose(), ReferenceScope::Dir(&secrets.dir))?;
+        match key_fault(&key) {
+            Some((fault, _)) => Err(format!("the key {fault}")),
+            None => Ok(ProviderKey(key.into())),
+        }
+    }
+}
+
+/// What is wrong with a provider's key, and what would be right.
+pub(super) fn key_fault(key: &str) -> Option<(&'static str, &'static str)> {
+    if key.is_empty() {
+        Some(("is empty", "write the provider's key, or leave it out"))
+    } else if HeaderValue::from_str(key).is_err() || key.contains(char::is_whitespace) {
+        Some((
+            "holds characters that no key has, such as a space or a line break",
+            "write the provider's key alone, without `Bearer`",
+        ))
+    } else {
+        None
     }
 }
 
@@ -106,6 +151,14 @@ pub type TenantCredentials = BTreeMap<String, ProviderKey>;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRule {
+    /// `[A-Za-z][A-Za-z0-9_-]{0,63}`, unique. Absent: `MATCH@UPSTREAM`.
+    pub name: Option<String>,
+    /// Labels for operators, for lists and for `hookgate apply --prune`; calls don't see them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Position among the rules, ascending; may be negative. Rules with the same priority are in the order of the file, or
+    /// of their names. Absent: 10 for the first rule of a file, 20 for the second and so on; 5000 for one of the API.
+    pub priority: Option<i64>,
     /// Glob on the model that a request names: `*`, `?` and `[..]`.
     #[serde(rename = "match")]
     pub pattern: String,
@@ -114,6 +167,45 @@ pub struct ModelRule {
     /// The model's name at the provider. Absent: as the request names it.
     #[serde(rename = "as")]
     pub upstream_model: Option<String>,
+}
+
+impl ModelUpstream {
+    /// What `egress` forbids and what could not be resolved on this machine; pointers begin at the entry. Looks up no
+    /// names.
+    pub(crate) fn flaws(&self) -> Vec<Problem> {
+        let url = self.base_url.as_deref().and_then(|url| DialPolicy::for_upstream(self).flaw(url));
+        let url = url.map(|flaw| Problem::new("/base_url", flaw));
+        let key = self.credential_error.as_ref().map(|why| Problem::new("/credential", why.clone()));
+        url.into_iter().chain(key).collect()
+    }
+}
+
+impl ModelRule {
+    /// The priority of a rule of the API that doesn't say one: behind all rules of a file.
+    pub const API_PRIORITY: i64 = 5000;
+
+    /// The name as written, or else the default. Unique among rules.
+    pub fn effective_name(&self) -> Cow<'_, str> {
+        match &self.name {
+            Some(name) => name.into(),
+            None => default_model_name(&self.pattern, &self.upstream).into(),
+        }
+    }
+
+    /// The position among the rules.
+    pub fn effective_priority(&self) -> i64 {
+        self.priority.unwrap_or(ModelRule::API_PRIORITY)
+    }
+}
+
+/// The name of a rule that doesn't say one.
+pub fn default_model_name(pattern: &str, upstream: &str) -> String {
+    format!("{pattern}@{upstream}")
+}
+
+/// The priority of a file's rule that doesn't say one, by its index.
+pub(super) fn file_priority(index: usize) -> i64 {
+    10 * i64::try_from(index).unwrap_or(i64::MAX / 20).saturating_add(1)
 }
 
 /// Sizes, times and numbers of exchanges with providers of models.

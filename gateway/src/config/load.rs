@@ -94,7 +94,8 @@ pub fn from_text(
         }
         return Err(source.render(&problems, |_| None));
     };
-    let ReferenceReport { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema);
+    let ReferenceReport { problems: unresolved, known, unset } =
+        resolve(&mut root, &env, &schema, reference_mode);
     problems.extend(unresolved);
     problems.extend(environment::overlay(&mut root, &env, &schema));
     source.resolved(&root);
@@ -111,6 +112,7 @@ pub fn from_text(
     match serde_json::from_value::<Config>(value) {
         Ok(mut config) => {
             config.take_tenant_credentials();
+            config.number_models();
             Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false })
         }
         // The error would quote the value. This can't happen, because the schema is stricter than the types.
@@ -128,12 +130,17 @@ pub(super) struct ReferenceReport {
     unset: Vec<Problem>,
 }
 
-/// Resolves the references of `root`.
-pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> ReferenceReport {
+/// Resolves the references of `root`, in the `mode` of each pointer. `None` is to resolve it.
+pub(super) fn resolve(
+    root: &mut Node,
+    env: &BTreeMap<String, String>,
+    schema: &Schema,
+    mode: fn(&str) -> Option<ReferenceMode>,
+) -> ReferenceReport {
     let mut references = ReferenceReport::default();
     root.scalars_mut("", &mut |pointer, node| {
         let NodeKind::Text(text) = &node.kind else { return };
-        let result = match reference_mode(pointer) {
+        let result = match mode(pointer) {
             Some(ReferenceMode::AsReference) => {
                 let unset = reference::unset(text, env);
                 references.unset.extend(unset.map(|message| Problem::new(pointer, message)));
@@ -171,9 +178,9 @@ fn is_in_use(problem: &Problem, value: &Value) -> bool {
     value.pointer(&format!("{plugin}enabled")) != Some(&Value::Bool(false))
 }
 
-/// How to treat references in config for plugins.
-enum ReferenceMode {
-    /// Plugin-level config: resolved at Initialize.
+/// How to treat references that are not resolved here.
+pub(super) enum ReferenceMode {
+    /// Plugin-level config: resolved at Initialize. The key of an upstream in the registry: resolved in each gateway.
     AsReference,
     /// Tenant-level config: contains no references.
     AsText,
@@ -186,6 +193,16 @@ fn reference_mode(pointer: &str) -> Option<ReferenceMode> {
         ["plugins", _, "config", ..] => Some(ReferenceMode::AsReference),
         ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(ReferenceMode::AsText),
         _ => None,
+    }
+}
+
+/// The mode for objects of a registry.
+pub(super) fn object_reference_mode(pointer: &str) -> Option<ReferenceMode> {
+    let keys: Vec<_> = pointer::keys(pointer).collect();
+    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+    match keys.as_slice() {
+        ["llm", "upstreams", _, "credential"] => Some(ReferenceMode::AsReference),
+        _ => reference_mode(pointer),
     }
 }
 

@@ -60,11 +60,12 @@ pub use foreign_document::ForeignDocument;
 pub use hookgate_proto::Capability;
 pub use llm::{
     BuiltinModel, LlmLimits, LlmProxy, ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm,
+    default_model_name,
 };
 pub use load::MAX_FILE;
 pub use load::{LoadedConfig, from_text, load};
 pub use model::*;
-pub(crate) use objects::{BINDINGS, PLUGINS, TENANTS};
+pub(crate) use objects::{BINDINGS, MODELS, PLUGINS, TENANTS, UPSTREAMS};
 pub use objects::{ObjectSet, check as check_object, read};
 pub use plugin::*;
 pub(crate) use policy::DialPolicy;

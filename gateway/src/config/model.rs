@@ -78,7 +78,7 @@ pub struct Config {
     /// What is logged, and how.
     #[serde(default)]
     pub log: Log,
-    /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
+    /// The database with plugins, tenants, bindings, upstreams and models; absent: the file alone says what they are.
     pub store: Option<Store>,
     /// Where plugins may be that are written through the admin API or register themselves; nothing listed: nowhere.
     #[serde(default)]

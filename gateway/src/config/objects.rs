@@ -1,4 +1,4 @@
-//! Plugins, tenants and bindings as single objects: those of the file, as JSON, and a configuration with
+//! Plugins, tenants, bindings, upstreams and models as single objects: those of the file, as JSON, and a configuration with
 //! other objects than the file's (docs/protocol.md, section 7). Doesn't know where they are stored.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     config::{
         check::check_objects,
+        llm::{ModelRule, ModelUpstream, file_priority},
         load::LoadedConfig,
         model::{Config, Tenant},
         partial_config::PartialConfig,
@@ -18,7 +19,7 @@ use crate::{
         tree::NodeFinder,
         validate::{SchemaViolations, validate},
     },
-    core::object::ObjectKind,
+    core::object::{ObjectKind, Owner},
 };
 
 /// Objects that replace the file's. Pass the same `Arc` again for an unchanged object.
@@ -30,46 +31,76 @@ pub struct ObjectSet {
     pub tenants: Vec<Arc<Tenant>>,
     /// See [`Config::bindings`].
     pub bindings: Vec<Arc<Binding>>,
+    /// See [`super::LlmProxy::upstreams`].
+    pub upstreams: Vec<Arc<ModelUpstream>>,
+    /// See [`super::LlmProxy::models`].
+    pub models: Vec<Arc<ModelRule>>,
 }
 
 /// Pointers to the lists in a file.
 pub(crate) const PLUGINS: &str = "/plugins";
 pub(crate) const TENANTS: &str = "/tenants/list";
 pub(crate) const BINDINGS: &str = "/bindings";
+pub(crate) const UPSTREAMS: &str = "/llm/upstreams";
+pub(crate) const MODELS: &str = "/llm/models";
 
 impl LoadedConfig {
     /// The entries of the list at `pointer` as JSON, in their order. References in plugins' `config` are kept
-    /// as written, all others are resolved. Tenants' credentials are left out.
+    /// as written, all others are resolved. Providers' keys are left out. Rules for models have their priorities.
     pub fn written_values(&self, pointer: &str) -> Vec<Value> {
         let list = self.source.root().and_then(|root| NodeFinder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
-            Some(Value::Array(entries)) if pointer == TENANTS => {
-                entries.into_iter().map(without_credentials).collect()
+            Some(Value::Array(entries)) => {
+                entries.into_iter().enumerate().map(|(at, entry)| shared(pointer, at, entry)).collect()
             }
-            Some(Value::Array(entries)) => entries,
             _ => Vec::new(),
         }
     }
 
     /// Whether the file has any objects.
     pub fn has_objects(&self) -> bool {
-        let Config { plugins, tenants, bindings, .. } = &self.config;
-        !(plugins.is_empty() && tenants.list.is_empty() && bindings.is_empty())
+        let Config { plugins, tenants, bindings, llm, .. } = &self.config;
+        let has_models = llm.as_ref().is_some_and(|llm| !(llm.upstreams.is_empty() && llm.models.is_empty()));
+        has_models || !(plugins.is_empty() && tenants.list.is_empty() && bindings.is_empty())
     }
 
     /// The same configuration with `objects` instead of the file's. Problems refer to them by name, since
-    /// they have no line.
+    /// they have no line. Reads the files that hold the keys of the API's upstreams.
     #[must_use]
     pub fn with(&self, objects: ObjectSet) -> Self {
-        let ObjectSet { plugins, tenants, bindings } = objects;
+        let ObjectSet { plugins, tenants, bindings, upstreams, models } = objects;
         let mut config = Config { plugins, bindings, ..self.config.without_objects() };
         config.tenants.list = tenants;
         // Without them, the file's tenants don't count, nor does what they have.
         let counts = self.config.store.as_ref().is_none_or(|store| store.apply_file);
-        if let Some(llm) = config.llm.as_mut().filter(|_| !counts) {
-            llm.tenant_credentials.clear();
+        if let Some(llm) = &mut config.llm {
+            llm.upstreams = upstreams.into_iter().map(|upstream| self.on_this_machine(upstream)).collect();
+            llm.models = models;
+            if !counts {
+                llm.tenant_credentials.clear();
+            }
         }
         LoadedConfig { config, source: Arc::clone(&self.source), is_of_registry: true }
+    }
+
+    /// The same upstream with what is this machine's: the provider's key, which is the file's or what its reference names
+    /// here, and where it may be.
+    fn on_this_machine(&self, upstream: Arc<ModelUpstream>) -> Arc<ModelUpstream> {
+        let (credential, credential_error) = match (upstream.owner, &upstream.credential) {
+            (Owner::File, _) => {
+                let of_file = self.config.llm.iter().flat_map(|llm| &llm.upstreams);
+                let same =
+                    of_file.filter(|own| own.name == upstream.name).find_map(|own| own.credential.clone());
+                (same, None)
+            }
+            (Owner::Api, None) => (None, None),
+            (Owner::Api, Some(written)) => match written.resolve(&self.config.secrets) {
+                Ok(key) => (Some(key), None),
+                Err(why) => (None, Some(why)),
+            },
+        };
+        let egress = (upstream.owner == Owner::Api).then(|| Arc::new(self.config.egress.clone()));
+        Arc::new(ModelUpstream { credential, credential_error, egress, ..ModelUpstream::clone(&upstream) })
     }
 
     /// If a pointer leads to an object of the registry, returns its kind and name, and the rest of the
@@ -90,17 +121,30 @@ impl LoadedConfig {
         if let Some((at, rest)) = named(TENANTS) {
             return Some((ObjectKind::Tenant, config.tenants.list.get(at)?.id.clone(), rest));
         }
-        let (at, rest) = named(BINDINGS)?;
-        Some((ObjectKind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest))
+        if let Some((at, rest)) = named(BINDINGS) {
+            return Some((ObjectKind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest));
+        }
+        let llm = config.llm.as_ref()?;
+        if let Some((at, rest)) = named(UPSTREAMS) {
+            return Some((ObjectKind::Upstream, llm.upstreams.get(at)?.name.clone(), rest));
+        }
+        let (at, rest) = named(MODELS)?;
+        Some((ObjectKind::Model, llm.models.get(at)?.effective_name().into_owned(), rest))
     }
 }
 
-/// A tenant of the file without its credentials, which no registry and no reader of the admin API gets.
-fn without_credentials(mut tenant: Value) -> Value {
-    if let Some(llm) = tenant.get_mut("llm").and_then(Value::as_object_mut) {
-        llm.remove("credentials");
+/// The entry `at` of the file's list at `list` as registries and readers of the admin API get it: without providers' keys,
+/// and with what follows from its place in the list.
+fn shared(list: &str, at: usize, mut entry: Value) -> Value {
+    let holder = if list == TENANTS { entry.get_mut("llm") } else { Some(&mut entry) };
+    let members = holder.and_then(Value::as_object_mut);
+    match (list, members) {
+        (TENANTS, Some(llm)) => drop(llm.remove("credentials")),
+        (UPSTREAMS, Some(upstream)) => drop(upstream.remove("credential")),
+        (MODELS, Some(rule)) => drop(rule.entry("priority").or_insert_with(|| file_priority(at).into())),
+        _ => {}
     }
-    tenant
+    entry
 }
 
 /// Parses an object from its JSON, which was checked when it was written.
@@ -123,6 +167,8 @@ pub fn read<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
 pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
     let root = match list {
         TENANTS => json!({ "tenants": { "list": [spec] } }),
+        UPSTREAMS => json!({ "llm": { "upstreams": [spec] } }),
+        MODELS => json!({ "llm": { "models": [spec] } }),
         list => json!({ list.trim_start_matches('/'): [spec] }),
     };
     let schema = Schema::shared();
@@ -150,7 +196,15 @@ impl Config {
         }
     }
 
-    /// Everything but plugins, tenants and bindings.
+    /// Gives each rule for models of the file the priority that follows from its place.
+    pub(super) fn number_models(&mut self) {
+        let rules = self.llm.iter_mut().flat_map(|llm| &mut llm.models);
+        for (index, rule) in rules.enumerate().filter(|(_, rule)| rule.priority.is_none()) {
+            Arc::make_mut(rule).priority = Some(file_priority(index));
+        }
+    }
+
+    /// Everything but the objects.
     fn without_objects(&self) -> Self {
         let tenants = super::Tenants { list: Vec::new(), ..self.tenants.clone() };
         Config {

@@ -1,4 +1,4 @@
-//! Reads a file of plugins, tenants and bindings to be written to a registry. It is read like a
+//! Reads a file of plugins, tenants, bindings, upstreams and models to be written to a registry. It is read like a
 //! configuration, without the other sections. All problems are shown with their line, including those that
 //! others find later.
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::{
     config::{
-        BINDINGS, PLUGINS, TENANTS,
+        BINDINGS, MODELS, PLUGINS, TENANTS, UPSTREAMS,
         check::check_objects,
-        load::{ReferenceReport, resolve},
+        load::{ReferenceReport, object_reference_mode, resolve},
         partial_config::PartialConfig,
         problem::{Problem, ProblemSource, Problems, did_you_mean, item},
         schema::Schema,
@@ -22,23 +22,25 @@ use crate::{
 };
 
 /// The pointer to the list of each kind.
-const LIST_POINTERS: [(object::ObjectKind, &str); 3] = [
+const LIST_POINTERS: [(object::ObjectKind, &str); object::ObjectKind::LISTED.len()] = [
     (object::ObjectKind::Plugin, PLUGINS),
     (object::ObjectKind::Tenant, TENANTS),
     (object::ObjectKind::Binding, BINDINGS),
+    (object::ObjectKind::Upstream, UPSTREAMS),
+    (object::ObjectKind::Model, MODELS),
 ];
 
 /// Objects of a file.
 pub struct ObjectsFile {
     source: ProblemSource,
-    objects: [Option<Vec<Value>>; 3],
+    objects: [Option<Vec<Value>>; LIST_POINTERS.len()],
     /// The other keys of the file.
     pub others: Vec<String>,
 }
 
 impl ObjectsFile {
     /// The objects in `text`, which problems refer to as `file`. References are resolved in `env`, except for
-    /// those in plugins' `config`. `tenants` may contain the list, or be the list.
+    /// those in plugins' `config` and upstreams' `credential`. `tenants` may contain the list, or be the list.
     ///
     /// # Errors
     /// The problems of each object on its own, and keys that no configuration has: such a key may be a
@@ -58,7 +60,8 @@ impl ObjectsFile {
         };
         let (others, strange) = part(&mut root, schema);
         problems.extend(strange.iter().map(|member| unknown(&member.key, schema)));
-        let ReferenceReport { problems: unresolved, known, .. } = resolve(&mut root, env, schema);
+        let ReferenceReport { problems: unresolved, known, .. } =
+            resolve(&mut root, env, schema, object_reference_mode);
         problems.extend(unresolved);
         let value = root.to_json();
         if let NodeKind::Map(members) = &mut root.kind {
@@ -86,7 +89,8 @@ impl ObjectsFile {
         let objects = LIST_POINTERS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {
             problems.push(
-                Problem::new("", "the file lists no plugins, tenants or bindings").remedy(LISTS_REMEDY),
+                Problem::new("", "the file lists no plugins, tenants, bindings, upstreams or models")
+                    .remedy(LISTS_REMEDY),
             );
         }
         if problems.is_empty() {
@@ -137,7 +141,7 @@ fn first(list: &str) -> &str {
     list[1..].find('/').map_or(list, |at| &list[..=at])
 }
 
-const LISTS_REMEDY: &str = "write `plugins`, `tenants` or `bindings` as a configuration has them";
+const LISTS_REMEDY: &str = "write `plugins`, `tenants`, `bindings` or `llm` as a configuration has them";
 
 /// Moves a plain list of tenants, or anything that should be one, to where a configuration has it. Returns
 /// whether there is any.

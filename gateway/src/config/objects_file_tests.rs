@@ -38,6 +38,24 @@ fn references_of_plugins_stay_and_others_are_resolved() {
 }
 
 #[test]
+fn upstreams_and_models_are_below_llm_and_keys_stay_references() {
+    let listed = read(
+        "llm:\n  upstreams: [{ name: u, base_url: 'https://${PLAN}/v1', credential: '${HOOKGATE_SECRET_U}' }]\n  \
+         models: [{ match: '*', upstream: elsewhere }]\n",
+    );
+    let listed = listed.unwrap_or_else(|problems| panic!("{problems}"));
+    let upstream = &listed.values(object::ObjectKind::Upstream).unwrap()[0];
+    assert_eq!(
+        (&upstream["base_url"], &upstream["credential"]),
+        (&"https://gold/v1".into(), &"${HOOKGATE_SECRET_U}".into())
+    );
+    assert_eq!(listed.values(object::ObjectKind::Model).map(<[_]>::len), Some(1));
+    assert!(listed.others.is_empty() && listed.values(object::ObjectKind::Plugin).is_none());
+    let said = wrong("llm: { upstreams: [{ name: u, base_url: 'https://a/v1', credential: sk-1 }] }");
+    assert!(said.contains("`credential` is not a reference") && !said.contains("sk-1"), "{said}");
+}
+
+#[test]
 fn every_mistake_is_reported_with_its_line() {
     let said = wrong(
         "tenants:\n  - id: acme\n    colour: red\nbindings:\n  - { plugin: p, tenant: acme, priority: low }\n",
@@ -45,7 +63,7 @@ fn every_mistake_is_reported_with_its_line() {
     assert!(said.contains("f.yaml:3:5: /tenants/list/0/colour"), "{said}");
     assert!(said.contains("f.yaml:5:") && said.contains("/bindings/0/priority"), "{said}");
     assert!(wrong("").contains("the file is empty"));
-    assert!(wrong("server: {}").contains("lists no plugins, tenants or bindings"));
+    assert!(wrong("server: {}").contains("lists no plugins, tenants, bindings, upstreams or models"));
     assert!(wrong("tenants: { list: {} }").contains("`list` must be a list, not a mapping"));
     assert!(wrong("tenants: 5").contains("`tenants` must be a list"), "{}", wrong("tenants: 5"));
 }

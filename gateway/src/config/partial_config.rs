@@ -35,6 +35,8 @@ pub(super) struct PartialEntry<T> {
 
 /// The readable part of `llm`.
 pub(super) struct PartialLlm {
+    /// Whether models can't be named: nothing is listed, and there is no registry. False if that can't be read.
+    pub(super) lists_nothing: bool,
     pub(super) upstreams: Vec<PartialEntry<ModelUpstream>>,
     pub(super) models: Vec<PartialEntry<ModelRule>>,
     pub(super) allow: Option<Vec<String>>,
@@ -89,6 +91,7 @@ impl PartialConfig {
             egress: section(root, "/egress", misfits),
             secrets: section(root, "/secrets", misfits),
             llm: PartialLlm {
+                lists_nothing: lists_no_models(root, misfits),
                 upstreams: list(root, "/llm/upstreams", "name", misfits, schema, &mut placeholders),
                 models: list(root, "/llm/models", "match", misfits, schema, &mut placeholders),
                 allow: section(root, "/llm/allow", misfits),
@@ -98,6 +101,14 @@ impl PartialConfig {
             placeholders,
         }
     }
+}
+
+fn lists_no_models(root: &Value, misfits: &BTreeSet<String>) -> bool {
+    let Some(llm) = root.get("llm") else { return false };
+    let is_empty = |key| llm.get(key).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
+    root.get("store").is_none()
+        && !misfits.iter().any(|misfit| misfit.starts_with("/llm"))
+        && (is_empty("upstreams") || is_empty("models"))
 }
 
 /// The settings at `pointer`, with defaults if they are absent. Returns `None` if they can't be read.

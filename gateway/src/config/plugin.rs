@@ -308,16 +308,23 @@ impl Binding {
     /// The name as written, or else the plugin's for all tenants and selectors, and `<plugin>@<tenant>` for
     /// one tenant. Unique among bindings.
     pub fn effective_name(&self) -> Cow<'_, str> {
-        match (&self.name, self.tenant.as_deref()) {
-            (Some(name), _) => name.into(),
-            (None, None | Some("*")) => (&self.plugin).into(),
-            (None, Some(tenant)) => format!("{}@{tenant}", self.plugin).into(),
+        match &self.name {
+            Some(name) => name.into(),
+            None => default_binding_name(&self.plugin, self.tenant.as_deref()).into(),
         }
     }
 
     /// Whether the binding is global (`*` or a selector), so that a tenant can only add to it.
     pub fn is_floor(&self) -> bool {
         matches!(self.tenant.as_deref(), None | Some("*"))
+    }
+}
+
+/// The name of a binding that doesn't say one.
+pub fn default_binding_name(plugin: &str, tenant: Option<&str>) -> String {
+    match tenant {
+        None | Some("*") => plugin.to_owned(),
+        Some(tenant) => format!("{plugin}@{tenant}"),
     }
 }
 

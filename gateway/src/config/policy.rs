@@ -1,4 +1,4 @@
-//! Where one plugin may be dialled: anywhere if the file has its endpoints, otherwise where `egress` allows it
+//! Where one plugin or upstream may be dialled: anywhere if the file has it, otherwise where `egress` allows it
 //! (docs/protocol.md, section 5).
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
 use crate::{
     config::{
         egress_policy::{ApiPluginPolicy, Egress},
+        llm::ModelUpstream,
         plugin::Plugin,
     },
     core::object::Owner,
@@ -19,10 +20,10 @@ use crate::{
 
 /// The error for a name that resolves to addresses outside the listed networks.
 const UNLISTED_ADDRESS: &str =
-    "is in no network that `egress` permits for plugins of the API: list it in `egress.cidrs`";
+    "is in no network that `egress` permits for objects of the API: list it in `egress.cidrs`";
 
-/// Where a plugin may be dialled. Link-local and metadata addresses are always excluded.
-#[derive(Debug, Clone)]
+/// Where a plugin or an upstream may be dialled. Link-local and metadata addresses are always excluded.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DialPolicy {
     Any,
     /// Where `egress` allows it.
@@ -36,6 +37,11 @@ impl DialPolicy {
             Owner::File if !plugin.self_registration => DialPolicy::Any,
             Owner::File | Owner::Api => DialPolicy::for_registered(reach),
         }
+    }
+
+    /// The policy for `upstream`.
+    pub(crate) fn for_upstream(upstream: &ModelUpstream) -> Self {
+        upstream.egress.as_ref().map_or(DialPolicy::Any, |egress| DialPolicy::Listed(Arc::clone(egress)))
     }
 
     /// The policy for endpoints that plugins register.
@@ -99,7 +105,7 @@ impl DialPolicy {
         }
         (!egress.names(host) && egress.cidrs.is_empty()).then(|| {
             format!(
-                "`egress` doesn't permit plugins of the API at `{host}`: list the name in `egress.names`, or its \
+                "`egress` doesn't permit objects of the API at `{host}`: list the name in `egress.names`, or its \
                  network in `egress.cidrs`"
             )
         })

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, path::Path};
 use serde_json::Value;
 
 use crate::{
-    config::{egress_policy::ReferenceScope, model::JsonObject},
+    config::{egress_policy::ReferenceScope, environment::environment_variables, model::JsonObject},
     fs::{contained_path, read_limited, unreadable::unreadable},
     json::pointer,
 };
@@ -172,6 +172,24 @@ fn not_set(name: &str) -> String {
 /// One sentence that names the variable or file, never a value.
 pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
     resolve_noting(text, env, ReferenceScope::Anywhere, &mut Vec::new())
+}
+
+/// `text` with its references resolved in the environment of this process. References outside `scope` are errors.
+///
+/// # Errors
+/// As [`resolve`].
+pub(super) fn resolve_within(text: &str, scope: ReferenceScope<'_>) -> Result<String, String> {
+    resolve_noting(text, &environment_variables().collect(), scope, &mut Vec::new())
+}
+
+/// Whether `text` is one reference without a default, and nothing else.
+pub(super) fn is_only_reference(text: &str) -> bool {
+    let is_one = |part: &ReferencePart<'_>| {
+        matches!(part, ReferencePart::File(_) | ReferencePart::Variable { default: None, .. })
+    };
+    let Ok(parts) = parts(text) else { return false };
+    let mut parts = parts.iter().filter(|part| **part != ReferencePart::Literal(""));
+    parts.next().is_some_and(is_one) && parts.next().is_none()
 }
 
 /// Like [`resolve`], and adds to `noted` the value of each reference, and the complete text.

@@ -97,7 +97,7 @@ impl DesiredConfig {
         };
         if !applies(&loaded) && loaded.has_objects() {
             tracing::warn!(
-                "the file's plugins, tenants and bindings are ignored (`store.apply_file: false`)"
+                "the file's plugins, tenants, bindings, upstreams and models are ignored (`store.apply_file: false`)"
             );
         }
         match self.composed(registry, &loaded, ReloadTrigger::File, workshop, &[]).await {
@@ -278,7 +278,8 @@ impl DryRunner for ConfigDryRunner {
         let snapshot = self.snapshots.current();
         let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
         let (old, new) = (&snapshot.config.plugins, &whole.config.plugins);
-        if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
+        let is_rebuilt = old.len() != new.len() || !old.iter().zip(new).all(is_same);
+        if is_rebuilt || snapshot.config.llm != whole.config.llm {
             let basis = ConfigBasis::Registry(Arc::new(contents.clone()));
             self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
         }

@@ -173,7 +173,7 @@ error_codes! {
     /// The provider of the model did not answer in time.
     UpstreamTimeout = "UPSTREAM_TIMEOUT", 504, DeadlineExceeded, Provider,
         "Call again later";
-    /// The provider of the model does not accept the gateway's credential.
+    /// The provider of the model does not accept the gateway's credential, or this gateway lacks it.
     UpstreamCredential = "UPSTREAM_CREDENTIAL", 502, Internal, Provider,
         "Report the request id to the gateway's operator, who should check `credential` of the upstream";
     /// The answer of the model's provider is not in the form of its API.

@@ -14,15 +14,31 @@ pub enum ObjectKind {
     Tenant,
     /// A binding, by its name.
     Binding,
+    /// A provider of models, by its name.
+    Upstream,
+    /// A rule for models, by its name.
+    Model,
     /// A binding that is temporarily suspended for a tenant.
     Bypass,
 }
 
 impl ObjectKind {
-    pub const ALL: [ObjectKind; 4] =
-        [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding, ObjectKind::Bypass];
+    pub const ALL: [ObjectKind; 6] = [
+        ObjectKind::Plugin,
+        ObjectKind::Tenant,
+        ObjectKind::Binding,
+        ObjectKind::Upstream,
+        ObjectKind::Model,
+        ObjectKind::Bypass,
+    ];
     /// The kinds that a file lists.
-    pub const LISTED: [ObjectKind; 3] = [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding];
+    pub const LISTED: [ObjectKind; 5] = [
+        ObjectKind::Plugin,
+        ObjectKind::Tenant,
+        ObjectKind::Binding,
+        ObjectKind::Upstream,
+        ObjectKind::Model,
+    ];
 
     /// The name as stored and shown.
     pub const fn as_str(self) -> &'static str {
@@ -30,6 +46,8 @@ impl ObjectKind {
             ObjectKind::Plugin => "plugin",
             ObjectKind::Tenant => "tenant",
             ObjectKind::Binding => "binding",
+            ObjectKind::Upstream => "upstream",
+            ObjectKind::Model => "model",
             ObjectKind::Bypass => "bypass",
         }
     }

@@ -2,9 +2,19 @@
 
 use std::sync::OnceLock;
 
-use reqwest::{Client, redirect::Policy};
+use reqwest::{
+    Client,
+    dns::{Addrs, Name, Resolve, Resolving},
+    redirect::Policy,
+};
 
-use crate::{core::error_chain::error_chain, egress::EgressResolver, net::worker::WorkerId, tls};
+use crate::{
+    config::DialPolicy,
+    core::error_chain::error_chain,
+    egress::{self, ResolvedAddresses},
+    net::worker::WorkerId,
+    tls,
+};
 
 /// The HTTP client of a provider: one for each worker, and one for all other threads.
 ///
@@ -14,6 +24,7 @@ use crate::{core::error_chain::error_chain, egress::EgressResolver, net::worker:
 pub(super) struct ProviderClient {
     /// Clients share it, and with it the machine's CAs.
     tls: rustls::ClientConfig,
+    policy: DialPolicy,
     of_others: Client,
     of_workers: OnceLock<Box<[OnceLock<Client>]>>,
 }
@@ -21,10 +32,10 @@ pub(super) struct ProviderClient {
 impl ProviderClient {
     /// # Errors
     /// One sentence, if the machine trusts no CA.
-    pub(super) fn new() -> Result<Self, String> {
+    pub(super) fn new(policy: DialPolicy) -> Result<Self, String> {
         let tls = tls::http_client_config()?;
-        let of_others = build(tls.clone())?;
-        Ok(ProviderClient { tls, of_others, of_workers: OnceLock::new() })
+        let of_others = build(tls.clone(), policy.clone())?;
+        Ok(ProviderClient { tls, policy, of_others, of_workers: OnceLock::new() })
     }
 
     /// The client of this thread.
@@ -34,24 +45,54 @@ impl ProviderClient {
         match clients.get(worker.index) {
             // No other worker has this place, so none waits for it.
             Some(client) => {
-                client.get_or_init(|| build(self.tls.clone()).unwrap_or_else(|_| self.of_others.clone()))
+                let build = || build(self.tls.clone(), self.policy.clone());
+                client.get_or_init(|| build().unwrap_or_else(|_| self.of_others.clone()))
             }
             None => &self.of_others,
         }
     }
 }
 
-fn build(tls: rustls::ClientConfig) -> Result<Client, String> {
+fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Result<Client, String> {
     Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(Policy::none())
         .no_proxy()
         .referer(false)
-        .dns_resolver(EgressResolver)
+        .dns_resolver(ProviderResolver { policy })
         .connect_timeout(super::upstream::CONNECT_TIMEOUT)
         .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))
+}
+
+/// Resolves the name of a provider to the addresses where it may be.
+#[derive(Debug)]
+struct ProviderResolver {
+    policy: DialPolicy,
+}
+
+impl Resolve for ProviderResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let policy = self.policy.at_host(name.as_str());
+        Box::pin(async move {
+            let ResolvedAddresses { allowed, denied } = egress::resolve(name.as_str(), 0).await?;
+            let (permitted, refused): (Vec<_>, Vec<_>) = allowed
+                .into_iter()
+                .map(|address| policy.permit(address.ip()).map(|()| address))
+                .partition(Result::is_ok);
+            if permitted.is_empty() {
+                if let Some(Err(why)) = refused.into_iter().next() {
+                    return Err(format!("{}: {why}", name.as_str()).into());
+                }
+                if let Some(address) = denied.first() {
+                    let why = format!("{} ({}) {}", name.as_str(), address.ip(), egress::DENIED_MESSAGE);
+                    return Err(why.into());
+                }
+            }
+            Ok(Box::new(permitted.into_iter().flatten()) as Addrs)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -62,11 +103,32 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::net::worker::Workers;
+    use crate::{config::Egress, net::worker::Workers};
+
+    #[tokio::test]
+    async fn a_name_is_resolved_to_permitted_addresses_only() {
+        let egress = |cidrs: &[&str], names: &[&str]| {
+            let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            DialPolicy::Listed(Arc::new(Egress { cidrs, names, socket_dirs: Vec::new() }))
+        };
+        let resolve = async |policy: DialPolicy, name: &str| {
+            let found = ProviderResolver { policy }.resolve(name.parse().unwrap()).await;
+            found.map(Iterator::count).map_err(|error| error.to_string())
+        };
+        for policy in [DialPolicy::Any, egress(&["127.0.0.0/8"], &[]), egress(&[], &["localhost"])] {
+            assert!(resolve(policy.clone(), "localhost").await.is_ok_and(|count| count > 0), "{policy:?}");
+        }
+        let refused = resolve(egress(&["10.0.0.0/8"], &["other"]), "localhost").await.unwrap_err();
+        assert!(refused.contains("is in no network that `egress` permits"), "{refused}");
+        // The system's resolver parses this number as an address.
+        let denied = resolve(egress(&[], &["2852039166"]), "2852039166").await.unwrap_err();
+        assert!(denied.contains("169.254.169.254") && denied.contains("never connects"), "{denied}");
+    }
 
     #[tokio::test]
     async fn each_worker_keeps_a_client_of_its_own() {
-        let client = Arc::new(ProviderClient::new().unwrap());
+        let client = Arc::new(ProviderClient::new(DialPolicy::Any).unwrap());
         let workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let tracker = TaskTracker::new();
         let (mut used, mut kept) = (Vec::new(), Vec::new());

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ModelRoutes {
     upstreams: Vec<Arc<LlmUpstream>>,
-    /// The first that matches counts.
+    /// By their priorities. The first that matches counts.
     rules: Vec<RouteRule>,
     /// Tenants' own credentials as headers: by the tenant's id, then by the upstream's name.
     credentials: HashMap<String, HashMap<String, HeaderValue>>,
@@ -73,7 +73,7 @@ impl ModelRoute<'_> {
 }
 
 impl ModelRoutes {
-    /// The routes of `config`. An upstream that is unchanged in one of `before` keeps its client there, and so its
+    /// The routes of `config`, in the order of the rules' priorities. An upstream that is unchanged in one of `before` keeps its client there, and so its
     /// connections.
     ///
     /// # Errors
@@ -94,7 +94,9 @@ impl ModelRoutes {
             return Err(problems);
         }
         let mut rules = Vec::with_capacity(config.models.len());
-        for (index, rule) in config.models.iter().enumerate() {
+        let mut entries: Vec<_> = config.models.iter().enumerate().collect();
+        entries.sort_by_key(|(_, rule)| rule.effective_priority());
+        for (index, rule) in entries {
             let place = format!("/llm/models/{index}");
             let names = ModelNames::new("match", std::slice::from_ref(&rule.pattern));
             let upstream = upstreams.iter().find(|upstream| **upstream.name() == *rule.upstream);
@@ -248,6 +250,18 @@ mod tests {
         assert_eq!(route(&routes, "claude", None), None);
         assert_eq!(route(&routes, "", None), None);
         assert_eq!(route(&routes, "my-gpt-5", None), None);
+    }
+
+    #[test]
+    fn a_lower_priority_is_tried_first_and_the_list_decides_between_equal_ones() {
+        let mut config = ours();
+        for (rule, priority) in config.models.iter_mut().zip([30, 20, 10, 10]) {
+            Arc::make_mut(rule).priority = Some(priority);
+        }
+        let routes = built(&config, &[]);
+        let to = |upstream: &str, model: &str| Some((upstream.to_owned(), model.to_owned()));
+        assert_eq!(route(&routes, "gpt-5-mini", None), to("openai", "gpt-5-mini"));
+        assert_eq!(route(&routes, "fast", None), to("vllm", "Qwen/Qwen3-32B"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use reqwest::{RequestBuilder, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
-    config::{BuiltinModel, ModelUpstream, ProviderKey},
+    config::{BuiltinModel, DialPolicy, ModelUpstream, ProviderKey},
     core::{api_format::ApiFormat, error_chain::error_chain},
     egress,
     llm::{
@@ -55,6 +55,8 @@ pub struct LlmUpstream {
 enum Provider {
     Http(Box<HttpProvider>),
     Demo,
+    /// Its key could not be resolved, for this reason.
+    NoCredential(String),
 }
 
 struct HttpProvider {
@@ -86,6 +88,9 @@ pub struct UpstreamTimeouts {
 /// Why there is no answer of a provider. No text of it holds a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
+    /// Its key can't be resolved on this machine.
+    #[error("its `credential` can't be resolved on this gateway: {0}")]
+    NoCredential(String),
     /// It can't be reached, or the connection was lost.
     #[error("the provider is unavailable: {0}")]
     Unavailable(String),
@@ -121,13 +126,11 @@ impl LlmUpstream {
     /// One sentence without the credential, if the checks of the configuration would have refused the entry, or the
     /// machine's certificate authorities can't be read.
     pub fn new(config: Arc<ModelUpstream>) -> Result<Self, String> {
-        let provider = match (&config.builtin, &config.base_url) {
-            (Some(BuiltinModel::DemoModel), _) => Provider::Demo,
-            (None, Some(url)) => {
-                let provider = HttpProvider::new(url, config.format, config.credential.as_ref())?;
-                Provider::Http(Box::new(provider))
-            }
-            (None, None) => return Err("none of `base_url`, `builtin` is given".into()),
+        let provider = match (&config.builtin, &config.base_url, &config.credential_error) {
+            (Some(BuiltinModel::DemoModel), ..) => Provider::Demo,
+            (None, Some(_), Some(why)) => Provider::NoCredential(why.clone()),
+            (None, Some(url), None) => Provider::Http(Box::new(HttpProvider::new(url, &config)?)),
+            (None, None, _) => return Err("none of `base_url`, `builtin` is given".into()),
         };
         Ok(LlmUpstream { name: config.name.as_str().into(), provider, config })
     }
@@ -171,20 +174,25 @@ impl LlmUpstream {
                 let answer = demo_model::answer(path, &body);
                 (answer.status, answer.headers, AnswerBody::Demo(answer.body))
             }
+            Provider::NoCredential(why) => return Err(UpstreamError::NoCredential(why.clone())),
         };
         Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
     }
 }
 
 impl HttpProvider {
-    fn new(url: &str, format: ApiFormat, credential: Option<&ProviderKey>) -> Result<Self, String> {
-        let base = url.trim_end_matches('/').to_owned();
+    fn new(url: &str, config: &ModelUpstream) -> Result<Self, String> {
+        let (base, format) = (url.trim_end_matches('/').to_owned(), config.format);
+        let policy = DialPolicy::for_upstream(config);
+        if let Some(flaw) = policy.flaw(url) {
+            return Err(flaw);
+        }
         let url = Url::parse(url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
         if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
             return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
         }
-        let client = ProviderClient::new()?;
-        let credential = credential.map(|key| credential_value(format, key)).transpose()?;
+        let client = ProviderClient::new(policy)?;
+        let credential = config.credential.as_ref().map(|key| credential_value(format, key)).transpose()?;
         Ok(HttpProvider { base, format, credential, client })
     }
 

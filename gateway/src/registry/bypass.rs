@@ -111,7 +111,7 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
         ObjectKind::Binding => change.before.is_none() || change.after.is_none(),
         // An unlisted tenant may be served, so it may have bypasses before it is listed.
         ObjectKind::Tenant => change.after.is_none(),
-        ObjectKind::Plugin | ObjectKind::Bypass => false,
+        ObjectKind::Plugin | ObjectKind::Upstream | ObjectKind::Model | ObjectKind::Bypass => false,
     };
     let named = |change: &Change| (change.kind, Arc::clone(&change.name));
     let ending: BTreeSet<_> = changes.iter().filter(|change| ends(change)).map(named).collect();
@@ -123,7 +123,7 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
         TypedObject::Bypass(bypass) => {
             is_ending(ObjectKind::Binding, &bypass.binding) || is_ending(ObjectKind::Tenant, &bypass.tenant)
         }
-        TypedObject::Plugin(_) | TypedObject::Tenant(_) | TypedObject::Binding(_) => false,
+        _ => false,
     });
     let gone = |entry: &Arc<Entry>| {
         let Object { kind, name, content, .. } = entry.object.clone();
@@ -152,7 +152,7 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
             };
             is_binding && is_tenant
         }
-        TypedObject::Plugin(_) | TypedObject::Tenant(_) | TypedObject::Binding(_) => false,
+        _ => false,
     };
     let own = contents.bypass_entries();
     let (news, stays) =

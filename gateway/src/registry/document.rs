@@ -33,6 +33,10 @@ pub struct ApplyDocument {
     pub tenants: Vec<Value>,
     /// Bindings, as in the file.
     pub bindings: Vec<Value>,
+    /// Providers of models, as in `llm.upstreams` of the file.
+    pub upstreams: Vec<Value>,
+    /// Rules for models, as in `llm.models` of the file.
+    pub models: Vec<Value>,
     /// Objects to delete.
     pub remove: Vec<NamedObject>,
     /// Deletes further objects; see [`Prune`].
@@ -138,6 +142,8 @@ pub struct ExpectedVersions {
     pub plugins: BTreeMap<String, u64>,
     pub tenants: BTreeMap<String, u64>,
     pub bindings: BTreeMap<String, u64>,
+    pub upstreams: BTreeMap<String, u64>,
+    pub models: BTreeMap<String, u64>,
 }
 
 /// The place of each object in the document, as a JSON pointer.
@@ -149,6 +155,8 @@ pub const fn plural(kind: ObjectKind) -> &'static str {
         ObjectKind::Plugin => "plugins",
         ObjectKind::Tenant => "tenants",
         ObjectKind::Binding => "bindings",
+        ObjectKind::Upstream => "upstreams",
+        ObjectKind::Model => "models",
         ObjectKind::Bypass => "bypasses",
     }
 }
@@ -170,13 +178,14 @@ impl ApplyDocument {
     /// An object without a name, a duplicate, an object without the labels of `prune`, or a version of an
     /// object that isn't in the document.
     pub fn wishes(self, with_bindings: bool) -> Result<DocumentEdits, Vec<Violation>> {
-        let ApplyDocument { plugins, tenants, bindings, remove, prune, versions } = self;
+        let ApplyDocument { plugins, tenants, bindings, upstreams, models, remove, prune, versions } = self;
         let prune = prune.map(|LabelSet { labels }| Prune { labels, with_bindings });
-        let ExpectedVersions { plugins: of_plugins, tenants: of_tenants, bindings: of_bindings } = versions;
         let lists = [
-            (ObjectKind::Plugin, plugins, of_plugins),
-            (ObjectKind::Tenant, tenants, of_tenants),
-            (ObjectKind::Binding, bindings, of_bindings),
+            (ObjectKind::Plugin, plugins, versions.plugins),
+            (ObjectKind::Tenant, tenants, versions.tenants),
+            (ObjectKind::Binding, bindings, versions.bindings),
+            (ObjectKind::Upstream, upstreams, versions.upstreams),
+            (ObjectKind::Model, models, versions.models),
         ];
         let (mut wishes, mut versions, mut wrong) = (Vec::new(), BTreeMap::new(), Vec::new());
         if prune.as_ref().is_some_and(|prune| prune.labels.is_empty()) {

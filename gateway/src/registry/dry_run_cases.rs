@@ -117,8 +117,8 @@ fn patches(kind: ObjectKind) -> Vec<Value> {
             json!({ "writable": ["args"] }),
             json!({ "mode": "observe", "on_error": null, "blocking": null }),
         ],
-        // Bypasses are written separately, because they depend on the clock.
-        ObjectKind::Bypass => Vec::new(),
+        // Models change no plan. Bypasses are written separately, because they depend on the clock.
+        ObjectKind::Upstream | ObjectKind::Model | ObjectKind::Bypass => Vec::new(),
     }
 }
 
@@ -127,7 +127,7 @@ fn wishes(other: &Case) -> impl Strategy<Value = (ObjectKind, String, Version, E
     let name = |kind: ObjectKind, at: usize| match kind {
         ObjectKind::Plugin => format!("p{}", at % 4),
         ObjectKind::Tenant => format!("t{}", at % 4),
-        ObjectKind::Binding | ObjectKind::Bypass => format!("b{at}"),
+        _ => format!("b{at}"),
     };
     let be = select(objects(other)).prop_map(|(kind, name, spec)| (kind, name, EditAction::Be(spec)));
     let merge = (select(&WRITTEN[..]), 0..8_usize, 0..64_usize).prop_map(move |(kind, at, patch)| {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    config::{self, BINDINGS, Consent, PLUGINS, Problem, TENANTS},
+    config::{self, BINDINGS, Consent, MODELS, PLUGINS, Problem, TENANTS, UPSTREAMS},
     core::object::{ObjectKind, Owner},
     registry::{Contents, Entry, TypedObject, consent, masking},
     store::{Change, Object, ObjectContent},
@@ -109,6 +109,8 @@ const fn list(kind: ObjectKind) -> Option<(&'static str, &'static str)> {
         ObjectKind::Plugin => Some((PLUGINS, "name")),
         ObjectKind::Tenant => Some((TENANTS, "id")),
         ObjectKind::Binding => Some((BINDINGS, "name")),
+        ObjectKind::Upstream => Some((UPSTREAMS, "name")),
+        ObjectKind::Model => Some((MODELS, "name")),
         ObjectKind::Bypass => None,
     }
 }
@@ -227,9 +229,8 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result
     let mut problems = Vec::new();
     if let Some(members) = spec.as_object_mut() {
         match members.get(member) {
-            // A binding may have the default name without saying it.
-            None if kind == ObjectKind::Binding
-                && default_name(members).is_some_and(|default| default == name) => {}
+            // The default name need not be written.
+            None if default_name(kind, members).is_some_and(|default| default == name) => {}
             None => drop(members.insert(member.to_owned(), name.into())),
             Some(written) if *written == name => {}
             Some(_) => problems.push(
@@ -255,23 +256,23 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result
     Err(EditError::Wrong { kind, name: name.to_owned(), problems })
 }
 
-/// The name in an object's spec, or the default name of a binding.
+/// The name in an object's spec, or the default name of its kind.
 pub fn name(kind: ObjectKind, spec: &Value) -> Option<String> {
     let (members, (_, member)) = (spec.as_object()?, list(kind)?);
     match members.get(member) {
         Some(name) => name.as_str().map(str::to_owned),
-        None if kind == ObjectKind::Binding => default_name(members),
-        None => None,
+        None => default_name(kind, members),
     }
 }
 
-/// The name of a binding that doesn't say one.
-fn default_name(spec: &serde_json::Map<String, Value>) -> Option<String> {
-    let plugin = spec.get("plugin")?.as_str()?;
-    Some(match spec.get("tenant").and_then(Value::as_str) {
-        None | Some("*") => plugin.to_owned(),
-        Some(tenant) => format!("{plugin}@{tenant}"),
-    })
+/// The name of a binding or a rule for models that doesn't say one. Other kinds always do.
+fn default_name(kind: ObjectKind, spec: &serde_json::Map<String, Value>) -> Option<String> {
+    let text = |member: &str| spec.get(member).and_then(Value::as_str);
+    match kind {
+        ObjectKind::Binding => Some(config::default_binding_name(text("plugin")?, text("tenant"))),
+        ObjectKind::Model => Some(config::default_model_name(text("match")?, text("upstream")?)),
+        ObjectKind::Plugin | ObjectKind::Tenant | ObjectKind::Upstream | ObjectKind::Bypass => None,
+    }
 }
 
 /// Applies a merge patch (RFC 7396).

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    config::{BINDINGS, LoadedConfig, PLUGINS, Problem, TENANTS},
+    config::{BINDINGS, LoadedConfig, MODELS, PLUGINS, Problem, TENANTS, UPSTREAMS},
     core::object::{ObjectKind, Owner},
     registry::{
         bypass,
@@ -26,28 +26,45 @@ struct FileEntry {
     spec: Spec,
 }
 
+/// The objects of one list, by name, in the order of the list.
+type NamedObjects = Vec<(Arc<str>, TypedObject)>;
+
+/// The lists of a file's configuration: kind, pointer and objects.
+fn lists(loaded: &LoadedConfig) -> [(ObjectKind, &'static str, NamedObjects); ObjectKind::LISTED.len()] {
+    fn named<T>(
+        list: &[Arc<T>],
+        name: impl Fn(&T) -> Arc<str>,
+        typed: impl Fn(Arc<T>) -> TypedObject,
+    ) -> NamedObjects {
+        list.iter().map(|object| (name(object), typed(Arc::clone(object)))).collect()
+    }
+    let config = &loaded.config;
+    let llm = config.llm.as_ref();
+    let upstreams = llm.map_or_else(Default::default, |llm| llm.upstreams.as_slice());
+    let models = llm.map_or_else(Default::default, |llm| llm.models.as_slice());
+    let plugins = named(&config.plugins, |plugin| plugin.name.as_str().into(), TypedObject::Plugin);
+    let tenants = named(&config.tenants.list, |tenant| tenant.id.as_str().into(), TypedObject::Tenant);
+    let bindings =
+        named(&config.bindings, |binding| (*binding.effective_name()).into(), TypedObject::Binding);
+    let upstreams = named(upstreams, |upstream| upstream.name.as_str().into(), TypedObject::Upstream);
+    let models = named(models, |rule| (*rule.effective_name()).into(), TypedObject::Model);
+    [
+        (ObjectKind::Plugin, PLUGINS, plugins),
+        (ObjectKind::Tenant, TENANTS, tenants),
+        (ObjectKind::Binding, BINDINGS, bindings),
+        (ObjectKind::Upstream, UPSTREAMS, upstreams),
+        (ObjectKind::Model, MODELS, models),
+    ]
+}
+
 impl Contents {
     /// The contents of a file when there is no registry. Objects have no versions.
     pub fn from_file(loaded: &LoadedConfig) -> Self {
-        let config = &loaded.config;
-        let (plugins, tenants, bindings) = (&config.plugins, &config.tenants.list, &config.bindings);
-        let plugins =
-            plugins.iter().map(|plugin| (plugin.name.clone(), TypedObject::Plugin(Arc::clone(plugin))));
-        let tenants =
-            tenants.iter().map(|tenant| (tenant.id.clone(), TypedObject::Tenant(Arc::clone(tenant))));
-        let bindings = bindings.iter().map(|binding| {
-            (binding.effective_name().into_owned(), TypedObject::Binding(Arc::clone(binding)))
-        });
-        let lists: [(_, _, Vec<(String, TypedObject)>); 3] = [
-            (ObjectKind::Plugin, PLUGINS, plugins.collect()),
-            (ObjectKind::Tenant, TENANTS, tenants.collect()),
-            (ObjectKind::Binding, BINDINGS, bindings.collect()),
-        ];
-        let entries = lists.into_iter().flat_map(|(kind, list, named)| {
+        let entries = lists(loaded).into_iter().flat_map(|(kind, list, named)| {
             let specs = loaded.written_values(list).into_iter();
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
                 let content = ObjectContent { owner: Owner::File, spec: spec.into() };
-                let object = Object { kind, name: name.into(), version: 0, content };
+                let object = Object { kind, name, version: 0, content };
                 snapshot::Entry { object, typed, met: 0 }
             })
         });
@@ -58,18 +75,9 @@ impl Contents {
 impl OfFile {
     /// The objects of `loaded`, which is a file's configuration.
     pub(super) fn new(loaded: &LoadedConfig) -> Self {
-        let config = &loaded.config;
-        let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
-        let tenants = config.tenants.list.iter().map(|tenant| tenant.id.as_str().into()).collect();
-        let bindings = config.bindings.iter().map(|binding| (*binding.effective_name()).into()).collect();
-        let lists: [(ObjectKind, &str, Vec<Arc<str>>); 3] = [
-            (ObjectKind::Plugin, PLUGINS, plugins),
-            (ObjectKind::Tenant, TENANTS, tenants),
-            (ObjectKind::Binding, BINDINGS, bindings),
-        ];
-        let entries = lists.into_iter().flat_map(|(kind, list, names)| {
+        let entries = lists(loaded).into_iter().flat_map(|(kind, list, named)| {
             let specs = loaded.written_values(list).into_iter();
-            names.into_iter().zip(specs).enumerate().map(move |(at, (name, spec))| {
+            named.into_iter().zip(specs).enumerate().map(move |(at, ((name, _), spec))| {
                 ((kind, name), FileEntry { pointer: format!("{list}/{at}"), spec: spec.into() })
             })
         });

@@ -20,6 +20,8 @@ pub struct ListFilter {
     pub tenant: Option<String>,
     /// Bypasses of this binding.
     pub binding: Option<String>,
+    /// Rules for models that name this provider.
+    pub upstream: Option<String>,
     /// Objects with all of these labels. Bypasses have no labels.
     pub labels: Vec<(String, String)>,
     /// Tenants with this `enabled`.
@@ -32,11 +34,14 @@ impl ListFilter {
         self.owner.is_none_or(|owner| owner == entry.object.content.owner)
             && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
             && match &entry.typed {
-                TypedObject::Plugin(_) => true,
+                TypedObject::Plugin(_) | TypedObject::Upstream(_) => true,
                 TypedObject::Tenant(tenant) => self.enabled.is_none_or(|enabled| enabled == tenant.enabled),
                 TypedObject::Binding(binding) => {
                     self.plugin.as_ref().is_none_or(|plugin| *plugin == binding.plugin)
                         && self.tenant.as_ref().is_none_or(|tenant| binding.tenant.as_ref() == Some(tenant))
+                }
+                TypedObject::Model(rule) => {
+                    self.upstream.as_ref().is_none_or(|upstream| *upstream == rule.upstream)
                 }
                 TypedObject::Bypass(bypass) => {
                     self.binding.as_ref().is_none_or(|binding| *binding == bypass.binding)

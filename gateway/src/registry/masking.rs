@@ -17,10 +17,13 @@ const MASK: &str = "***";
 /// `spec` as shown to operators.
 pub fn masked(kind: ObjectKind, spec: &Spec) -> Value {
     let mut spec = spec.value();
-    if kind == ObjectKind::Plugin
-        && let Some(config) = spec.get_mut("config")
-    {
-        walk(config, "", &mut |_, value| hide(value));
+    let member = match kind {
+        ObjectKind::Plugin => "config",
+        ObjectKind::Upstream => "credential",
+        ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Model | ObjectKind::Bypass => return spec,
+    };
+    if let Some(secret) = spec.get_mut(member) {
+        walk(secret, "", &mut |_, value| hide(value));
     }
     spec
 }
@@ -57,12 +60,16 @@ pub(super) fn misplaced_references(kind: ObjectKind, spec: &Value) -> Vec<Proble
             ObjectKind::Plugin => pointer.starts_with("/config/"),
             // Refused for another reason.
             ObjectKind::Tenant => pointer.starts_with("/llm/credentials/"),
-            ObjectKind::Binding | ObjectKind::Bypass => false,
+            ObjectKind::Upstream => pointer == "/credential",
+            ObjectKind::Binding | ObjectKind::Model | ObjectKind::Bypass => false,
         };
         if !may_hold && value.as_str().is_some_and(|text| text.contains("${")) {
             problems.push(
-                Problem::new(pointer, "references are resolved only in a plugin's `config`")
-                    .remedy("write the value itself"),
+                Problem::new(
+                    pointer,
+                    "references are resolved only in a plugin's `config` and an upstream's `credential`",
+                )
+                .remedy("write the value itself"),
             );
         }
     });

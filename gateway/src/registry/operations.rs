@@ -324,6 +324,7 @@ fn find(
     // Config that was already rejected before is not this write's fault.
     let is_new = |wrong: &&Invalid| before.is_none_or(|before| !before.refused.contains(wrong));
     let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
+    wrong.extend(changes.iter().flat_map(|change| model_flaws(change, before, after)));
     let mut unvalidated = Vec::new();
     for change in changes.iter().filter(|change| change.kind == ObjectKind::Plugin && change.after.is_some())
     {
@@ -356,6 +357,33 @@ fn beyond(name: &str, at: &DryRunState) -> Vec<Invalid> {
         pointer: flaw.pointer,
     };
     flaws.map(one).collect()
+}
+
+/// What is wrong with a written upstream or rule for models on this gateway, unless it was so before.
+fn model_flaws(change: &Change, before: Option<&DryRunState>, after: &DryRunState) -> Vec<Invalid> {
+    let is_of_llm = matches!(change.kind, ObjectKind::Upstream | ObjectKind::Model);
+    if !is_of_llm || change.after.is_none() {
+        return Vec::new();
+    }
+    let object = Some((change.kind, change.name.to_string()));
+    if after.config.llm.is_none() {
+        let message =
+            "this gateway's configuration has no `llm`, so it can't check the entry: set `llm: {}` in it";
+        return vec![Invalid { object, pointer: String::new(), message: message.to_owned() }];
+    }
+    let flaws = |at: &DryRunState| {
+        let upstreams = at.config.llm.iter().flat_map(|llm| &llm.upstreams);
+        let mut named = upstreams.filter(|upstream| upstream.name == *change.name);
+        named.next().filter(|_| change.kind == ObjectKind::Upstream).map(|upstream| upstream.flaws())
+    };
+    let known = before.and_then(flaws).unwrap_or_default();
+    let new = flaws(after).unwrap_or_default().into_iter().filter(|flaw| !known.contains(flaw));
+    let invalid = |flaw: config::Problem| Invalid {
+        object: object.clone(),
+        message: flaw.sentence(),
+        pointer: flaw.pointer,
+    };
+    new.map(invalid).collect()
 }
 
 /// Checks a plugin's config against its schema. Returns false if no manifest is known.

@@ -4,7 +4,7 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
-    config::{self, Binding, Bypass, ObjectSet, Plugin, Tenant},
+    config::{self, Binding, Bypass, ModelRule, ModelUpstream, ObjectSet, Plugin, Tenant},
     core::object::ObjectKind,
     store::{Change, Object, Snapshot},
 };
@@ -18,6 +18,10 @@ pub enum TypedObject {
     Tenant(Arc<Tenant>),
     /// A binding.
     Binding(Arc<Binding>),
+    /// A provider of models.
+    Upstream(Arc<ModelUpstream>),
+    /// A rule for models.
+    Model(Arc<ModelRule>),
     /// A binding that is temporarily left out for one tenant.
     Bypass(Arc<Bypass>),
 }
@@ -64,6 +68,9 @@ impl Entry {
             ObjectKind::Binding => {
                 config::read(spec).map(|binding| TypedObject::Binding(Arc::new(Binding { owner, ..binding })))
             }
+            ObjectKind::Upstream => config::read(spec)
+                .map(|upstream| TypedObject::Upstream(Arc::new(ModelUpstream { owner, ..upstream }))),
+            ObjectKind::Model => config::read(spec).map(|rule| TypedObject::Model(Arc::new(rule))),
             ObjectKind::Bypass => config::read(spec).map(|bypass| TypedObject::Bypass(Arc::new(bypass))),
         };
         match typed {
@@ -77,6 +84,8 @@ impl Entry {
             TypedObject::Plugin(plugin) => &plugin.labels,
             TypedObject::Tenant(tenant) => &tenant.labels,
             TypedObject::Binding(binding) => &binding.labels,
+            TypedObject::Upstream(upstream) => &upstream.labels,
+            TypedObject::Model(rule) => &rule.labels,
             TypedObject::Bypass(_) => return false,
         };
         labels.get(key).is_some_and(|own| own == value)
@@ -123,7 +132,7 @@ impl Contents {
     pub fn plugin(&self, name: &str) -> Option<&Arc<Plugin>> {
         match &self.get(ObjectKind::Plugin, name)?.typed {
             TypedObject::Plugin(plugin) => Some(plugin),
-            TypedObject::Tenant(_) | TypedObject::Binding(_) | TypedObject::Bypass(_) => None,
+            _ => None,
         }
     }
 
@@ -197,6 +206,8 @@ impl Contents {
                 TypedObject::Plugin(plugin) => objects.plugins.push(Arc::clone(plugin)),
                 TypedObject::Tenant(tenant) => objects.tenants.push(Arc::clone(tenant)),
                 TypedObject::Binding(binding) => bindings.push((entry.object.version, binding)),
+                TypedObject::Upstream(upstream) => objects.upstreams.push(Arc::clone(upstream)),
+                TypedObject::Model(rule) => objects.models.push(Arc::clone(rule)),
                 TypedObject::Bypass(_) => {}
             }
         }

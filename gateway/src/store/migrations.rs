@@ -15,19 +15,23 @@ use crate::core::control_span::{control_span, record_error};
 /// name.
 const MIGRATIONS_TABLE: &str = "hookgate_migrations";
 
-const SQLITE: [(i64, &str, &str); 3] = [
+const SQLITE: [(i64, &str, &str); 4] = [
     (1, "registry", include_str!("../../migrations/sqlite/0001_registry.sql")),
     (2, "bypasses", include_str!("../../migrations/sqlite/0002_bypasses.sql")),
     (3, "plugin data", include_str!("../../migrations/sqlite/0003_plugin_data.sql")),
+    (4, "models", include_str!("../../migrations/sqlite/0004_models.sql")),
 ];
-const POSTGRES: [(i64, &str, &str); 3] = [
+const POSTGRES: [(i64, &str, &str); 4] = [
     (1, "registry", include_str!("../../migrations/postgres/0001_registry.sql")),
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
     (3, "plugin data", include_str!("../../migrations/postgres/0003_plugin_data.sql")),
+    (4, "models", include_str!("../../migrations/postgres/0004_models.sql")),
 ];
 
 /// The migration that adds bypasses.
 pub(super) const BYPASSES: i64 = 2;
+/// The migration that adds upstreams and models.
+pub(super) const MODELS: i64 = 4;
 
 /// Selects the applied migrations as [`AppliedMigration`] rows.
 pub(super) const SELECT_APPLIED: &str =

@@ -24,9 +24,18 @@ pub(super) const SELECT_OBJECTS: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
-    UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
+    UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_upstreams
+    UNION ALL SELECT CAST(4 AS BIGINT), name, owner, version, spec FROM hookgate_models
+    UNION ALL SELECT CAST(5 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
     ORDER BY 1, 2";
-/// Like `SELECT_OBJECTS`, for tables without the kinds that came later.
+/// Like `SELECT_OBJECTS`, for tables without upstreams and models.
+pub(super) const SELECT_OBJECTS_WITHOUT_MODELS: &str = "
+    SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
+    UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
+    UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
+    UNION ALL SELECT CAST(5 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
+    ORDER BY 1, 2";
+/// Like `SELECT_OBJECTS`, for tables of the first migration alone.
 pub(super) const SELECT_OBJECTS_WITHOUT_BYPASSES: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
@@ -53,6 +62,8 @@ macro_rules! by_kind {
             ObjectKind::Plugin => concat!($before, "hookgate_plugins", $after),
             ObjectKind::Tenant => concat!($before, "hookgate_tenants", $after),
             ObjectKind::Binding => concat!($before, "hookgate_bindings", $after),
+            ObjectKind::Upstream => concat!($before, "hookgate_upstreams", $after),
+            ObjectKind::Model => concat!($before, "hookgate_models", $after),
             ObjectKind::Bypass => concat!($before, "hookgate_bypasses", $after),
         }
     };
@@ -68,8 +79,10 @@ pub(super) type ContentRow = (String, String, String);
 
 /// The query for the objects of a database to which the migrations `done` were applied.
 pub(super) fn query(done: &[AppliedMigration]) -> &'static str {
-    if migrations::includes(done, migrations::BYPASSES) {
+    if migrations::includes(done, migrations::MODELS) {
         SELECT_OBJECTS
+    } else if migrations::includes(done, migrations::BYPASSES) {
+        SELECT_OBJECTS_WITHOUT_MODELS
     } else {
         SELECT_OBJECTS_WITHOUT_BYPASSES
     }
@@ -174,7 +187,7 @@ impl RevisionInsert {
         // The changes are sorted, and kinds that came later follow the others.
         let (changes, further) = draft
             .changes
-            .split_at(draft.changes.partition_point(|change| ObjectKind::LISTED.contains(&change.kind)));
+            .split_at(draft.changes.partition_point(|change| change.kind <= ObjectKind::Binding));
         let text =
             |changes: &[Change]| serde_json::to_string(changes).map_err(|error| bug(error.to_string()));
         let changes = text(changes)?;

@@ -14,7 +14,7 @@ pub struct Object {
     /// The revision that wrote it last: the expected version of the next write. Absent without a registry.
     #[prost(uint64, optional, tag = "4")]
     pub version: ::core::option::Option<u64>,
-    /// The object as an entry of the configuration file. Values in a plugin's `config` that are not references are
+    /// The object as an entry of the configuration file. Keys of the file's upstreams are left out. Values in a plugin's `config` that are not references are
     /// `***`; if sent back as `***`, they keep their values.
     #[prost(bytes = "bytes", tag = "5")]
     pub spec_json: ::prost::bytes::Bytes,
@@ -172,6 +172,12 @@ pub struct ChangeCounts {
     /// Bypasses.
     #[prost(uint64, tag = "4")]
     pub bypasses: u64,
+    /// Providers of models.
+    #[prost(uint64, tag = "5")]
+    pub upstreams: u64,
+    /// Rules for models.
+    #[prost(uint64, tag = "6")]
+    pub models: u64,
 }
 /// A revision of the registry.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -223,7 +229,7 @@ pub struct ListObjectsRequest {
     /// Tenants: only enabled or only disabled ones.
     #[prost(bool, optional, tag = "6")]
     pub enabled: ::core::option::Option<bool>,
-    /// Plugins, tenants and bindings: only those with all of these labels.
+    /// All kinds but bypasses: only those with all of these labels.
     #[prost(btree_map = "string, string", tag = "7")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -238,6 +244,9 @@ pub struct ListObjectsRequest {
     /// Bypasses: only those of this binding.
     #[prost(string, optional, tag = "10")]
     pub binding: ::core::option::Option<::prost::alloc::string::String>,
+    /// Rules for models: only those that name this upstream.
+    #[prost(string, optional, tag = "11")]
+    pub upstream: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A page of objects.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -406,8 +415,8 @@ pub struct DisablePluginResponse {
 /// Several objects to create, replace or delete.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyRequest {
-    /// JSON object: the lists `plugins`, `tenants` and `bindings` as in the configuration file; `remove`, a list of
-    /// `{kind, name}`; `versions`, the expected version of each object, by list and name (0 if it must not exist); and
+    /// JSON object: the lists `plugins`, `tenants`, `bindings`, `upstreams` and `models`, with entries as in the configuration
+    /// file; `remove`, a list of `{kind, name}`; `versions`, the expected version of each object, by list and name (0 if it must not exist); and
     /// `prune`, `{labels}`. Objects that are not in the document stay. With `prune`, every listed object must have these
     /// labels, and all other objects of the API that have all of these labels are deleted.
     #[prost(bytes = "bytes", tag = "1")]
@@ -573,6 +582,9 @@ pub struct ExplainRequest {
     /// Name of a hook, instead of a point.
     #[prost(string, optional, tag = "10")]
     pub hook: ::core::option::Option<::prost::alloc::string::String>,
+    /// What to explain instead of a call. Then `tenant` is the only other member.
+    #[prost(enumeration = "Surface", tag = "11")]
+    pub surface: i32,
 }
 /// The explanation.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -892,6 +904,10 @@ pub enum Kind {
     Binding = 3,
     /// A bypass of a binding for a tenant, identified by BINDING@TENANT. Bypasses can be listed, and occur in revisions.
     Bypass = 4,
+    /// A provider of models, identified by its `name`.
+    Upstream = 5,
+    /// A rule that says where a model's requests go, identified by its `name`, or by MATCH@UPSTREAM if it has none.
+    Model = 6,
 }
 impl Kind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -905,6 +921,8 @@ impl Kind {
             Self::Tenant => "KIND_TENANT",
             Self::Binding => "KIND_BINDING",
             Self::Bypass => "KIND_BYPASS",
+            Self::Upstream => "KIND_UPSTREAM",
+            Self::Model => "KIND_MODEL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -915,6 +933,8 @@ impl Kind {
             "KIND_TENANT" => Some(Self::Tenant),
             "KIND_BINDING" => Some(Self::Binding),
             "KIND_BYPASS" => Some(Self::Bypass),
+            "KIND_UPSTREAM" => Some(Self::Upstream),
+            "KIND_MODEL" => Some(Self::Model),
             _ => None,
         }
     }
@@ -985,6 +1005,35 @@ impl TenantStatus {
             "TENANT_STATUS_SERVED" => Some(Self::Served),
             "TENANT_STATUS_DISABLED" => Some(Self::Disabled),
             "TENANT_STATUS_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+/// A way into the gateway that is explained as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Surface {
+    /// None: a call is explained.
+    Unspecified = 0,
+    /// The LLM proxy: how it streams the tenant's answers, the models, and what it refuses.
+    Llm = 1,
+}
+impl Surface {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SURFACE_UNSPECIFIED",
+            Self::Llm => "SURFACE_LLM",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SURFACE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SURFACE_LLM" => Some(Self::Llm),
             _ => None,
         }
     }

@@ -60,9 +60,13 @@ pub(super) fn kind(kind: i32) -> Result<ObjectKind, Error> {
         Ok(wire::Kind::Plugin) => Ok(ObjectKind::Plugin),
         Ok(wire::Kind::Tenant) => Ok(ObjectKind::Tenant),
         Ok(wire::Kind::Binding) => Ok(ObjectKind::Binding),
+        Ok(wire::Kind::Upstream) => Ok(ObjectKind::Upstream),
+        Ok(wire::Kind::Model) => Ok(ObjectKind::Model),
         Ok(wire::Kind::Bypass) => Ok(ObjectKind::Bypass),
         Ok(wire::Kind::Unspecified) | Err(_) => {
-            Err(wrong("kind", "one of KIND_PLUGIN, KIND_TENANT, KIND_BINDING and KIND_BYPASS"))
+            let kinds =
+                "one of KIND_PLUGIN, KIND_TENANT, KIND_BINDING, KIND_UPSTREAM, KIND_MODEL and KIND_BYPASS";
+            Err(wrong("kind", kinds))
         }
     }
 }
@@ -130,12 +134,13 @@ pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Res
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
 pub(super) fn list_query(kind: ObjectKind, asked: wire::ListObjectsRequest) -> Result<ListQuery, Error> {
-    let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, .. } = asked;
+    let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, upstream, .. } = asked;
     for (member, is_there, of) in [
         ("state", asked.state.is_some(), ObjectKind::Plugin),
         ("enabled", enabled.is_some(), ObjectKind::Tenant),
         ("plugin", plugin.is_some(), ObjectKind::Binding),
         ("binding", binding.is_some(), ObjectKind::Bypass),
+        ("upstream", upstream.is_some(), ObjectKind::Model),
     ] {
         if is_there && kind != of {
             return Err(wrong(member, &format!("absent: it is for {}", plural(of))));
@@ -155,7 +160,15 @@ pub(super) fn list_query(kind: ObjectKind, asked: wire::ListObjectsRequest) -> R
     Ok(ListQuery {
         limit: size(asked.page_size)?,
         after: place(&asked.page_token, |token| listing::read_cursor(kind, token))?,
-        filter: ListFilter { owner, plugin, tenant, binding, labels: labels.into_iter().collect(), enabled },
+        filter: ListFilter {
+            owner,
+            plugin,
+            tenant,
+            binding,
+            upstream,
+            labels: labels.into_iter().collect(),
+            enabled,
+        },
         state: asked.state.map(|name| state(&name).ok_or_else(right_state)).transpose()?,
     })
 }

@@ -25,6 +25,8 @@ pub(super) fn page(page: PageView<'_>) -> wire::ListObjectsResponse {
     let (Objects::Plugins(objects)
     | Objects::Tenants(objects)
     | Objects::Bindings(objects)
+    | Objects::Upstreams(objects)
+    | Objects::Models(objects)
     | Objects::Bypasses(objects)) = objects;
     wire::ListObjectsResponse {
         objects: objects.into_iter().map(object).collect(),
@@ -38,6 +40,8 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
         ObjectView::Plugin { name, status, held } => (wire::Kind::Plugin, name, held, bytes(&status)),
         ObjectView::Tenant { id, held } => (wire::Kind::Tenant, id, held, ::bytes::Bytes::new()),
         ObjectView::Binding { name, held } => (wire::Kind::Binding, name, held, ::bytes::Bytes::new()),
+        ObjectView::Upstream { name, held } => (wire::Kind::Upstream, name, held, ::bytes::Bytes::new()),
+        ObjectView::Model { name, held } => (wire::Kind::Model, name, held, ::bytes::Bytes::new()),
         ObjectView::Bypass { bypass, version, active } => {
             return wire::Object {
                 kind: wire::Kind::Bypass.into(),
@@ -114,6 +118,8 @@ pub(super) fn revision(revision: &RevisionView<'_, ChangeCounts>) -> wire::Revis
             tenants: changes.tenants as u64,
             bindings: changes.bindings as u64,
             bypasses: changes.bypasses as u64,
+            upstreams: changes.upstreams as u64,
+            models: changes.models as u64,
         }),
     }
 }
@@ -164,6 +170,8 @@ const fn kind(kind: ObjectKind) -> wire::Kind {
         ObjectKind::Plugin => wire::Kind::Plugin,
         ObjectKind::Tenant => wire::Kind::Tenant,
         ObjectKind::Binding => wire::Kind::Binding,
+        ObjectKind::Upstream => wire::Kind::Upstream,
+        ObjectKind::Model => wire::Kind::Model,
         ObjectKind::Bypass => wire::Kind::Bypass,
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP routes of the registry: plugins, tenants, bindings and revisions are listed, written and
+//! The HTTP routes of the registry: plugins, tenants, bindings, upstreams, models and revisions are listed, written and
 //! previewed (docs/registry.md). It is a thin layer over [`Operations`], which decides what may be written.
 //!
 //! A caller confined to a tenant sees only that tenant and its own bindings, and can't tell a hidden object
@@ -220,7 +220,11 @@ impl Admin {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
             ObjectKind::Plugin => ActivePlugin::named(snapshot, name),
-            ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Bypass => None,
+            ObjectKind::Tenant
+            | ObjectKind::Binding
+            | ObjectKind::Upstream
+            | ObjectKind::Model
+            | ObjectKind::Bypass => None,
         };
         Ok(self.object(snapshot, contents, registered.as_ref(), entry))
     }
@@ -260,6 +264,8 @@ impl Admin {
             }
             (TypedObject::Tenant(_), _) => ObjectView::Tenant { id: name, held },
             (TypedObject::Binding(_), _) => ObjectView::Binding { name, held },
+            (TypedObject::Upstream(_), _) => ObjectView::Upstream { name, held },
+            (TypedObject::Model(_), _) => ObjectView::Model { name, held },
             (TypedObject::Bypass(bypass), _) => ObjectView::Bypass {
                 bypass,
                 version: entry.object.version,
@@ -278,7 +284,10 @@ pub(super) fn to_error(undone: OperationError) -> Error {
 fn is_for(entry: &Entry, own: Option<&str>) -> bool {
     let Some(own) = own else { return true };
     match &entry.typed {
-        TypedObject::Plugin(_) | TypedObject::Bypass(_) => false,
+        TypedObject::Plugin(_)
+        | TypedObject::Upstream(_)
+        | TypedObject::Model(_)
+        | TypedObject::Bypass(_) => false,
         TypedObject::Tenant(tenant) => tenant.id == own,
         // Bindings for several tenants are for operators; a tenant sees their effect in its plan.
         TypedObject::Binding(binding) => own != "*" && binding.tenant.as_deref() == Some(own),

@@ -40,6 +40,8 @@ impl ListQuery {
             ObjectKind::Plugin => &["limit", "cursor", "owner", "state", "label.KEY"],
             ObjectKind::Tenant => &["limit", "cursor", "owner", "enabled", "label.KEY"],
             ObjectKind::Binding => &["limit", "cursor", "owner", "plugin", "tenant", "label.KEY"],
+            ObjectKind::Upstream => &["limit", "cursor", "owner", "label.KEY"],
+            ObjectKind::Model => &["limit", "cursor", "owner", "upstream", "label.KEY"],
             ObjectKind::Bypass => &["limit", "cursor", "binding", "tenant"],
         };
         let mut query = Query::read(uri, known)?;
@@ -53,9 +55,10 @@ impl ListQuery {
         })?;
         let state = query.read_as("state", &states(), state)?;
         let enabled = query.read_as("enabled", "true or false", |text| text.parse().ok())?;
-        let [plugin, tenant, binding] = ["plugin", "tenant", "binding"].map(|name| query.take(name));
+        let [plugin, tenant, binding, upstream] =
+            ["plugin", "tenant", "binding", "upstream"].map(|name| query.take(name));
         let labels = query.rest("label").collect();
-        let filter = ListFilter { owner, plugin, tenant, binding, enabled, labels };
+        let filter = ListFilter { owner, plugin, tenant, binding, upstream, enabled, labels };
         Ok(ListQuery { limit: most, after, filter, state })
     }
 }

@@ -54,6 +54,16 @@ pub(in crate::admin) enum ObjectView<'a> {
         #[serde(flatten)]
         held: StoredObject,
     },
+    Upstream {
+        name: &'a str,
+        #[serde(flatten)]
+        held: StoredObject,
+    },
+    Model {
+        name: &'a str,
+        #[serde(flatten)]
+        held: StoredObject,
+    },
     Bypass {
         #[serde(flatten)]
         bypass: &'a Bypass,
@@ -78,6 +88,8 @@ pub(in crate::admin) enum Objects<'a> {
     Plugins(Vec<ObjectView<'a>>),
     Tenants(Vec<ObjectView<'a>>),
     Bindings(Vec<ObjectView<'a>>),
+    Upstreams(Vec<ObjectView<'a>>),
+    Models(Vec<ObjectView<'a>>),
     Bypasses(Vec<ObjectView<'a>>),
 }
 
@@ -87,6 +99,8 @@ impl<'a> Objects<'a> {
             ObjectKind::Plugin => Objects::Plugins(objects),
             ObjectKind::Tenant => Objects::Tenants(objects),
             ObjectKind::Binding => Objects::Bindings(objects),
+            ObjectKind::Upstream => Objects::Upstreams(objects),
+            ObjectKind::Model => Objects::Models(objects),
             ObjectKind::Bypass => Objects::Bypasses(objects),
         }
     }
@@ -194,14 +208,16 @@ pub(in crate::admin) struct ChangeCounts {
     pub(in crate::admin) plugins: usize,
     pub(in crate::admin) tenants: usize,
     pub(in crate::admin) bindings: usize,
+    pub(in crate::admin) upstreams: usize,
+    pub(in crate::admin) models: usize,
     pub(in crate::admin) bypasses: usize,
 }
 
 impl ChangeCounts {
     pub(in crate::admin) fn from_changes(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
-        let [plugins, tenants, bindings, bypasses] = ObjectKind::ALL.map(count);
-        ChangeCounts { plugins, tenants, bindings, bypasses }
+        let [plugins, tenants, bindings, upstreams, models, bypasses] = ObjectKind::ALL.map(count);
+        ChangeCounts { plugins, tenants, bindings, upstreams, models, bypasses }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use http::{HeaderValue, Uri};
+use http::Uri;
 
 use super::{
     ConfigChecker, is_loopback,
@@ -11,9 +11,10 @@ use super::{
 };
 use crate::{
     config::{
-        llm::{ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm},
+        llm::{ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm, key_fault},
         partial_config::PartialEntry,
         problem::item,
+        reference,
     },
     core::{api_format::ApiFormat, model_names::ModelNames},
     egress,
@@ -39,25 +40,45 @@ enum Place {
 impl ConfigChecker<'_> {
     pub(super) fn llm(&mut self) {
         let llm = &self.draft.llm;
+        if llm.lists_nothing {
+            self.report(
+                "/llm",
+                "there are no `upstreams` or no `models`, so no model can be named",
+                "list at least one of each, or set `store` to have them in the registry",
+            );
+        }
         self.at_most("/llm/upstreams", llm.upstreams.len(), MAX_UPSTREAMS);
         self.at_most("/llm/models", llm.models.len(), MAX_RULES);
         self.unique(
             "an upstream",
             llm.upstreams.iter().filter_map(|item| Some((child(&item.pointer, "name"), item.id.clone()?))),
         );
+        let rules = llm.models.iter().filter_map(|item| Some((item, item.value.as_ref()?)));
+        let rules = rules.filter(|(item, _)| !item.tainted);
+        self.unique(
+            "a rule for models",
+            rules.map(|(item, rule)| (item.pointer.clone(), rule.effective_name().into_owned())),
+        );
+        self.llm_objects();
+        self.allowed_members();
+        self.llm_limits();
+    }
+
+    /// Each upstream and each rule for models.
+    pub(super) fn llm_objects(&mut self) {
+        let llm = &self.draft.llm;
         for entry in &llm.upstreams {
             if let Some(upstream) = &entry.value {
                 self.model_upstream(entry, upstream);
             }
         }
         let names: Option<BTreeSet<&str>> = llm.upstreams.iter().map(|item| item.id.as_deref()).collect();
+        let names = names.filter(|_| self.is_whole);
         for entry in &llm.models {
             if let Some(rule) = &entry.value {
                 self.model_rule(&entry.pointer, rule, names.as_ref());
             }
         }
-        self.allowed_members();
-        self.llm_limits();
     }
 
     fn model_upstream(&mut self, entry: &PartialEntry<ModelUpstream>, upstream: &ModelUpstream) {
@@ -69,7 +90,15 @@ impl ConfigChecker<'_> {
             self.base_url(&child(pointer, "base_url"), url, upstream.format);
         }
         if let Some(key) = &upstream.credential {
-            self.credential(&child(pointer, "credential"), "`credential`", key, Some(upstream));
+            let at = child(pointer, "credential");
+            if self.is_whole {
+                self.provider_key(&at, "`credential`", key);
+            } else if !reference::is_only_reference(key.expose()) {
+                let remedy =
+                    "write `${HOOKGATE_SECRET_NAME}`, or `${file:PATH}` with a file below `secrets.dir`";
+                self.report(&at, "`credential` is not a reference: the registry holds no keys", remedy);
+            }
+            self.use_of_key(&at, "`credential`", upstream);
         }
         if upstream.builtin.is_some() && upstream.allow_plaintext {
             let message = "`allow_plaintext` is of no use: a built-in model takes no credential";
@@ -91,6 +120,9 @@ impl ConfigChecker<'_> {
     }
 
     fn model_rule(&mut self, pointer: &str, rule: &ModelRule, upstreams: Option<&BTreeSet<&str>>) {
+        if let Some(name) = &rule.name {
+            self.name(&child(pointer, "name"), name);
+        }
         self.model_glob(child(pointer, "match"), &rule.pattern);
         let name = rule.upstream.as_str();
         if let Some(upstreams) = upstreams.filter(|names| !names.contains(name)) {
@@ -140,7 +172,10 @@ impl ConfigChecker<'_> {
             match (found, &names) {
                 (Some(entry), _) => {
                     let what = format!("the credential for `{name}`");
-                    self.credential(&at, &what, key, entry.value.as_ref());
+                    self.provider_key(&at, &what, key);
+                    if let Some(upstream) = &entry.value {
+                        self.use_of_key(&at, &what, upstream);
+                    }
                 }
                 (None, Some(names)) => self.unknown_upstream(Place::Key(at), name, names),
                 (None, None) => {}
@@ -148,19 +183,14 @@ impl ConfigChecker<'_> {
         }
     }
 
-    /// Checks a key for `upstream`. `None` if its entry can't be read.
-    fn credential(&mut self, at: &str, what: &str, key: &ProviderKey, upstream: Option<&ModelUpstream>) {
-        let key = key.expose();
-        if key.is_empty() {
-            self.report(at, format!("{what} is empty"), "write the provider's key, or leave it out");
-        } else if HeaderValue::from_str(key).is_err() || key.contains(char::is_whitespace) {
-            self.report(
-                at,
-                format!("{what} holds characters that no key has, such as a space or a line break"),
-                "write the provider's key alone, without `Bearer`",
-            );
+    fn provider_key(&mut self, at: &str, what: &str, key: &ProviderKey) {
+        if let Some((fault, remedy)) = key_fault(key.expose()) {
+            self.report(at, format!("{what} {fault}"), remedy);
         }
-        let Some(upstream) = upstream else { return };
+    }
+
+    /// Checks whether a key can be sent to `upstream`.
+    fn use_of_key(&mut self, at: &str, what: &str, upstream: &ModelUpstream) {
         if upstream.builtin.is_some() {
             self.report_key(at, format!("{what} is of no use: a built-in model takes none"), "leave it out");
         } else if !upstream.allow_plaintext && upstream.base_url.as_deref().is_some_and(is_plaintext) {

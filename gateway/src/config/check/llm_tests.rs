@@ -1,11 +1,15 @@
 //! Tests of the checks of the LLM proxy.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::json;
 
-use crate::config::{
-    BuiltinModel, LoadedConfig, ObjectSet, TENANTS, Tenant, check_object, fixtures::*, load::from_text, read,
+use crate::{
+    config::{
+        BuiltinModel, LoadedConfig, MODELS as MODEL_LIST, ModelRule, ModelUpstream, ObjectSet, ProviderKey,
+        TENANTS, Tenant, UPSTREAMS as UPSTREAM_LIST, check_object, fixtures::*, load::from_text, read,
+    },
+    core::object::Owner,
 };
 
 const UPSTREAMS: &str = "upstreams: [{ name: openai, base_url: \"https://api.openai.com/v1\" }]";
@@ -49,8 +53,91 @@ fn the_llm_proxy_has_upstreams_and_models() {
     assert_eq!(llm.limits.first_byte, llm.limits.total);
     let absent = from_text(String::new(), &served(AUTH), []).unwrap();
     assert_eq!(absent.config.llm, None);
-    rest(&format!("llm:\n  {UPSTREAMS}\n"), 2, "`models` is missing here", "add `models`: a list");
-    rest(&format!("llm:\n  {UPSTREAMS}\n  models: []\n"), 4, "`models` must have at least one entry", "");
+    for text in [format!("  {UPSTREAMS}\n"), format!("  {UPSTREAMS}\n  models: []\n"), "  {}\n".to_owned()] {
+        rest(
+            &format!("llm:\n{text}"),
+            2,
+            "there are no `upstreams` or no `models`, so no model can be named",
+            "list at least one of each, or set `store` to have them in the registry",
+        );
+    }
+    let stored = from_text(
+        String::new(),
+        &served(&format!("{AUTH}store: {{ url: \"sqlite:///tmp/a.db\" }}\nllm: {{}}\n")),
+        [],
+    );
+    assert_eq!(stored.unwrap().config.llm.map(|llm| llm.upstreams.len() + llm.models.len()), Some(0));
+}
+
+#[test]
+fn a_rule_for_models_has_a_name_of_its_own_and_a_priority() {
+    let rules = "[{ match: a, upstream: openai }, { match: b, upstream: openai, name: bee, priority: -1 }, { match: c, \
+                 upstream: openai }]";
+    let loaded = loaded(&format!("  {UPSTREAMS}\n  models: {rules}\n"));
+    let of = |rule: &ModelRule| (rule.effective_name().into_owned(), rule.effective_priority());
+    let rules = loaded.config.llm.as_ref().unwrap().models.iter().map(|rule| of(rule)).collect::<Vec<_>>();
+    let expected = [("a@openai", 10), ("bee", -1), ("c@openai", 30)];
+    assert_eq!(rules, expected.map(|(name, priority)| (name.to_owned(), priority)));
+    let written: Vec<_> =
+        loaded.written_values(MODEL_LIST).iter().map(|rule| rule["priority"].as_i64()).collect();
+    assert_eq!(written, expected.map(|(_, priority)| Some(priority)));
+    let of_api: ModelRule = read(r#"{ "match": "a", "upstream": "openai" }"#).unwrap();
+    assert_eq!(of_api.effective_priority(), ModelRule::API_PRIORITY);
+
+    let rule = "    - { match: a, upstream: openai }\n";
+    rest(
+        &format!("llm:\n  {UPSTREAMS}\n  models:\n{rule}{rule}"),
+        6,
+        "a rule for models `a@openai` is already defined, at /llm/models/0",
+        "give one of the two another name, or remove it",
+    );
+    rest(
+        &format!("llm:\n  {UPSTREAMS}\n  models:\n    - {{ match: a, upstream: openai, name: \"a b\" }}\n"),
+        5,
+        "`a b` is not a name",
+        "a name is a letter and up to 63 letters, digits, `_` and `-`",
+    );
+}
+
+#[test]
+fn upstreams_of_the_file_keep_their_keys_and_the_registry_has_none() {
+    let text = format!(
+        "{AUTH}llm:\n  upstreams: [{{ name: openai, base_url: \"https://api.openai.com/v1\", credential: sk-of-file }}]\n  \
+         {MODELS}\nstore: {{ url: \"sqlite:///tmp/a.db\" }}\n"
+    );
+    let loaded = from_text(String::new(), &served(&text), []).unwrap();
+    let written = loaded.written_values(UPSTREAM_LIST);
+    assert_eq!(written, [json!({ "name": "openai", "base_url": "https://api.openai.com/v1" })]);
+    let of = |owner| {
+        let spec = json!({ "name": "openai", "base_url": "https://other/v1" });
+        let upstream = ModelUpstream { owner, ..serde_json::from_value(spec).unwrap() };
+        let objects = ObjectSet { upstreams: vec![Arc::new(upstream)], ..ObjectSet::default() };
+        loaded.with(objects).config.llm.unwrap().upstreams.remove(0)
+    };
+    assert_eq!(of(Owner::File).credential.as_ref().map(ProviderKey::expose), Some("sk-of-file"));
+    assert_eq!(of(Owner::File).egress, None);
+    let of_api = of(Owner::Api);
+    assert_eq!((&of_api.credential, of_api.egress.is_some()), (&None, true), "it never gets the file's key");
+    assert!(of_api.flaws()[0].message.contains("`egress` doesn't permit"), "{:?}", of_api.flaws());
+}
+
+#[test]
+fn an_upstream_of_the_api_names_its_key() {
+    let check = |key: &str| {
+        let spec = json!({ "name": "u", "base_url": "https://a/v1", "credential": key });
+        check_object(UPSTREAM_LIST, &spec)
+    };
+    for reference in ["${HOOKGATE_SECRET_A}", "${file:/run/secrets/a}"] {
+        assert!(check(reference).is_empty(), "{reference}");
+    }
+    for text in ["sk-1", "", "$${A}", "${A}${B}", "Bearer ${A}", "${A:-sk-1}", "${A:-}", "${A", "${file:a}"] {
+        let problems = check(text);
+        let [problem] = &problems[..] else { panic!("{text}: {problems:?}") };
+        assert_eq!(problem.message, "`credential` is not a reference: the registry holds no keys", "{text}");
+        assert!(!format!("{problem:?}").contains("sk-1"), "{text}");
+    }
+    // Whether the upstream exists is known only where all objects are.
+    assert!(check_object(MODEL_LIST, &json!({ "match": "a", "upstream": "nobody" })).is_empty());
 }
 
 #[test]

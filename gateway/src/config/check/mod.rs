@@ -67,6 +67,7 @@ pub(super) fn check_objects(draft: &PartialConfig) -> Vec<Problem> {
     check.tenants();
     check.plugins();
     check.bindings();
+    check.llm_objects();
     check.problems.retain(|problem| !draft.placeholders.contains(&problem.pointer));
     check.problems
 }

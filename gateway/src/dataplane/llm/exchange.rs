@@ -267,6 +267,7 @@ pub(super) fn unknown_model(model: &str) -> Error {
 /// The error for the client. `name` is the upstream's.
 pub(super) fn provider_error(name: &str, error: UpstreamError) -> Error {
     let code = match &error {
+        UpstreamError::NoCredential(_) => Code::UpstreamCredential,
         UpstreamError::Unavailable(_) => Code::UpstreamUnavailable,
         UpstreamError::Timeout(_) => Code::UpstreamTimeout,
         UpstreamError::BadAnswer(_) => Code::UpstreamBadAnswer,

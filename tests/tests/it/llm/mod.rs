@@ -11,6 +11,7 @@ mod messages_matrix;
 mod messages_requests;
 mod messages_streams;
 mod messages_support;
+mod registry;
 mod requests;
 mod responses_answers;
 mod responses_callers;

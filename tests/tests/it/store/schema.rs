@@ -82,6 +82,8 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_may_bring_an_older_versions_tables_up_at_once() {
     let older = "DROP TABLE hookgate_bypasses;
+                 DROP TABLE hookgate_upstreams;
+                 DROP TABLE hookgate_models;
                  DROP TABLE hookgate_plugin_data;
                  DROP TABLE hookgate_signing_keys;
                  ALTER TABLE hookgate_revisions DROP COLUMN further;
@@ -104,6 +106,8 @@ async fn many_may_bring_an_older_versions_tables_up_at_once() {
 async fn tables_without_plugins_data_get_them_and_keep_what_they_hold() {
     let older = "DROP TABLE hookgate_plugin_data;
                  DROP TABLE hookgate_signing_keys;
+                 DROP TABLE hookgate_upstreams;
+                 DROP TABLE hookgate_models;
                  DELETE FROM hookgate_migrations WHERE version > 2;";
     for place in Place::every().await {
         let store = place.prepared().await;
@@ -124,6 +128,30 @@ async fn tables_without_plugins_data_get_them_and_keep_what_they_hold() {
         let put = DataOperation::Add { key: "c".into(), delta: 1, limit: 1, expires_ms: None };
         assert!(store.write(&own, &[put], 0).await.unwrap().is_ok(), "{place}");
         assert_eq!(store.commit(&add(1, "a")).await.unwrap(), 2, "{place}");
+    }
+}
+
+/// A gateway without upstreams and models reads what a newer one wrote, and goes on.
+#[tokio::test]
+async fn changes_of_upstreams_and_models_are_kept_apart_from_what_older_versions_read() {
+    for place in Place::every().await {
+        let store = place.prepared().await;
+        let made = |kind, name: &str| change(kind, name, None, api(json!({ "name": name })));
+        let changes = vec![
+            made(ObjectKind::Tenant, "t"),
+            made(ObjectKind::Upstream, "u"),
+            made(ObjectKind::Model, "m"),
+            made(ObjectKind::Bypass, "b"),
+        ];
+        store.commit(&draft(0, changes.clone())).await.unwrap();
+        assert_eq!(store.since(0, 1).await.unwrap()[0].changes, changes, "{place}");
+        let kinds: Vec<_> =
+            store.snapshot().await.unwrap().objects.iter().map(|object| object.kind).collect();
+        assert_eq!(kinds, changes.iter().map(|change| change.kind).collect::<Vec<_>>(), "{place}");
+        // Fails unless `changes` has the first three kinds only.
+        let is_so = "INSERT INTO hookgate_upstreams SELECT NULL, 'api', 1, '{}' FROM hookgate_revisions \
+                     WHERE changes LIKE '%upstream%' OR changes LIKE '%\"model%' OR further NOT LIKE '%upstream%'";
+        run(&place, is_so).await.unwrap();
     }
 }
 

@@ -164,7 +164,8 @@ fn list(asked: &RpcCase) -> Vec<u8> {
         Kind::Tenant => request.labels = first.map(|name| ("plan".to_owned(), name)).into_iter().collect(),
         Kind::Binding => (request.plugin, request.tenant) = (first, second),
         Kind::Bypass => (request.binding, request.tenant) = (first, second),
-        Kind::Plugin | Kind::Unspecified => {}
+        Kind::Model => request.upstream = first,
+        Kind::Plugin | Kind::Upstream | Kind::Unspecified => {}
     }
     frame(&request)
 }
@@ -213,7 +214,8 @@ async fn check(world: &World, address: SocketAddr, asked: &RpcCase) {
 }
 
 fn requests(cursors: &[String]) -> impl Strategy<Value = RpcCase> + use<> {
-    let kinds = select(&[Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass][..]);
+    let kinds =
+        select(&[Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Upstream, Kind::Model, Kind::Bypass][..]);
     let names = [select(GUESSES), select(GUESSES)];
     let number = prop_oneof![4 => 0..4_u64, 1 => Just(u64::MAX)];
     let place = prop_oneof![1 => Just(String::new()), 1 => select(cursors.to_vec())];

@@ -176,7 +176,7 @@ pub(crate) fn written(written: Option<wire::WriteResult>) -> Value {
 pub(crate) fn revision(revision: &wire::Revision, changes: Option<Value>) -> Value {
     let wire::Revision { number, at, author, reason, counts } = revision;
     let counts = counts.expect("they are always there");
-    let counts = json!({ "plugins": counts.plugins, "tenants": counts.tenants, "bindings": counts.bindings, "bypasses": counts.bypasses });
+    let counts = json!({ "plugins": counts.plugins, "tenants": counts.tenants, "bindings": counts.bindings, "upstreams": counts.upstreams, "models": counts.models, "bypasses": counts.bypasses });
     let changes = changes.unwrap_or(counts);
     json!({ "number": number, "at": at, "author": author, "reason": reason, "changes": changes })
 }
