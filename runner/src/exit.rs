@@ -61,13 +61,14 @@ impl ProgramExit {
         }
     }
 
-    /// The CPU time that it had used, if the kernel probably ended it for that. Other senders use these signals too, so
-    /// the CPU time must be near `max`. It can differ from `max`, because the kernel charges a whole tick to the process
-    /// that runs when the tick ends.
+    /// The CPU time that it had used, if the kernel ended it for that. It can differ from `max`, on a busy machine by
+    /// much, because the kernel charges a whole tick to the process that runs when the tick ends. A program that catches
+    /// SIGXCPU is ended by SIGKILL, which others send too. Then the CPU time must be near `max`.
     pub(crate) fn used_cpu(self, max: Duration) -> Option<Duration> {
-        let signals = [Signal::KILL, Signal::XCPU].map(Signal::as_raw);
-        let signal = self.status.signal().filter(|signal| signals.contains(signal));
-        signal.and(self.cpu).filter(|cpu| *cpu >= max / 4 * 3)
+        let signal = self.status.signal()?;
+        let is_limit = signal == Signal::XCPU.as_raw();
+        let is_kill = signal == Signal::KILL.as_raw();
+        self.cpu.filter(|cpu| is_limit || (is_kill && *cpu >= max / 4 * 3))
     }
 }
 

@@ -195,9 +195,11 @@ fn make_state_file(path: &Path) -> io::Result<()> {
 
 fn limit(spec: &LaunchSpec) -> rustix::io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The first second too many ends it by SIGXCPU, which nobody else sends. SIGKILL is for one that catches it.
+    let cpu = Rlimit { current: Some(spec.cpu_seconds), maximum: Some(spec.cpu_seconds.saturating_add(1)) };
+    setrlimit(Resource::Cpu, cpu)?;
     for (resource, most) in [
         (Resource::Data, Some(spec.memory)),
-        (Resource::Cpu, Some(spec.cpu_seconds)),
         (Resource::Fsize, spec.file_size),
         (Resource::Nofile, Some(MAX_FILES)),
         (Resource::Core, Some(0)),

@@ -13,15 +13,17 @@ async fn a_program_that_used_its_cpu_time_is_told_apart_from_one_that_was_killed
     let script = each_call(
         r#"case $call in
     *'"tool_name":"loop"'*) while :; do :; done ;;
+    *'"tool_name":"catch"'*) trap '' XCPU; while :; do :; done ;;
     *) kill -9 $$ ;;
 esac"#,
     );
     let served = serve(&script, json!({ "limits": { "cpu": "1s" } })).await;
-    for (tool, has_limit) in [("loop", true), ("killed", false)] {
+    for (tool, signal, has_limit) in [("loop", 24, true), ("catch", 9, true), ("killed", 9, false)] {
         let answer = served.call("acme", tool).await;
         let (code, error) = served.fault(&answer).await;
         assert_eq!((answer.status, &*code), (502, "Aborted"));
-        let limit = error.strip_prefix("the program ended by signal 9 before it replied").expect(&error);
+        let ended = format!("the program ended by signal {signal} before it replied");
+        let limit = error.strip_prefix(&ended).expect(&error);
         let is_limit =
             limit.starts_with(": it had used ") && limit.ends_with(" of CPU time, and `limits.cpu` is 1s");
         assert!(if has_limit { is_limit } else { limit.is_empty() }, "{tool}: {error}");
