@@ -1,5 +1,5 @@
-//! `hookgate explain`: explains a call's steps, from a file or from a gateway, or what the LLM proxy does for a tenant, from a
-//! file. [`hookgate::invoke::explain`] computes the explanation; this module requests and renders it.
+//! `hookgate explain`: explains a call's steps or what the LLM proxy does for a tenant, from a file or from a gateway.
+//! [`hookgate::invoke::explain`] computes the explanation; this module requests and renders it.
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +13,7 @@ use futures::future::join_all;
 use hookgate_proto::HookName;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 
 use crate::{
     Exit,
@@ -49,8 +50,7 @@ pub(super) struct ExplainArgs {
     /// Tenant of the call.
     #[arg(long)]
     tenant: String,
-    /// Explains the LLM proxy instead of a call: how it streams answers, the models, and what it refuses. It reads a
-    /// configuration and can't ask a running gateway.
+    /// Explains the LLM proxy instead of a call: how it streams answers, the models, and what it refuses.
     #[arg(long, value_enum, conflicts_with_all = ["point", "hook", "tool", "agent", "agent_path", "model", "text", "labels", "timeout"])]
     surface: Option<ExplainedSurface>,
     /// Extension point of the call.
@@ -105,16 +105,16 @@ async fn explain_surface(asked: &ExplainArgs) -> Exit {
     if let Err(wrong) = check_tenant(&asked.tenant) {
         return Exit::usage(wrong);
     }
-    let Some(file) = &asked.config else {
-        return Exit::usage(
-            "--surface explains a configuration: give its file with --config; a gateway can't be asked",
-        );
+    let said = match &asked.config {
+        Some(file) => llm_of_file(file, &asked.tenant).await.map(|said| (said, file.display().to_string())),
+        None => explain_gateway(asked, &path(&asked.tenant, "surface=llm")).await,
     };
-    let source = file.display().to_string();
-    match llm_of_file(file, &asked.tenant).await {
-        Ok(said) => output::data(asked.output, &said, || surface_table::render(&said, &source), Exit::ok()),
-        Err(exit) => exit,
-    }
+    said.map_or_else(
+        |exit| exit,
+        |(said, source)| {
+            output::data(asked.output, &said, || surface_table::render(&said, &source), Exit::ok())
+        },
+    )
 }
 
 async fn explain_call(asked: ExplainArgs) -> Exit {
@@ -124,7 +124,7 @@ async fn explain_call(asked: ExplainArgs) -> Exit {
     };
     let said = match &asked.config {
         Some(file) => explain_file(file, &question).await.map(|said| (said, file.display().to_string())),
-        None => explain_gateway(&asked, &question).await,
+        None => explain_gateway(&asked, &path(&question.tenant, &query(&question))).await,
     };
     said.map_or_else(
         |exit| exit,
@@ -177,7 +177,7 @@ async fn llm_of_file(file: &Path, tenant: &str) -> Result<LlmExplanation, Exit> 
     let routes = config.llm.as_ref().map(|llm| ModelRoutes::build(llm, &[])).transpose();
     let routes = routes.map_err(|problems| Exit::problems(&loaded.render(&problems)))?;
     if let Some(unread) = unread(config) {
-        note(&format!("{unread}; its tenants, plugins and bindings are not included"));
+        note(&format!("{unread}; to include it, ask a gateway with --addr instead of --config"));
     }
     Ok(explain_llm(config, &table, routes.as_ref(), false, tenant))
 }
@@ -207,13 +207,10 @@ async fn builtin_manifests(config: &Config) -> Vec<Option<Arc<Manifest>>> {
     .await
 }
 
-async fn explain_gateway(
-    asked: &ExplainArgs,
-    question: &ExplainQuery,
-) -> Result<(Explanation, String), Exit> {
+async fn explain_gateway<T: DeserializeOwned>(asked: &ExplainArgs, path: &str) -> Result<(T, String), Exit> {
     let asker =
         asked.gateway.asker(REQUEST_TIMEOUT, "give a file with --config").await.map_err(Exit::usage)?;
-    let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
+    let answer = asker.ask(Method::GET, path, None).await.map_err(Exit::failure)?;
     if answer.status != 200 {
         return Err(answer.refuse(asked.output, Exit::failure(refusal_text(&answer))));
     }
@@ -222,18 +219,24 @@ async fn explain_gateway(
     Ok((said, asker.base()))
 }
 
-/// The path with `question` as its query.
-fn path(question: &ExplainQuery) -> String {
-    let ExplainQuery { tenant, site, call, text } = question;
-    let encode = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+fn path(tenant: &str, query: &str) -> String {
+    format!("/admin/v1/tenants/{}/explain?{query}", encode(tenant))
+}
+
+fn query(question: &ExplainQuery) -> String {
+    let ExplainQuery { site, call, text, .. } = question;
     let kind = if site.hook().is_some() { "hook" } else { "point" };
-    let mut path = format!("/admin/v1/tenants/{}/explain?{kind}={site}", encode(tenant));
+    let mut query = format!("{kind}={site}");
     for (name, value) in call.texts().into_iter().chain([("text", text)]) {
-        path.extend(value.iter().map(|value| format!("&{name}={}", encode(value))));
+        query.extend(value.iter().map(|value| format!("&{name}={}", encode(value))));
     }
-    path.extend(call.labels.iter().map(|(key, value)| format!("&label.{}={}", encode(key), encode(value))));
-    path.extend(call.timeout_ms.iter().map(|millis| format!("&timeout_ms={millis}")));
-    path
+    query.extend(call.labels.iter().map(|(key, value)| format!("&label.{}={}", encode(key), encode(value))));
+    query.extend(call.timeout_ms.iter().map(|millis| format!("&timeout_ms={millis}")));
+    query
+}
+
+fn encode(value: &str) -> String {
+    utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
 }
 
 /// The error that the gateway answered, with what to check on this port.

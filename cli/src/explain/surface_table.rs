@@ -14,10 +14,11 @@ use hookgate::{
     },
 };
 
-/// Renders the explanation that came from `source`, a file.
+/// Renders the explanation that came from `source`, a file or a gateway.
 pub(super) fn render(said: &LlmExplanation, source: &str) -> String {
+    let revision = said.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
     let mut rows = vec![
-        ["from".to_owned(), source.to_owned()],
+        ["from".to_owned(), format!("{source}{revision}")],
         ["tenant".to_owned(), tenant(&said.tenant)],
         ["surface".to_owned(), "llm".to_owned()],
     ];

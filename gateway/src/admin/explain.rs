@@ -12,13 +12,39 @@ use crate::{
 /// The range of the caller's timeout in milliseconds, as on the data port.
 pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// Reads `?point=NAME` or `?hook=NAME` and the call's properties, for the tenant `id`.
+/// What is to be explained.
+pub(super) enum Question {
+    /// A call at a point or a hook.
+    Call(ExplainQuery),
+    /// The LLM proxy.
+    Llm,
+}
+
+/// Reads `?point=NAME` or `?hook=NAME` and the call's properties for the tenant `id`, or `?surface=llm`.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming a member that is unknown, repeated or malformed.
-pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
-    let known = ["point", "hook", "tool", "agent", "agent_path", "model", "text", "timeout_ms", "label.KEY"];
+pub(super) fn question(uri: &Uri, id: &str) -> Result<Question, Error> {
+    let known = [
+        "point",
+        "hook",
+        "surface",
+        "tool",
+        "agent",
+        "agent_path",
+        "model",
+        "text",
+        "timeout_ms",
+        "label.KEY",
+    ];
     let mut members = Query::read(uri, &known)?;
+    if let Some(surface) = members.take("surface") {
+        return match (surface.as_str(), members.is_empty()) {
+            ("llm", true) => Ok(Question::Llm),
+            ("llm", false) => Err(invalid("`surface` in the query must be the only member".to_owned())),
+            _ => Err(invalid("`surface` in the query must be llm".to_owned())),
+        };
+    }
     let mut question = ExplainQuery::new(id, site(members.take("point"), members.take("hook"))?);
     let call = &mut question.call;
     call.tool = members.take("tool");
@@ -30,7 +56,7 @@ pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
     })?;
     question.text = members.take("text");
     call.labels = members.rest("label").collect();
-    Ok(question)
+    Ok(Question::Call(question))
 }
 
 /// Removes what a token that names the tenant may not see: names of other tenants, bindings that don't

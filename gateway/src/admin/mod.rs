@@ -51,7 +51,7 @@ use crate::{
     edge::{request_meta::RequestMeta, response},
     invoke::{
         self,
-        explain::{ExplainQuery, Explanation},
+        explain::{ExplainQuery, Explanation, LlmExplanation},
     },
     net::unix_listener::LocalUser,
     ops::status::StatusSource,
@@ -213,10 +213,10 @@ impl Admin {
             ReadRoute::Status => Ok(json(&self.overview.status())),
             ReadRoute::Events => events::answer(self.follows(head, operator, reader)),
             ReadRoute::Plan(tenant) => Ok(json(&plan_of(snapshot, reader, tenant, || site(&head.uri))?)),
-            ReadRoute::Explain(tenant) => {
-                let question = explain::question(&head.uri, tenant)?;
-                Ok(json(&explained(snapshot, reader, &question)))
-            }
+            ReadRoute::Explain(tenant) => match explain::question(&head.uri, tenant)? {
+                explain::Question::Call(question) => Ok(json(&explained(snapshot, reader, &question))),
+                explain::Question::Llm => Ok(json(&explained_llm(snapshot, reader, tenant))),
+            },
         }
     }
 
@@ -249,6 +249,17 @@ fn explained(snapshot: &ConfigSnapshot, reader: Option<&str>, question: &Explain
     let ConfigSnapshot { config, invoker, .. } = snapshot;
     let said = invoke::explain::explain(config, &invoker.routes().table, true, question);
     if reader.is_some() { explain::for_tenant(said) } else { said }
+}
+
+/// Explains what the LLM proxy does for `tenant`. `reader` is the tenant that the caller is confined to, if any.
+fn explained_llm(snapshot: &ConfigSnapshot, reader: Option<&str>, tenant: &str) -> LlmExplanation {
+    let ConfigSnapshot { config, invoker, llm, .. } = snapshot;
+    let routes = llm.as_ref().map(|llm| &llm.routes);
+    let mut said = invoke::explain::explain_llm(config, &invoker.routes().table, routes, true, tenant);
+    if reader.is_some() {
+        said.tenant.hint = None;
+    }
+    said
 }
 
 /// Identifies the caller: by the admin socket, or else by the token.

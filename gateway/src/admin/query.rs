@@ -50,6 +50,11 @@ impl Query {
         Ok(Query(members))
     }
 
+    /// Whether no member is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
     }

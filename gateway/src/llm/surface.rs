@@ -2,7 +2,7 @@
 //! one for each member, part and tool that is known; what is not known is refused if it may carry text. A format's
 //! [`SurfaceTable`] has all of them, and [`super::explain`] shows it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     guarded_points::GuardedPoints,
@@ -91,14 +91,24 @@ pub(super) struct Rule {
 }
 
 /// What lets something pass that is refused by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AllowSwitch {
+pub enum AllowSwitch<E = &'static str> {
     /// This entry of `llm.allow`.
-    Entry(&'static str),
+    Entry(E),
     /// Its own name in `llm.allow`.
     ItsName,
     Nothing,
+}
+
+impl AllowSwitch {
+    pub(super) fn to_report(self) -> AllowSwitch<String> {
+        match self {
+            AllowSwitch::Entry(entry) => AllowSwitch::Entry(entry.to_owned()),
+            AllowSwitch::ItsName => AllowSwitch::ItsName,
+            AllowSwitch::Nothing => AllowSwitch::Nothing,
+        }
+    }
 }
 
 /// Everything that a format refuses beside what all of them do.

@@ -11,7 +11,7 @@ use crate::{
             query as events,
             query::{EventsSince, LIMIT_RANGE},
         },
-        explain::TIMEOUT_RANGE_MS,
+        explain::{Question, TIMEOUT_RANGE_MS},
         process_ops::{TestCallOptions as TestCallResult, routes},
         registry::{
             body::part,
@@ -307,7 +307,20 @@ pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::EventsQ
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Error> {
+pub(super) fn question(asked: wire::ExplainRequest) -> Result<Question, Error> {
+    match wire::Surface::try_from(asked.surface) {
+        Ok(wire::Surface::Unspecified) => {}
+        Ok(wire::Surface::Llm) => {
+            let alone = wire::ExplainRequest {
+                tenant: asked.tenant.clone(),
+                surface: asked.surface,
+                ..Default::default()
+            };
+            let right = "absent, or the only member besides `tenant`";
+            return if asked == alone { Ok(Question::Llm) } else { Err(wrong("surface", right)) };
+        }
+        Err(_) => return Err(wrong("surface", "SURFACE_LLM, or absent")),
+    }
     let wire::ExplainRequest { tenant, tool, agent, agent_path, model, text, timeout_ms, labels, .. } = asked;
     let mut question = ExplainQuery::new(tenant, site(asked.point, asked.hook)?.ok_or_else(no_point)?);
     if timeout_ms.is_some_and(|millis| !TIMEOUT_RANGE_MS.contains(&millis)) {
@@ -321,5 +334,5 @@ pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Erro
     (call.model, call.timeout_ms) = (model, timeout_ms);
     call.labels = labels.into_iter().collect();
     question.text = text;
-    Ok(question)
+    Ok(Question::Call(question))
 }

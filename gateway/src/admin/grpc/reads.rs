@@ -5,7 +5,9 @@ use http::Method;
 
 use crate::{
     admin::{
-        AdminRoute, ReadRoute, bytes, explained,
+        AdminRoute, ReadRoute, bytes,
+        explain::Question,
+        explained, explained_llm,
         grpc::{AdminRpc, from_proto, to_proto},
         plan_of,
         registry::{
@@ -108,8 +110,11 @@ impl AdminRpc<'_> {
         asked: wire::ExplainRequest,
     ) -> Result<wire::ExplainResponse, Error> {
         self.check(Some(AdminRoute::Shown(ReadRoute::Explain(asked.tenant.clone()))), &Method::GET)?;
-        let question = from_proto::question(asked)?;
-        let said = explained(snapshot, self.reader.as_deref(), &question);
-        Ok(wire::ExplainResponse { explanation_json: bytes(&said) })
+        let (tenant, reader) = (asked.tenant.clone(), self.reader.as_deref());
+        let explanation_json = match from_proto::question(asked)? {
+            Question::Call(question) => bytes(&explained(snapshot, reader, &question)),
+            Question::Llm => bytes(&explained_llm(snapshot, reader, &tenant)),
+        };
+        Ok(wire::ExplainResponse { explanation_json })
     }
 }

@@ -1,6 +1,6 @@
 //! Explains what the LLM proxy does for a tenant, and whose steps cause it. [`crate::llm::explain`] knows the proxy.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::Config,
@@ -15,8 +15,10 @@ use crate::{
 };
 
 /// Explains what the LLM proxy does for a tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LlmExplanation {
+    /// Revision of the table; `None` for a file.
+    pub revision: Option<u64>,
     pub tenant: TenantReport,
     /// Whether all accepted manifests are known. From a file alone it is unknown what plugins offer that aren't built in.
     pub manifests_known: bool,
@@ -27,7 +29,7 @@ pub struct LlmExplanation {
 }
 
 /// Who is asked at a point.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointReport {
     pub point: Point,
     /// Whether a step can block or change, or one that could is required and missing.
@@ -41,7 +43,7 @@ pub struct PointReport {
 }
 
 /// A step at a point.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepReport {
     pub binding: String,
     pub plugin: String,
@@ -60,6 +62,7 @@ pub fn explain_llm(
     id: &str,
 ) -> LlmExplanation {
     let mut said = LlmExplanation {
+        revision: manifests_known.then(|| table.revision()),
         tenant: tenant(config, table, id),
         manifests_known,
         points: Vec::new(),

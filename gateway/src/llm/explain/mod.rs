@@ -123,7 +123,7 @@ impl SurfaceReader<'_> {
             what,
             why: rule.why.to_owned(),
             points: rule.when.points().to_vec(),
-            opened_by: rule.opened_by,
+            opened_by: rule.opened_by.to_report(),
             status,
         }
     }

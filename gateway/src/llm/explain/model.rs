@@ -1,6 +1,6 @@
 //! The data of what the LLM proxy does for a tenant.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     core::{api_format::ApiFormat, point::Point},
@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a tenant has of the LLM proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyReport {
     pub formats: Vec<FormatReport>,
     /// The tenant's `llm.models`. `None`: all that a rule serves.
@@ -22,7 +22,7 @@ pub struct ProxyReport {
 }
 
 /// A format of requests and answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatReport {
     pub api: ApiFormat,
     /// Where clients send requests.
@@ -35,7 +35,7 @@ pub struct FormatReport {
 }
 
 /// What is done with an answer that the client wants as a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamWay {
     /// It goes on as it comes: nobody is asked about answers.
@@ -51,7 +51,7 @@ pub enum StreamWay {
 }
 
 /// What a tenant may name, and the model that gets it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelReport {
     /// The API whose clients reach it.
     pub api: ApiFormat,
@@ -63,18 +63,18 @@ pub struct ModelReport {
 }
 
 /// Something that is refused by default.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalReport {
     pub what: String,
     pub why: String,
     /// The points at any of which a step must be able to block or change. Empty: it is refused for every tenant.
     pub points: Vec<Point>,
-    pub opened_by: AllowSwitch,
+    pub opened_by: AllowSwitch<String>,
     pub status: RefusalStatus,
 }
 
 /// Whether something is refused for the tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalStatus {
     /// It is refused; if it is opened by its own name, unless `llm.allow` has that name.

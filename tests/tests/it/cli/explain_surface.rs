@@ -1,10 +1,19 @@
 //! Tests `hookgate explain --surface llm`: people are told how answers are streamed, which models a tenant has, and what is
 //! refused, and a gateway does what they are told.
 
-use hookgate_tests::{gateway::Setup, token::token};
+use hookgate_tests::{
+    gateway::{Gateway, Setup},
+    token::token,
+};
 use serde_json::{Value, json};
 
-use crate::cli::support::{CommandOutput, Folder, smallest};
+use crate::{
+    admin::registry::support::{confined, get},
+    cli::{
+        registry::support::Desk,
+        support::{CommandOutput, Folder, smallest},
+    },
+};
 
 /// Part of what must not be shown.
 const SENTINEL: &str = "sk-somebody";
@@ -124,15 +133,39 @@ async fn a_gateway_refuses_what_is_explained() {
 }
 
 #[tokio::test]
-async fn a_surface_is_explained_from_a_configuration_alone() {
-    let folder = folder();
-    let surface = ["explain", "--surface", "llm", "--tenant", "acme"];
-    let at = ["--addr", "http://127.0.0.1:1", "--token-file", "f.yaml"];
-    for more in [&[][..], &at] {
-        let ran = folder.run(&[&surface[..], more].concat()).await;
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
-        assert!(ran.stderr.contains("give its file with --config"), "{ran:?}");
+async fn a_running_gateway_explains_its_surface_with_the_models_of_the_registry() {
+    let setup = Gateway::with().tenant("acme").tenant("globex").admin().set("/llm", json!({}));
+    let desk = Desk::of(setup.builtin("redact", &json!({})).binding("redact", 10)).await;
+    let explain = ["explain", "--surface", "llm", "--tenant", "acme"];
+    let without = desk.does(&explain).await;
+    assert!(
+        without.contains(", revision 1\n") && without.contains("The tenant may use no model."),
+        "{without}"
+    );
+    assert!(without.contains("in windows, the rest held for"), "{without}");
+    desk.folder.write("demo.yaml", "builtin: demo-model");
+    desk.does(&["upstream", "set", "demo", "--file", "demo.yaml"]).await;
+    desk.does(&["model", "set", "fast", "--match", "fast", "--upstream", "demo", "--as", "gpt-5-mini"]).await;
+    let with = desk.does(&explain).await;
+    assert!(with.contains(", revision 3\n"), "{with}");
+    assert!(with.contains("fast   openai  demo      gpt-5-mini\n"), "{with}");
+    // A token that names a tenant is told of that tenant alone.
+    let own = desk.gateway.admin(&confined("acme"));
+    let path = |tenant: &str| format!("tenants/{tenant}/explain?surface=llm");
+    assert_eq!(get(&own, &path("acme")).await.body["proxy"]["models"][0]["name"], "fast");
+    assert_eq!(get(&own, &path("globex")).await.status, 404);
+    for query in ["surface=mcp", "surface=llm&point=before_response", "surface=llm&surface=llm"] {
+        let refused = get(&own, &format!("tenants/acme/explain?{query}")).await;
+        assert_eq!((refused.status, &refused.body["code"]), (400, &json!("PAYLOAD_INVALID")), "{query}");
     }
+}
+
+#[tokio::test]
+async fn a_surface_needs_a_source_and_takes_no_properties_of_a_call() {
+    let folder = folder();
+    let ran = folder.run(&["explain", "--surface", "llm", "--tenant", "acme"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    assert!(ran.stderr.contains("give a file with --config"), "{ran:?}");
     for call in [["--point", "before_response"], ["--tool", "x"], ["--label", "a=b"], ["--timeout", "1s"]] {
         let ran = explain(&folder, "acme", &call).await;
         assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -110,6 +110,12 @@ async fn walk(it: &Stored, mut client: Client) {
     let why = client.explain(request).await.unwrap().into_inner().explanation_json;
     assert_eq!(parsed(&why)["steps"].as_array().unwrap().len(), 2);
     assert!(!String::from_utf8_lossy(&why).contains("hidden"));
+    let surface = wire::Surface::Llm.into();
+    let request = wire::ExplainRequest { tenant: "globex".into(), surface, ..Default::default() };
+    let said = parsed(&client.explain(request.clone()).await.unwrap().into_inner().explanation_json);
+    assert_eq!(said, get(&it.operator, "tenants/globex/explain?surface=llm").await.body);
+    let both = wire::ExplainRequest { tool: Some("x".into()), ..request };
+    assert_eq!(client.explain(both).await.unwrap_err().code(), tonic::Code::InvalidArgument);
     back(it, client).await;
 }
 
