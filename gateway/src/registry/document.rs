@@ -105,23 +105,26 @@ impl Prune {
     }
 }
 
-/// Improves the errors about bindings whose tenant is deleted: says which of `changes` deletes it, and why.
+/// Improves the errors about objects that name a deleted one: says which of `changes` deletes it, and why.
 pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Change], prune: Option<&Prune>) {
     let change =
         |kind, name: &str| changes.iter().find(|change| change.kind == kind && *change.name == *name);
     for Invalid { object, pointer, message } in wrong {
-        let Some((ObjectKind::Binding, binding)) = object else { continue };
-        let now = || contents.get(ObjectKind::Binding, binding).map(|entry| &entry.object.content);
-        let content = change(ObjectKind::Binding, binding).map_or_else(now, |change| change.after.as_ref());
-        let tenant =
-            content.and_then(|content| Some(content.spec.value().get("tenant")?.as_str()?.to_owned()));
-        let Some(tenant) = tenant.as_deref().filter(|_| pointer == "/tenant") else { continue };
-        if change(ObjectKind::Tenant, tenant).is_none_or(|change| change.after.is_some()) {
+        let Some((kind, name)) = object else { continue };
+        let deleted_kind = match (&*kind, pointer.as_str()) {
+            (ObjectKind::Binding, "/tenant") => ObjectKind::Tenant,
+            (ObjectKind::Model, "/upstream") => ObjectKind::Upstream,
+            _ => continue,
+        };
+        let now = || contents.get(*kind, name).map(|entry| &entry.object.content);
+        let content = change(*kind, name).map_or_else(now, |change| change.after.as_ref());
+        let spec = content.map(|content| content.spec.value());
+        let Some(deleted) = spec.as_ref().and_then(|spec| spec.pointer(pointer)?.as_str()) else { continue };
+        if change(deleted_kind, deleted).is_none_or(|change| change.after.is_some()) {
             continue;
         }
-        let pruned = prune.filter(|prune| {
-            contents.get(ObjectKind::Tenant, tenant).is_some_and(|entry| prune.is_about(entry))
-        });
+        let pruned = prune
+            .filter(|prune| contents.get(deleted_kind, deleted).is_some_and(|entry| prune.is_about(entry)));
         let goes = match pruned {
             Some(prune) => {
                 format!("pruned, because it has the {} and isn't listed here", prune.words())
@@ -129,8 +132,8 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
             None => "removed".to_owned(),
         };
         *message = format!(
-            "tenant `{tenant}` would be {goes}, but binding `{binding}` names it: keep the tenant, or also remove or \
-             change the binding"
+            "{deleted_kind} `{deleted}` would be {goes}, but {kind} `{name}` names it: keep the {deleted_kind}, or also \
+             remove or change the {kind}"
         );
     }
 }

@@ -110,13 +110,18 @@ async fn walk(it: &Stored, mut client: Client) {
     let why = client.explain(request).await.unwrap().into_inner().explanation_json;
     assert_eq!(parsed(&why)["steps"].as_array().unwrap().len(), 2);
     assert!(!String::from_utf8_lossy(&why).contains("hidden"));
+    surface(it, &mut client).await;
+    back(it, client).await;
+}
+
+/// Explains what the LLM proxy does for a tenant.
+async fn surface(it: &Stored, client: &mut Client) {
     let surface = wire::Surface::Llm.into();
     let request = wire::ExplainRequest { tenant: "globex".into(), surface, ..Default::default() };
     let said = parsed(&client.explain(request.clone()).await.unwrap().into_inner().explanation_json);
     assert_eq!(said, get(&it.operator, "tenants/globex/explain?surface=llm").await.body);
     let both = wire::ExplainRequest { tool: Some("x".into()), ..request };
     assert_eq!(client.explain(both).await.unwrap_err().code(), tonic::Code::InvalidArgument);
-    back(it, client).await;
 }
 
 /// Reads what was written and rolls it back.
