@@ -56,7 +56,7 @@ struct StoreRow<'r> {
     unreachable: Option<&'r str>,
     revision: Option<u64>,
     tables: Option<Tables>,
-    /// How many plugins, tenants and bindings the API owns.
+    /// How many objects the API owns.
     of_api: Option<usize>,
     /// How many objects of the file a start would write there.
     to_write: Option<usize>,

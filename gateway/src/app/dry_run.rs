@@ -27,7 +27,7 @@ pub enum StoreReport {
         revision: u64,
         /// The state of the store's tables.
         tables: Tables,
-        /// How many plugins, tenants and bindings the API owns.
+        /// How many objects the API owns.
         of_api: usize,
         /// How many objects a start would write because the file differs.
         to_write: usize,

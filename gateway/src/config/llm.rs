@@ -170,11 +170,15 @@ pub struct ModelRule {
 }
 
 impl ModelUpstream {
+    /// Why `egress` forbids the URL, if that is certain without a lookup.
+    pub(crate) fn url_flaw(&self) -> Option<String> {
+        DialPolicy::for_upstream(self).flaw(self.base_url.as_deref()?)
+    }
+
     /// What `egress` forbids and what could not be resolved on this machine; pointers begin at the entry. Looks up no
     /// names.
     pub(crate) fn flaws(&self) -> Vec<Problem> {
-        let url = self.base_url.as_deref().and_then(|url| DialPolicy::for_upstream(self).flaw(url));
-        let url = url.map(|flaw| Problem::new("/base_url", flaw));
+        let url = self.url_flaw().map(|flaw| Problem::new("/base_url", flaw));
         let key = self.credential_error.as_ref().map(|why| Problem::new("/credential", why.clone()));
         url.into_iter().chain(key).collect()
     }

@@ -76,7 +76,7 @@ pub(crate) struct Generation {
     pub(crate) held_back: Vec<EntryRejection>,
 }
 
-/// The origin of a generation's plugins, tenants and bindings.
+/// The origin of a generation's objects.
 #[derive(Debug, Clone)]
 pub(crate) enum ConfigBasis {
     /// The file lists them; this process counts revisions.

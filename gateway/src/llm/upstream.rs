@@ -55,8 +55,8 @@ pub struct LlmUpstream {
 enum Provider {
     Http(Box<HttpProvider>),
     Demo,
-    /// Its key could not be resolved, for this reason.
-    NoCredential(String),
+    /// This machine may not reach it, or lacks its key: every request ends with this error.
+    Barred(UpstreamError),
 }
 
 struct HttpProvider {
@@ -126,11 +126,13 @@ impl LlmUpstream {
     /// One sentence without the credential, if the checks of the configuration would have refused the entry, or the
     /// machine's certificate authorities can't be read.
     pub fn new(config: Arc<ModelUpstream>) -> Result<Self, String> {
-        let provider = match (&config.builtin, &config.base_url, &config.credential_error) {
-            (Some(BuiltinModel::DemoModel), ..) => Provider::Demo,
-            (None, Some(_), Some(why)) => Provider::NoCredential(why.clone()),
-            (None, Some(url), None) => Provider::Http(Box::new(HttpProvider::new(url, &config)?)),
-            (None, None, _) => return Err("none of `base_url`, `builtin` is given".into()),
+        let provider = match (&config.builtin, &config.base_url) {
+            (Some(BuiltinModel::DemoModel), _) => Provider::Demo,
+            (None, Some(url)) => match barrier(&config) {
+                Some(error) => Provider::Barred(error),
+                None => Provider::Http(Box::new(HttpProvider::new(url, &config)?)),
+            },
+            (None, None) => return Err("none of `base_url`, `builtin` is given".into()),
         };
         Ok(LlmUpstream { name: config.name.as_str().into(), provider, config })
     }
@@ -174,7 +176,7 @@ impl LlmUpstream {
                 let answer = demo_model::answer(path, &body);
                 (answer.status, answer.headers, AnswerBody::Demo(answer.body))
             }
-            Provider::NoCredential(why) => return Err(UpstreamError::NoCredential(why.clone())),
+            Provider::Barred(error) => return Err(error.clone()),
         };
         Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
     }
@@ -183,15 +185,11 @@ impl LlmUpstream {
 impl HttpProvider {
     fn new(url: &str, config: &ModelUpstream) -> Result<Self, String> {
         let (base, format) = (url.trim_end_matches('/').to_owned(), config.format);
-        let policy = DialPolicy::for_upstream(config);
-        if let Some(flaw) = policy.flaw(url) {
-            return Err(flaw);
-        }
         let url = Url::parse(url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
         if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
             return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
         }
-        let client = ProviderClient::new(policy)?;
+        let client = ProviderClient::new(DialPolicy::for_upstream(config))?;
         let credential = config.credential.as_ref().map(|key| credential_value(format, key)).transpose()?;
         Ok(HttpProvider { base, format, credential, client })
     }
@@ -216,6 +214,12 @@ impl HttpProvider {
         }
         self.client.current().post(format!("{}/{path}", self.base)).headers(headers).body(body)
     }
+}
+
+/// Why no request can be sent to an upstream of the API from this machine. It stops this upstream, not the revision.
+fn barrier(config: &ModelUpstream) -> Option<UpstreamError> {
+    let url = config.url_flaw().map(UpstreamError::Unavailable);
+    url.or_else(|| config.credential_error.clone().map(UpstreamError::NoCredential))
 }
 
 /// The response to `request`, without its body.

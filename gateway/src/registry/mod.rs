@@ -1,4 +1,4 @@
-//! The registry: plugins, tenants and bindings that several gateways share. They are read from a store,
+//! The registry: the objects that several gateways share, such as plugins. They are read from a store,
 //! written to it in revisions, and followed as others write. This module knows what may be written and
 //! under which preconditions. [`crate::store`] stores it, and [`crate::app`] uses it.
 //!
@@ -159,7 +159,7 @@ pub struct ApplyDryRun {
     pub revision: u64,
     /// The state of the store's tables.
     pub tables: Tables,
-    /// How many plugins, tenants and bindings the API owns.
+    /// How many objects the API owns.
     pub of_api: usize,
     /// How many objects the start would write because the file differs.
     pub to_write: usize,

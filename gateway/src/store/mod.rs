@@ -1,4 +1,4 @@
-//! The registry's storage: plugins, tenants and bindings as they were written, and every revision of them. Plugins' data
+//! The registry's storage: objects as they were written, and every revision of them. Plugins' data
 //! is in the same database.
 //! SQLite keeps them in a file for one process, PostgreSQL for several. Both implement [`Store`], and one
 //! test suite checks both.

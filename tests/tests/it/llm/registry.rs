@@ -254,7 +254,7 @@ async fn a_provider_s_key_is_rotated_under_load_without_a_failed_call() {
 }
 
 #[tokio::test]
-async fn a_key_that_one_gateway_lacks_fails_there_and_nothing_is_sent() {
+async fn what_one_gateway_lacks_fails_there_and_nothing_is_sent() {
     let provider = FakeProvider::always(ProviderAct::says("hi")).await;
     let Stored { gateway, operator, folder } = stored_as(empty()).await;
     written(&put(&operator, "upstreams/ours?expected_version=0", upstream(&provider)).await);
@@ -269,6 +269,12 @@ async fn a_key_that_one_gateway_lacks_fails_there_and_nothing_is_sent() {
     let answer = asked(&lacking).await;
     answer.assert_error(502, "UPSTREAM_CREDENTIAL");
     assert!(answer.text.contains("can't be resolved on this gateway: the key is empty"), "{answer:?}");
+    let elsewhere = empty().set("/egress", json!({ "cidrs": ["10.0.0.0/8"] }));
+    let elsewhere = elsewhere.store(&url, tempfile::tempdir().unwrap().path()).start().await;
+    serves_by(&elsewhere, revision).await;
+    let answer = asked(&elsewhere).await;
+    answer.assert_error(503, "UPSTREAM_UNAVAILABLE");
+    assert!(answer.text.contains("is in no network that `egress` permits"), "{answer:?}");
     assert!(provider.requests().is_empty());
     asked(&gateway).await.message();
 }

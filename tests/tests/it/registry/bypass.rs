@@ -260,7 +260,8 @@ async fn a_bypass_ends_with_its_binding_and_the_next_of_that_name_is_enforced() 
     let told = events(&it.operator, "event=binding.bypass_ended").await;
     assert_eq!((told.len(), &told[0]["binding"]), (1, &json!("audit")), "{told:?}");
     let revision = get(&it.operator, "revisions?limit=1").await.body;
-    let counts = json!({ "plugins": 0, "tenants": 0, "bindings": 1, "bypasses": 1 });
+    let counts =
+        json!({ "plugins": 0, "tenants": 0, "bindings": 1, "upstreams": 0, "models": 0, "bypasses": 1 });
     assert_eq!(revision["revisions"][0]["changes"], counts);
 
     assert_eq!(written(&put(&it.operator, "bindings/audit?expected_version=0", rule).await), 5);

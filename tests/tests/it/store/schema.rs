@@ -200,11 +200,13 @@ async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
         [
             "hookgate_bindings.name",
             "hookgate_bypasses.name",
+            "hookgate_models.name",
             "hookgate_plugin_data.key",
             "hookgate_plugin_data.plugin",
             "hookgate_plugin_data.tenant",
             "hookgate_plugins.name",
             "hookgate_tenants.name",
+            "hookgate_upstreams.name",
         ]
     );
 }

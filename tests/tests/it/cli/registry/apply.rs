@@ -13,8 +13,7 @@ tenants:
 bindings:
   - { name: gold, plugin: content-policy, selector: { plan: gold }, priority: 20, mode: observe }
 "#;
-const UNAPPLIED: &str =
-    "hookgate: `server` is ignored: the registry holds only plugins, tenants and bindings\n";
+const UNAPPLIED: &str = "hookgate: `server` is ignored: the registry holds only plugins, tenants, bindings, upstreams and models\n";
 
 #[tokio::test]
 async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_changes_nothing() {
@@ -82,7 +81,7 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
         ("tenants: [{ id: a }, { id: a }]", "registry.yaml:1:"),
         ("", "registry.yaml: the file is empty\n"),
         ("tenants: [", "registry.yaml:1:"),
-        ("server: {}", "lists no plugins, tenants or bindings"),
+        ("server: {}", "lists no plugins, tenants, bindings, upstreams or models"),
     ] {
         desk.folder.write("registry.yaml", text);
         desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, said).await;
