@@ -42,6 +42,13 @@ pub struct LlmProxy {
     pub tenant_credentials: BTreeMap<String, TenantCredentials>,
 }
 
+impl LlmProxy {
+    /// Most providers, whoever wrote them.
+    pub const MAX_UPSTREAMS: usize = 64;
+    /// Most rules for models, whoever wrote them: a request tries them one by one.
+    pub const MAX_RULES: usize = 256;
+}
+
 /// A provider of models: a server with OpenAI's or Anthropic's API, or a model in the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

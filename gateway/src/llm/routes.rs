@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::{
     config::{LlmProxy, ModelUpstream, Problem},
-    core::{api_format::ApiFormat, model_names::ModelNames},
+    core::{api_format::ApiFormat, model_names::ModelNames, object::Owner},
     llm::upstream::{LlmUpstream, UpstreamAnswer, UpstreamError, UpstreamTimeouts, credential_value},
 };
 
@@ -77,9 +77,10 @@ impl ModelRoutes {
     /// connections.
     ///
     /// # Errors
-    /// An upstream whose client can't be set up, or a rule or a credential that the checks of the configuration would have refused.
+    /// Too many upstreams or rules, an upstream whose client can't be set up, or a rule or a credential that the checks of the
+    /// configuration would have refused.
     pub fn build(config: &LlmProxy, before: &[&ModelRoutes]) -> Result<Self, Vec<Problem>> {
-        let mut problems = Vec::new();
+        let mut problems = too_many(config);
         let upstream = |(index, entry): (usize, &Arc<ModelUpstream>)| {
             let mut kept = before.iter().flat_map(|routes| &routes.upstreams);
             let upstream = match kept.find(|upstream| upstream.is_from(entry)) {
@@ -179,6 +180,20 @@ impl ModelRoutes {
     }
 }
 
+/// The registry may have more than a file could.
+fn too_many(config: &LlmProxy) -> Vec<Problem> {
+    let lists = [
+        ("upstreams", config.upstreams.len(), LlmProxy::MAX_UPSTREAMS),
+        ("models", config.models.len(), LlmProxy::MAX_RULES),
+    ];
+    let problem = |(list, count, most)| {
+        let message = format!("there would be {count} `{list}`, and at most {most} can be served");
+        (count > most).then(|| Problem::new(format!("/llm/{list}"), message))
+    };
+    lists.into_iter().filter_map(problem).collect()
+}
+
+/// The keys of the file's tenants, for upstreams of the file alone.
 fn credentials(config: &LlmProxy) -> Result<HashMap<String, HashMap<String, HeaderValue>>, Problem> {
     let mut credentials = HashMap::with_capacity(config.tenant_credentials.len());
     for (tenant, keys) in &config.tenant_credentials {
@@ -186,8 +201,11 @@ fn credentials(config: &LlmProxy) -> Result<HashMap<String, HashMap<String, Head
             let upstream = config.upstreams.iter().find(|upstream| upstream.name == *name);
             upstream.map(|upstream| upstream.format).unwrap_or_default()
         };
+        let is_of_file =
+            |name: &str| config.upstreams.iter().any(|one| one.name == *name && one.owner == Owner::File);
         let own = keys
             .iter()
+            .filter(|(upstream, _)| is_of_file(upstream))
             .map(|(upstream, key)| Ok((upstream.clone(), credential_value(format_of(upstream), key)?)));
         let own = own.collect::<Result<_, String>>();
         let problem = |message| Problem::new("/tenants/list", format!("tenant `{tenant}`: {message}"));
@@ -360,6 +378,30 @@ mod tests {
             Arc::new(ModelUpstream { credential: Some("sk-2".into()), ..(*next.upstreams[0]).clone() });
         let rotated = built(&next, &[&after]);
         assert!(!Arc::ptr_eq(&upstream(&after, "gpt-4"), &upstream(&rotated, "gpt-4")), "the key is another");
+    }
+
+    #[test]
+    fn a_tenant_s_key_goes_to_an_upstream_of_the_file_alone() {
+        let mut config = ours();
+        let keys = [("openai", "sk-own"), ("vllm", "sk-own")];
+        let keys = keys.map(|(upstream, key)| (upstream.to_owned(), key.into()));
+        config.tenant_credentials.insert("acme".to_owned(), keys.into());
+        Arc::make_mut(&mut config.upstreams[1]).owner = Owner::Api;
+        let routes = built(&config, &[]);
+        let has_own =
+            |model| routes.route(ApiFormat::Openai, model, "acme", None).unwrap().credential.is_some();
+        assert_eq!((has_own("gpt-4"), has_own("fast")), (true, false));
+    }
+
+    #[test]
+    fn more_than_can_be_served_is_refused_whoever_wrote_it() {
+        let mut config = ours();
+        config.models = vec![Arc::clone(&config.models[0]); LlmProxy::MAX_RULES];
+        built(&config, &[]);
+        config.models.push(Arc::clone(&config.models[0]));
+        let problems = ModelRoutes::build(&config, &[]).unwrap_err();
+        assert_eq!((problems.len(), &*problems[0].pointer), (1, "/llm/models"));
+        assert_eq!(problems[0].message, "there would be 257 `models`, and at most 256 can be served");
     }
 
     #[test]

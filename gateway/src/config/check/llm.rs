@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::{
-        llm::{ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm, key_fault},
+        llm::{LlmProxy, ModelRule, ModelUpstream, ProviderKey, TenantCredentials, TenantLlm, key_fault},
         partial_config::PartialEntry,
         problem::item,
         reference,
@@ -21,8 +21,6 @@ use crate::{
     json::pointer::child,
 };
 
-const MAX_UPSTREAMS: usize = 64;
-const MAX_RULES: usize = 256;
 const MAX_ALLOWED: usize = 64;
 /// Most credentials of a tenant.
 const MAX_CREDENTIALS: usize = 64;
@@ -47,8 +45,8 @@ impl ConfigChecker<'_> {
                 "list at least one of each, or set `store` to have them in the registry",
             );
         }
-        self.at_most("/llm/upstreams", llm.upstreams.len(), MAX_UPSTREAMS);
-        self.at_most("/llm/models", llm.models.len(), MAX_RULES);
+        self.at_most("/llm/upstreams", llm.upstreams.len(), LlmProxy::MAX_UPSTREAMS);
+        self.at_most("/llm/models", llm.models.len(), LlmProxy::MAX_RULES);
         self.unique(
             "an upstream",
             llm.upstreams.iter().filter_map(|item| Some((child(&item.pointer, "name"), item.id.clone()?))),
