@@ -13,7 +13,7 @@ use futures::future::join_all;
 use hookgate_proto::HookName;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     Exit,
@@ -109,12 +109,7 @@ async fn explain_surface(asked: &ExplainArgs) -> Exit {
         Some(file) => llm_of_file(file, &asked.tenant).await.map(|said| (said, file.display().to_string())),
         None => explain_gateway(asked, &path(&asked.tenant, "surface=llm")).await,
     };
-    said.map_or_else(
-        |exit| exit,
-        |(said, source)| {
-            output::data(asked.output, &said, || surface_table::render(&said, &source), Exit::ok())
-        },
-    )
+    show(asked.output, said, surface_table::render)
 }
 
 async fn explain_call(asked: ExplainArgs) -> Exit {
@@ -126,10 +121,19 @@ async fn explain_call(asked: ExplainArgs) -> Exit {
         Some(file) => explain_file(file, &question).await.map(|said| (said, file.display().to_string())),
         None => explain_gateway(&asked, &path(&question.tenant, &query(&question))).await,
     };
-    said.map_or_else(
-        |exit| exit,
-        |(said, source)| output::data(asked.output, &said, || table::render(&said, &source), Exit::ok()),
-    )
+    show(asked.output, said, table::render)
+}
+
+/// Prints an explanation and its source.
+fn show<T: Serialize>(
+    format: Output,
+    said: Result<(T, String), Exit>,
+    render: impl FnOnce(&T, &str) -> String,
+) -> Exit {
+    match said {
+        Ok((said, source)) => output::data(format, &said, || render(&said, &source), Exit::ok()),
+        Err(exit) => exit,
+    }
 }
 
 fn check_tenant(id: &str) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Reads and writes plugins, tenants, bindings, upstreams and models over the admin API. The gateway validates every write; this module
+//! Reads and writes the objects of a registry over the admin API. The gateway validates every write; this module
 //! sends it with the version that was read as a precondition, and renders the result.
 
 use std::io::{self, IsTerminal as _, Write as _};

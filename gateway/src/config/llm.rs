@@ -43,9 +43,9 @@ pub struct LlmProxy {
 }
 
 impl LlmProxy {
-    /// Most providers, whoever wrote them.
+    /// Maximum number of upstreams.
     pub const MAX_UPSTREAMS: usize = 64;
-    /// Most rules for models, whoever wrote them: a request tries them one by one.
+    /// Maximum number of rules for models. A request tries them one by one.
     pub const MAX_RULES: usize = 256;
 }
 

@@ -180,7 +180,7 @@ impl ModelRoutes {
     }
 }
 
-/// The registry may have more than a file could.
+/// The problems with the lengths of the lists. The checks of the file don't see what the registry adds.
 fn too_many(config: &LlmProxy) -> Vec<Problem> {
     let lists = [
         ("upstreams", config.upstreams.len(), LlmProxy::MAX_UPSTREAMS),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_served_is_refused_whoever_wrote_it() {
+    fn too_many_rules_are_a_problem() {
         let mut config = ours();
         config.models = vec![Arc::clone(&config.models[0]); LlmProxy::MAX_RULES];
         built(&config, &[]);

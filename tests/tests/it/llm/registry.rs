@@ -110,7 +110,7 @@ async fn what_operators_see_holds_references_and_no_key() {
 }
 
 #[tokio::test]
-async fn rules_are_tried_by_their_priority_whoever_wrote_them() {
+async fn rules_of_the_file_and_of_the_api_are_tried_by_priority() {
     let provider = FakeProvider::always(ProviderAct::says("hi")).await;
     let own = json!({ "name": "own", "base_url": provider.base_url() });
     let rules = json!([{ "match": "gpt-5", "upstream": "own", "as": "first" }]);
