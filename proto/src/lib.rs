@@ -56,11 +56,13 @@ mod payload_field;
 mod point;
 mod select_fields;
 mod tool;
+mod window;
 pub use hook::{HookName, HookNameError, HookOffer, is_lower_snake_case};
 pub use payload_field::{PayloadField, PayloadFields, PayloadFieldsError};
 pub use point::{Access, Capability, Offer, Point, SideEffects};
 pub use select_fields::SelectFields;
 pub use tool::{MAX_TOOLS_BYTES, check_tools};
+pub use window::{ConsumedError, MAX_REST_BYTES, WindowedText, rest_of_window};
 
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");

@@ -1,9 +1,8 @@
 //! The check of a plugin that offers windows: what goes out of an answer doesn't depend on where it is cut.
 
 use hookgate_proto::{
-    plugin::v1::{
-        BeforeResponseResponse, Call, ResponseWindow, before_response_response::Verdict as ResponseVerdict,
-    },
+    ConsumedError, WindowedText,
+    plugin::v1::{BeforeResponseResponse, Call, before_response_response::Verdict as ResponseVerdict},
     types::v1::BeforeResponsePayload,
 };
 use prost::Message as _;
@@ -24,10 +23,6 @@ use hookgate::{
 const CUTS: usize = 500;
 /// How many windows an answer has at most.
 const MAX_WINDOWS: usize = 8;
-/// How many characters in front of a window are shown.
-const MAX_CHARACTERS_BEFORE: usize = 1024;
-/// The largest rest of a window, in bytes.
-const MAX_REST_BYTES: usize = 64 << 10;
 
 /// What plugins may look for: addresses, numbers, keys, words, lines, and characters of several bytes. Put together here, so that
 /// no scanner of sources finds a key.
@@ -63,22 +58,18 @@ pub(super) async fn windows(session: &mut Session) -> CheckVerdict {
 /// Sends an answer through the plugin, as a gateway does while a model writes it in these pieces.
 async fn answer(session: &Session, connection: &TrialConnection, pieces: &[&str]) -> Result<Shown, Fault> {
     let request_id = Uuid::now_v7().to_string();
-    let (mut shown, mut window, mut content) = (Shown::default(), ResponseWindow::default(), String::new());
-    for (seq, piece) in pieces.iter().enumerate() {
-        content.push_str(piece);
-        (window.seq, window.last) = (u32::try_from(seq).unwrap_or(u32::MAX), seq + 1 == pieces.len());
+    let (mut shown, mut text) = (Shown::default(), WindowedText::default());
+    for (place, piece) in pieces.iter().enumerate() {
+        text.grow(piece, place + 1 == pieces.len());
         let mut call = session.call(&session.digest(), session.timeout);
         call.context.get_or_insert_default().request_id.clone_from(&request_id);
-        let reply = ask(session, connection, Call { window: Some(window.clone()), ..call }, &content).await?;
+        let call = Call { window: Some(text.window().clone()), ..call };
+        let reply = ask(session, connection, call, text.content()).await?;
         if let Some(ResponseVerdict::Cancel(cancel)) = reply.verdict {
             shown.cancel = Some(cancel.code);
             return Ok(shown);
         }
-        let rest = rest(&content, window.last, reply.consumed)?;
-        let consumed = content[..content.len() - rest.len()].to_owned();
-        content = rest.to_owned();
-        window.offset += consumed.chars().count() as u64;
-        window.before = last_characters(&(window.before + &consumed)).to_owned();
+        let consumed = text.consume(reply.consumed).map_err(consumed_fault)?;
         let replaced = reply.modify.and_then(|patch| patch.content);
         shown.text.push_str(&replaced.unwrap_or(consumed));
     }
@@ -99,33 +90,24 @@ async fn ask(
     Ok(BeforeResponseResponse::decode(reply).expect("the reply was read before"))
 }
 
-/// What the plugin keeps back of `content`.
-fn rest(content: &str, is_last: bool, consumed: Option<u32>) -> Result<&str, Fault> {
-    let characters = content.chars().count();
-    let consumed = consumed.map_or(characters, |consumed| consumed as usize);
-    let rest = content.char_indices().nth(consumed).map_or("", |(at, _)| &content[at..]);
-    let fault = |expected: &str, got: String, fix: &str| Err(Fault::new(expected, got, fix));
-    if consumed > characters {
-        let got = format!("`consumed: {consumed}` for a window of {characters} characters");
-        return fault(
+fn consumed_fault(error: ConsumedError) -> Fault {
+    match error {
+        ConsumedError::TooMany { consumed, characters } => Fault::new(
             "`consumed` of at most the window's characters",
-            got,
+            format!("`consumed: {consumed}` for a window of {characters} characters"),
             "count the Unicode code points of `content`, not bytes or UTF-16 units, and not those of `before`",
-        );
-    }
-    if is_last && !rest.is_empty() {
-        let got = format!("`consumed: {consumed}` for a last window of {characters} characters");
-        return fault(
+        ),
+        ConsumedError::NotAll { consumed, characters } => Fault::new(
             "all of the last window consumed",
-            got,
+            format!("`consumed: {consumed}` for a last window of {characters} characters"),
             "where `window.last` is set, decide about all of `content`",
-        );
+        ),
+        ConsumedError::RestTooLarge { bytes, .. } => Fault::new(
+            "a rest of at most 64 KiB",
+            format!("a rest of {bytes} bytes"),
+            "keep back only what more text may change",
+        ),
     }
-    if rest.len() > MAX_REST_BYTES {
-        let got = format!("a rest of {} bytes", rest.len());
-        return fault("a rest of at most 64 KiB", got, "keep back only what more text may change");
-    }
-    Ok(rest)
 }
 
 fn compare(whole: &Shown, shown: &Shown, pieces: &[&str]) -> Result<(), Fault> {
@@ -165,10 +147,6 @@ fn cut<'t>(text: &'t str, random: &mut u64) -> Vec<&'t str> {
     starts.zip(ends).map(|(start, end)| &text[start..end]).collect()
 }
 
-fn last_characters(text: &str) -> &str {
-    last(text, MAX_CHARACTERS_BEFORE)
-}
-
 /// The last `count` characters.
 fn last(text: &str, count: usize) -> &str {
     let start = text.char_indices().rev().nth(count - 1).map_or(0, |(at, _)| at);
@@ -177,6 +155,8 @@ fn last(text: &str, count: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use hookgate_proto::{MAX_REST_BYTES, rest_of_window};
+
     use super::*;
 
     #[test]
@@ -197,10 +177,9 @@ mod tests {
             ("日本", true, Some(1), "`consumed: 1` for a last window of 2 characters"),
             (&*"x".repeat(MAX_REST_BYTES + 2), false, Some(1), "a rest of 65537 bytes"),
         ] {
-            assert_eq!(rest(content, is_last, consumed).unwrap_err().got, got);
+            let error = rest_of_window(content, consumed, is_last).unwrap_err();
+            assert_eq!(consumed_fault(error).got, got);
         }
-        assert_eq!(rest("日本", false, Some(1)).ok(), Some("本"));
-        assert_eq!(rest("日本", true, None).ok(), Some(""));
         let shown = |text: &str| Shown { text: text.into(), cancel: None };
         let fault = compare(&shown("to [EMAIL]."), &shown("to ada@exam.."), &["to ada@exam", "ple.com."])
             .unwrap_err();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hookgate_proto::{
     plugin::v1::Cancel,
+    rest_of_window,
     types::v1::{CancelScope, Contribution, Notice, NoticeKind},
 };
 use prost::Message;
@@ -32,8 +33,6 @@ const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
 const ANSWERED_MESSAGE: &str = "A plugin gave the tool's result, and the agent takes none";
 /// The code of a cancel that has none or a reserved one.
 const DEFAULT_CODE: &str = "BLOCKED";
-/// How much of a window's text may be left for the next one, in bytes.
-const MAX_REST_BYTES: usize = 64 << 10;
 /// How far a chain may grow a payload beyond the request limit, in bytes.
 const MAX_GROWTH_BYTES: usize = 64 << 10;
 
@@ -177,31 +176,9 @@ pub(super) fn of_window<P: AgentCall>(
     content: &str,
     is_last: bool,
 ) -> Result<VerifiedReply<P>, ReplyError> {
-    let Some(consumed) = said.consumed else { return Ok(said) };
-    let bad = |detail: String| Err(ReplyError::new(Reason::BadReply, detail));
-    let Some(rest) = after_characters(content, consumed) else {
-        let characters = content.chars().count();
-        return bad(format!("`consumed` is {consumed}, and `content` has {characters} characters"));
-    };
-    match rest.len() {
-        0 => Ok(said),
-        _ if is_last => {
-            bad(format!("`consumed` is {consumed}: nothing follows, so it must be all characters"))
-        }
-        left if left > MAX_REST_BYTES => {
-            bad(format!("`consumed` is {consumed}: it leaves {left} bytes, {MAX_REST_BYTES} are allowed"))
-        }
-        _ => Ok(said),
-    }
-}
-
-/// What follows the first `count` characters of a text; `None` if it has fewer.
-pub(super) fn after_characters(text: &str, count: u32) -> Option<&str> {
-    let count = usize::try_from(count).ok()?;
-    // The usual reply is about all of it, and one about less is about most.
-    match text.char_indices().nth(count) {
-        Some((at, _)) => Some(&text[at..]),
-        None => (text.chars().count() == count).then_some(""),
+    match rest_of_window(content, said.consumed, is_last) {
+        Ok(_) => Ok(said),
+        Err(error) => Err(ReplyError::new(Reason::BadReply, error.to_string())),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hookgate_proto::{plugin::v1 as wire, types::v1::BeforeResponsePayload};
+use hookgate_proto::{WindowedText, types::v1::BeforeResponsePayload};
 use tokio::time::Instant;
 
 use crate::{
@@ -16,13 +16,10 @@ use crate::{
     },
     invoke::{
         BeforeResponse, Block, Budget, Chain, ChainDecision, ChainOutcome, Plugins, Remark, ReplyLimits,
-        StepReport, chain::chain_result, reply::after_characters,
+        StepReport, chain::chain_result,
     },
     routing::{Plan, Step},
 };
-
-/// How many characters plugins are shown of what they are done with.
-const MAX_BEFORE: usize = 1024;
 
 /// Text and reasoning of an answer that all steps have let pass.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -57,15 +54,9 @@ struct Stage {
     /// The step alone.
     plan: Plan,
     /// What the step isn't done with; for an observer, all that has reached it.
-    text: String,
+    text: WindowedText,
     /// For an observer: all that has reached it.
     reasoning: Option<String>,
-    /// The end of what the step is done with.
-    before: String,
-    /// How many characters the step is done with.
-    offset: u64,
-    /// The number of the next window.
-    seq: u32,
     /// All its calls as one.
     report: Option<StepReport>,
 }
@@ -75,11 +66,8 @@ impl Stage {
         let step = Step { group_len: 1, ..step.clone() };
         Stage {
             plan: Plan { steps: vec![step], tools: None, digest: Arc::clone(&plan.digest) },
-            text: String::new(),
+            text: WindowedText::default(),
             reasoning: None,
-            before: String::new(),
-            offset: 0,
-            seq: 0,
             report: None,
         }
     }
@@ -90,7 +78,7 @@ impl Stage {
 
     /// Takes what an observer sees in the end.
     fn note(&mut self, passed: &PassedText) {
-        self.text.push_str(&passed.text);
+        self.text.grow(&passed.text, false);
         if let Some(reasoning) = &passed.reasoning {
             self.reasoning.get_or_insert_default().push_str(reasoning);
         }
@@ -104,22 +92,6 @@ impl Stage {
                 None => report,
             });
         }
-    }
-
-    /// Takes out the characters that the step is done with: `count`, or all.
-    fn consume(&mut self, count: Option<u32>) -> String {
-        let rest = count.and_then(|count| after_characters(&self.text, count)).unwrap_or_default();
-        let rest = rest.to_owned();
-        let mut consumed = std::mem::replace(&mut self.text, rest);
-        consumed.truncate(consumed.len() - self.text.len());
-        self.offset += consumed.chars().count() as u64;
-        self.before.push_str(&consumed);
-        let surplus = self.before.chars().count().saturating_sub(MAX_BEFORE);
-        if let Some((at, _)) = self.before.char_indices().nth(surplus) {
-            self.before.drain(..at);
-        }
-        self.seq += 1;
-        consumed
     }
 }
 
@@ -190,20 +162,18 @@ impl<'a, C: Plugins> WindowChain<'a, C> {
                 stage.note(&passed);
                 continue;
             }
-            stage.text.push_str(&passed.text);
+            stage.text.grow(&passed.text, is_last);
             if passed.text.is_empty() && passed.reasoning.is_none() && !is_last {
                 continue;
             }
             let shown = BeforeResponsePayload {
-                content: stage.text.clone(),
+                content: stage.text.content().to_owned(),
                 reasoning: passed.reasoning.take(),
                 ..payload.clone()
             };
-            let (seq, before, offset) = (stage.seq, stage.before.clone(), stage.offset);
-            let window = wire::ResponseWindow { seq, before, offset, last: is_last };
             let chain =
                 Chain::<BeforeResponse, C>::new(ctx, &stage.plan, plugins, limits, budget, shown, broken_off);
-            let ended = chain.in_window(window).run(0).await;
+            let ended = chain.in_window(stage.text.window().clone()).run(0).await;
             let is_replaced = ended.modified && is_text_changed(&ended.steps);
             self.is_modified |= ended.modified;
             notices.extend(ended.notices);
@@ -215,7 +185,8 @@ impl<'a, C: Plugins> WindowChain<'a, C> {
                     return Err(Error::new(Code::Internal, "a plugin answered where no result is taken"));
                 }
             }
-            let consumed = stage.consume(ended.consumed);
+            let consumed = stage.text.consume(ended.consumed);
+            let consumed = consumed.map_err(|error| Error::new(Code::Internal, error.to_string()))?;
             let BeforeResponsePayload { content, reasoning, .. } = Arc::unwrap_or_clone(ended.payload);
             passed = PassedText { text: if is_replaced { content } else { consumed }, reasoning };
         }
@@ -266,7 +237,7 @@ impl<'a, C: Plugins> WindowChain<'a, C> {
     fn seen(&self, place: usize) -> BeforeResponsePayload {
         let stage = &self.stages[place];
         BeforeResponsePayload {
-            content: stage.text.clone(),
+            content: stage.text.content().to_owned(),
             reasoning: stage.reasoning.clone(),
             ..self.payload.clone()
         }

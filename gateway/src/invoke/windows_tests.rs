@@ -2,7 +2,7 @@ use std::{collections::HashMap, sync::Mutex};
 
 use bytes::Bytes;
 use hookgate_proto::{
-    plugin::v1::{BeforeResponseResponse, Cancel, Continue, before_response_response::Verdict},
+    plugin::v1::{self as wire, BeforeResponseResponse, Cancel, Continue, before_response_response::Verdict},
     types::v1::{BeforeResponsePatch, Decision},
 };
 use proptest::prelude::*;

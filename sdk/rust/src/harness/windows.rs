@@ -1,15 +1,13 @@
 //! Shows a plugin an answer in windows, as a gateway does while a model writes it (docs/protocol.md, Answers in windows).
 
+use hookgate_proto::{ConsumedError, MAX_REST_BYTES, WindowedText, rest_of_window};
 use tonic::Status;
 
 use super::TestPlugin;
 use crate::{
     BeforeResponsePatch, BeforeResponsePayload, Cancel, Notice, Plugin, Reply, ResponseWindow,
-    window::MAX_REST_BYTES, wire::BeforeResponse,
+    wire::BeforeResponse,
 };
-
-/// How many characters in front of a window the plugin is shown.
-const MAX_CHARACTERS_BEFORE: usize = 1024;
 
 /// What became of an answer that a plugin was shown in windows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,7 +40,7 @@ impl<P: Plugin> TestPlugin<P> {
         let response = self.client.clone().before_response(request).await?.into_inner();
         let reply = Self::reply::<BeforeResponse>(response)?;
         if reply.cancelled().is_none() {
-            rest(&content, is_last, &reply).map_err(Status::internal)?;
+            rest_of_window(&content, reply.consumed, is_last).map_err(invalid)?;
         }
         Ok(reply)
     }
@@ -65,28 +63,22 @@ impl<P: Plugin> TestPlugin<P> {
         pieces: &[T],
         reasoning: Option<&str>,
     ) -> Result<WindowedAnswer, Status> {
-        let (mut answer, mut window) = (WindowedAnswer::default(), ResponseWindow::default());
-        let mut content = String::new();
+        let (mut answer, mut text) = (WindowedAnswer::default(), WindowedText::default());
         let last = pieces.len().saturating_sub(1);
         for seq in 0..=last {
-            content.push_str(pieces.get(seq).map_or("", AsRef::as_ref));
-            (window.seq, window.last) = (u32::try_from(seq).unwrap_or(u32::MAX), seq == last);
+            text.grow(pieces.get(seq).map_or("", AsRef::as_ref), seq == last);
             let payload = BeforeResponsePayload {
-                content: content.clone(),
+                content: text.content().to_owned(),
                 reasoning: reasoning.filter(|_| seq == 0).map(str::to_owned),
                 ..Default::default()
             };
-            let reply = self.before_response_window(payload, window.clone()).await?;
+            let reply = self.before_response_window(payload, text.window().clone()).await?;
             answer.notices.extend(reply.notices.iter().cloned());
             if let Some(cancel) = reply.cancelled() {
                 answer.cancel = Some(cancel.clone());
                 return Ok(answer);
             }
-            let rest = rest(&content, window.last, &reply).map_err(Status::internal)?;
-            let consumed = content[..content.len() - rest.len()].to_owned();
-            content = rest.to_owned();
-            window.offset += consumed.chars().count() as u64;
-            window.before = last_characters(&(window.before + &consumed)).to_owned();
+            let consumed = text.consume(reply.consumed).map_err(invalid)?;
             let patch = reply.modify.unwrap_or_default();
             answer.text.push_str(patch.content.as_deref().unwrap_or(&consumed));
             answer.reasoning = answer.reasoning.or(patch.reasoning);
@@ -95,26 +87,19 @@ impl<P: Plugin> TestPlugin<P> {
     }
 }
 
-/// The rest of `content` that the plugin keeps back.
-fn rest<'c>(content: &'c str, is_last: bool, reply: &Reply<BeforeResponsePatch>) -> Result<&'c str, String> {
-    let characters = content.chars().count();
-    let consumed = reply.consumes().unwrap_or(characters);
-    if consumed > characters {
-        return Err(format!("the reply consumes {consumed} characters of a window of {characters}"));
-    }
-    let rest = content.char_indices().nth(consumed).map_or("", |(at, _)| &content[at..]);
-    if is_last && !rest.is_empty() {
-        return Err(format!("the reply consumes {consumed} of the last {characters} characters"));
-    }
-    match rest.len() > MAX_REST_BYTES {
-        true => Err(format!("the reply keeps back {} bytes; {MAX_REST_BYTES} are allowed", rest.len())),
-        false => Ok(rest),
-    }
-}
-
-fn last_characters(text: &str) -> &str {
-    let start = text.char_indices().rev().nth(MAX_CHARACTERS_BEFORE - 1).map_or(0, |(at, _)| at);
-    &text[start..]
+/// The error for a reply that a gateway would reject.
+fn invalid(error: ConsumedError) -> Status {
+    Status::internal(match error {
+        ConsumedError::TooMany { consumed, characters } => {
+            format!("the reply consumes {consumed} characters of a window of {characters}")
+        }
+        ConsumedError::NotAll { consumed, characters } => {
+            format!("the reply consumes {consumed} of the last {characters} characters")
+        }
+        ConsumedError::RestTooLarge { bytes, .. } => {
+            format!("the reply keeps back {bytes} bytes; {MAX_REST_BYTES} are allowed")
+        }
+    })
 }
 
 #[cfg(test)]

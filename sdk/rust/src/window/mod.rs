@@ -48,10 +48,8 @@ use std::{borrow::Cow, ops::Range};
 
 use crate::{BeforeResponsePatch, Context, Reply, ResponseWindow};
 
+pub use hookgate_proto::MAX_REST_BYTES;
 pub use pattern::{WindowMatches, WindowPattern, WindowPatternError};
-
-/// The largest rest of a window that a plugin may keep back, in bytes.
-pub const MAX_REST_BYTES: usize = 64 * 1024;
 
 /// What a call shows of an answer's text: all of it, or a window with the characters before it.
 #[derive(Debug, Clone)]
