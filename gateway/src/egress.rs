@@ -5,10 +5,7 @@
 //! resolve to anything. `hookgate-egress` has the list, which the plugin `webhook` also uses; `config` decides where
 //! plugins may be beyond that.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::IpAddr;
 
 /// The explanation for a denied address.
 pub(crate) const DENIED_MESSAGE: &str = "is a link-local or cloud metadata address, to which the gateway never \
@@ -23,40 +20,6 @@ pub(crate) fn allows(address: IpAddr) -> bool {
 pub(crate) fn denies_literal(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<IpAddr>().is_ok_and(|address| !allows(address))
-}
-
-/// The addresses of `host`, separated into those that may be dialled and those that may not.
-///
-/// # Errors
-/// The system's, when the name can't be resolved.
-pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<ResolvedAddresses> {
-    let found = tokio::net::lookup_host((host, port)).await?;
-    let (allowed, denied) = found.partition(|address| allows(address.ip()));
-    Ok(ResolvedAddresses { allowed, denied })
-}
-
-/// The addresses of a name.
-pub(crate) struct ResolvedAddresses {
-    pub(crate) allowed: Vec<SocketAddr>,
-    pub(crate) denied: Vec<SocketAddr>,
-}
-
-/// Resolves names for an HTTP client.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EgressResolver;
-
-impl reqwest::dns::Resolve for EgressResolver {
-    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
-        Box::pin(async move {
-            let ResolvedAddresses { allowed, denied } = resolve(name.as_str(), 0).await?;
-            match denied.first() {
-                Some(denied) if allowed.is_empty() => {
-                    Err(format!("{} ({}) {DENIED_MESSAGE}", name.as_str(), denied.ip()).into())
-                }
-                _ => Ok(Box::new(allowed.into_iter()) as reqwest::dns::Addrs),
-            }
-        })
-    }
 }
 
 #[cfg(test)]
@@ -104,20 +67,5 @@ mod tests {
             assert!(allows(allowed.parse().unwrap()), "{allowed}");
         }
         assert!(!denies_literal("metadata.example.com"));
-    }
-
-    #[tokio::test]
-    async fn a_name_for_a_denied_address_is_told_apart_from_one_for_none() {
-        // The system's resolver parses this number as an address; a name server could return the same
-        // address.
-        let resolved = resolve("2852039166", 80).await.unwrap();
-        assert!(resolved.allowed.is_empty());
-        assert_eq!(resolved.denied, ["169.254.169.254:80".parse().unwrap()]);
-        let resolved = resolve("localhost", 80).await.unwrap();
-        assert!(resolved.denied.is_empty() && !resolved.allowed.is_empty());
-
-        let asked = reqwest::dns::Resolve::resolve(&EgressResolver, "2852039166".parse().unwrap()).await;
-        let refused = asked.map(drop).expect_err("denied").to_string();
-        assert!(refused.contains("169.254.169.254") && refused.contains("never connects"), "{refused}");
     }
 }

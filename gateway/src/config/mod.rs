@@ -68,7 +68,7 @@ pub use model::*;
 pub(crate) use objects::{BINDINGS, MODELS, PLUGINS, TENANTS, UPSTREAMS};
 pub use objects::{ObjectSet, check as check_object, read};
 pub use plugin::*;
-pub(crate) use policy::DialPolicy;
+pub(crate) use policy::{AddressRefusal, DialPolicy};
 pub use problem::did_you_mean;
 pub use problem::{LocatedProblem, Problem, Problems};
 pub use reference::{ResolvedPluginConfig, resolve_references};

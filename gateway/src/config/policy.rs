@@ -2,8 +2,8 @@
 //! (docs/protocol.md, section 5).
 
 use std::{
-    io,
-    net::IpAddr,
+    error, fmt, io,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,6 +15,7 @@ use crate::{
         plugin::Plugin,
     },
     core::object::Owner,
+    egress,
     fs::contained_path,
 };
 
@@ -57,17 +58,40 @@ impl DialPolicy {
         }
     }
 
-    /// Checks that `address` may be dialled.
+    /// Those of a name's addresses that may be dialled.
     ///
     /// # Errors
-    /// Why it may not.
-    pub(crate) fn permit(&self, address: IpAddr) -> Result<(), String> {
-        match self {
-            DialPolicy::Listed(egress) if !egress.lists(address) => {
-                Err(format!("{address} {UNLISTED_ADDRESS}"))
+    /// None of them may.
+    pub(crate) fn permitted(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, AddressRefusal> {
+        let (mut permitted, mut refusal) = (Vec::new(), None);
+        for address in addresses {
+            match self.refusal(address.ip()) {
+                None => permitted.push(address),
+                // Only an unlisted address can be permitted by an operator, so that one is named.
+                Some(unlisted @ AddressRefusal::Unlisted(_)) => {
+                    refusal = refusal.filter(AddressRefusal::is_unlisted).or(Some(unlisted));
+                }
+                Some(denied @ AddressRefusal::Denied(_)) => refusal = refusal.or(Some(denied)),
             }
-            _ => Ok(()),
         }
+        match refusal {
+            Some(refusal) if permitted.is_empty() => Err(refusal),
+            _ => Ok(permitted),
+        }
+    }
+
+    fn refusal(&self, address: IpAddr) -> Option<AddressRefusal> {
+        if !egress::allows(address) {
+            return Some(AddressRefusal::Denied(address));
+        }
+        self.is_unlisted(address).then_some(AddressRefusal::Unlisted(address))
+    }
+
+    fn is_unlisted(&self, address: IpAddr) -> bool {
+        matches!(self, DialPolicy::Listed(egress) if !egress.lists(address))
     }
 
     /// The path for dialling the socket at `path`: without links, unless any path is allowed. Accesses the
@@ -101,7 +125,7 @@ impl DialPolicy {
         let uri = url.as_deref().unwrap_or(endpoint).parse::<http::Uri>().ok()?;
         let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
-            return self.permit(address).err();
+            return self.is_unlisted(address).then(|| AddressRefusal::Unlisted(address).to_string());
         }
         (!egress.names(host) && egress.cidrs.is_empty()).then(|| {
             format!(
@@ -111,6 +135,32 @@ impl DialPolicy {
         })
     }
 }
+
+/// Why an address may not be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressRefusal {
+    /// It is in no network that `egress` permits.
+    Unlisted(IpAddr),
+    /// It is never dialled.
+    Denied(IpAddr),
+}
+
+impl AddressRefusal {
+    const fn is_unlisted(&self) -> bool {
+        matches!(self, AddressRefusal::Unlisted(_))
+    }
+}
+
+impl fmt::Display for AddressRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressRefusal::Unlisted(address) => write!(f, "{address} {UNLISTED_ADDRESS}"),
+            AddressRefusal::Denied(address) => write!(f, "{address} {}", egress::DENIED_MESSAGE),
+        }
+    }
+}
+
+impl error::Error for AddressRefusal {}
 
 /// Whether `host` is a name rather than an address.
 fn is_name(host: &str) -> bool {
@@ -143,8 +193,34 @@ mod tests {
             assert!(flaw.contains("`egress."), "{flaw}");
             assert_eq!(DialPolicy::Any.flaw(endpoint), None);
         }
-        assert!(listed(&[], &[], &[]).permit([127, 0, 0, 1].into()).is_err());
-        assert!(DialPolicy::Any.permit([127, 0, 0, 1].into()).is_ok());
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 1));
+        let unlisted = AddressRefusal::Unlisted(loopback.ip());
+        assert_eq!(listed(&[], &[], &[]).permitted([loopback]), Err(unlisted));
+        assert_eq!(DialPolicy::Any.permitted([loopback]), Ok(vec![loopback]));
+    }
+
+    #[test]
+    fn the_permitted_addresses_of_a_name_are_those_that_are_listed_and_not_denied() {
+        let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 443);
+        let [inside, outside, other, metadata] =
+            ["10.1.0.1", "10.2.0.1", "10.2.0.2", "169.254.169.254"].map(at);
+        let policy = listed(&["10.1.0.0/16", "169.254.0.0/16"], &[], &[]);
+        let (unlisted, denied) =
+            (AddressRefusal::Unlisted(outside.ip()), AddressRefusal::Denied(metadata.ip()));
+        for (addresses, expected) in [
+            (&[metadata, outside, inside][..], Ok(vec![inside])),
+            (&[metadata], Err(denied)),
+            (&[outside, other], Err(unlisted)),
+            (&[metadata, outside, other], Err(unlisted)),
+            (&[outside, metadata], Err(unlisted)),
+            (&[], Ok(Vec::new())),
+        ] {
+            assert_eq!(policy.permitted(addresses.iter().copied()), expected, "{addresses:?}");
+        }
+        assert_eq!(DialPolicy::Any.permitted([metadata, outside]), Ok(vec![outside]));
+        assert_eq!(DialPolicy::Any.permitted([metadata]), Err(denied));
+        assert!(unlisted.to_string().starts_with("10.2.0.1 is in no network"), "{unlisted}");
+        assert!(denied.to_string().contains("169.254.169.254 is a link-local"), "{denied}");
     }
 
     #[test]

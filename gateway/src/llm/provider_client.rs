@@ -2,17 +2,12 @@
 
 use std::sync::OnceLock;
 
-use reqwest::{
-    Client,
-    dns::{Addrs, Name, Resolve, Resolving},
-    redirect::Policy,
-};
+use reqwest::{Client, redirect::Policy};
 
 use crate::{
     config::DialPolicy,
     core::error_chain::error_chain,
-    egress::{self, ResolvedAddresses},
-    net::worker::WorkerId,
+    net::{egress_resolver::EgressResolver, worker::WorkerId},
     tls,
 };
 
@@ -59,40 +54,11 @@ fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Result<Client, String
         .redirect(Policy::none())
         .no_proxy()
         .referer(false)
-        .dns_resolver(ProviderResolver { policy })
+        .dns_resolver(EgressResolver::new(policy))
         .connect_timeout(super::upstream::CONNECT_TIMEOUT)
         .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))
-}
-
-/// Resolves the name of a provider to the addresses where it may be.
-#[derive(Debug)]
-struct ProviderResolver {
-    policy: DialPolicy,
-}
-
-impl Resolve for ProviderResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let policy = self.policy.at_host(name.as_str());
-        Box::pin(async move {
-            let ResolvedAddresses { allowed, denied } = egress::resolve(name.as_str(), 0).await?;
-            let (permitted, refused): (Vec<_>, Vec<_>) = allowed
-                .into_iter()
-                .map(|address| policy.permit(address.ip()).map(|()| address))
-                .partition(Result::is_ok);
-            if permitted.is_empty() {
-                if let Some(Err(why)) = refused.into_iter().next() {
-                    return Err(format!("{}: {why}", name.as_str()).into());
-                }
-                if let Some(address) = denied.first() {
-                    let why = format!("{} ({}) {}", name.as_str(), address.ip(), egress::DENIED_MESSAGE);
-                    return Err(why.into());
-                }
-            }
-            Ok(Box::new(permitted.into_iter().flatten()) as Addrs)
-        })
-    }
 }
 
 #[cfg(test)]
@@ -103,28 +69,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::{config::Egress, net::worker::Workers};
-
-    #[tokio::test]
-    async fn a_name_is_resolved_to_permitted_addresses_only() {
-        let egress = |cidrs: &[&str], names: &[&str]| {
-            let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-            let names = names.iter().map(|&name| name.to_owned()).collect();
-            DialPolicy::Listed(Arc::new(Egress { cidrs, names, socket_dirs: Vec::new() }))
-        };
-        let resolve = async |policy: DialPolicy, name: &str| {
-            let found = ProviderResolver { policy }.resolve(name.parse().unwrap()).await;
-            found.map(Iterator::count).map_err(|error| error.to_string())
-        };
-        for policy in [DialPolicy::Any, egress(&["127.0.0.0/8"], &[]), egress(&[], &["localhost"])] {
-            assert!(resolve(policy.clone(), "localhost").await.is_ok_and(|count| count > 0), "{policy:?}");
-        }
-        let refused = resolve(egress(&["10.0.0.0/8"], &["other"]), "localhost").await.unwrap_err();
-        assert!(refused.contains("is in no network that `egress` permits"), "{refused}");
-        // The system's resolver parses this number as an address.
-        let denied = resolve(egress(&[], &["2852039166"]), "2852039166").await.unwrap_err();
-        assert!(denied.contains("169.254.169.254") && denied.contains("never connects"), "{denied}");
-    }
+    use crate::net::worker::Workers;
 
     #[tokio::test]
     async fn each_worker_keeps_a_client_of_its_own() {

@@ -1,8 +1,9 @@
-//! Listeners and sockets: accepting connections, the admin socket, closing without losing an answer; and the
-//! bytes of a body. Doesn't interpret requests.
+//! Listeners and sockets: accepting connections, the admin socket, closing without losing an answer; the addresses of names;
+//! and the bytes of a body. Doesn't interpret requests.
 
 pub mod body_buffer;
 pub(crate) mod connection_task;
+pub(crate) mod egress_resolver;
 pub mod lingering_close;
 pub mod prefixed_io;
 pub mod read_after_write_error;

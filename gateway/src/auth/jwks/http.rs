@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Fetch, FetchError};
-use crate::{core::error_chain::error_chain, egress::EgressResolver};
+use crate::{config::DialPolicy, core::error_chain::error_chain, net::egress_resolver::EgressResolver};
 
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// Timeout of one fetch, including dial and body.
@@ -37,7 +37,7 @@ impl Http {
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
-            .dns_resolver(EgressResolver)
+            .dns_resolver(EgressResolver::new(DialPolicy::Any))
             .timeout(limit)
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()

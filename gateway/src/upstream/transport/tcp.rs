@@ -5,12 +5,12 @@ use std::{io, net::SocketAddr, sync::Arc};
 use futures::future::BoxFuture;
 use http::uri::{Authority, Scheme};
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 
 use super::{Transport, answer_probe::AnswerProbe};
 use crate::{
-    config::DialPolicy,
-    egress, tls,
+    config::{AddressRefusal, DialPolicy},
+    tls,
     upstream::{
         connection::Connection,
         dial_error::{DialError, DialErrorKind},
@@ -66,35 +66,23 @@ impl Tcp {
 
     /// The addresses that may be dialled.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
-        let (allowed, denied) = match &self.to {
-            Destination::Address(address) if egress::allows(address.ip()) => (vec![*address], Vec::new()),
-            Destination::Address(address) => (Vec::new(), vec![*address]),
+        let addresses = match &self.to {
+            Destination::Address(address) => vec![*address],
             Destination::Name { host, port } => {
-                let resolved = egress::resolve(host, *port).await.map_err(|error| {
+                let found = lookup_host((&**host, *port)).await.map_err(|error| {
                     let detail = format!("`{host}` is not resolved ({error}): correct the name, or fix DNS");
                     DialError::new(DialErrorKind::NameUnresolved, detail)
                 })?;
-                (resolved.allowed, resolved.denied)
+                found.collect()
             }
         };
-        let mut unlisted = None;
-        let mut permitted = allowed;
-        permitted.retain(|address| match self.policy.permit(address.ip()) {
-            Ok(()) => true,
-            Err(said) => {
-                unlisted.get_or_insert(said);
-                false
-            }
-        });
-        match (unlisted, denied.first()) {
-            _ if !permitted.is_empty() => Ok(permitted),
-            (Some(said), _) => Err(DialError::new(DialErrorKind::NotPermitted, said)),
-            (None, Some(address)) => Err(DialError::new(
-                DialErrorKind::EgressDenied,
-                format!("{} {}", address.ip(), egress::DENIED_MESSAGE),
-            )),
-            (None, None) => Ok(permitted),
-        }
+        self.policy.permitted(addresses).map_err(|refusal| {
+            let kind = match refusal {
+                AddressRefusal::Unlisted(_) => DialErrorKind::NotPermitted,
+                AddressRefusal::Denied(_) => DialErrorKind::EgressDenied,
+            };
+            DialError::new(kind, refusal.to_string())
+        })
     }
 
     async fn plain(&self, stream: TcpStream) -> Result<Connection, DialError> {
