@@ -1,18 +1,9 @@
 //! [`AnswerWindows`]: the questions about the windows of one answer. For the log, the metrics and the observers they are one call.
 
-use std::sync::Arc;
-
 use hookgate_proto::types::v1::BeforeResponsePayload;
-use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::{
-    core::{
-        call_site::CallSite,
-        context::{CallContext, ExchangePart},
-        error::{Code, Error},
-        point::Point,
-    },
+    core::error::{Code, Error},
     dataplane::llm::{chains::Caller, text_release::Judged},
     invoke::{BeforeResponse, Block, ChainDecision, Routes, WindowChain},
     records::invocation::Invocation,
@@ -64,17 +55,10 @@ impl Drop for AnswerWindows<'_> {
 impl<'a> Caller<'a> {
     /// Begins the questions about an answer, of which this is the first part.
     pub(super) fn windows(&'a self, part: &BeforeResponsePayload) -> AnswerWindows<'a> {
-        let Caller { gateway, snapshot, tenant, identity, .. } = self;
-        let (request_id, received) = (Uuid::now_v7(), Instant::now());
-        let mut invocation = gateway.telemetry.invocation(Some(Point::BeforeResponse), request_id, received);
-        let site = CallSite::Point(Point::BeforeResponse);
-        let facts = &mut invocation.facts;
-        facts.identity = Some(Arc::clone(identity));
-        facts.correlation_id.clone_from(&self.said.correlation_id);
-        facts.describe::<BeforeResponse>(part, &site, tenant, snapshot.invoker.routes().table.revision());
-        let ctx = self.context(site, request_id, received, false);
-        facts.ctx = Some(ctx.clone());
-        AnswerWindows { snapshot, open: Some((snapshot.invoker.windows(tenant, ctx), invocation)) }
+        let (mut invocation, ctx) = self.begin::<BeforeResponse>(part, false);
+        invocation.facts.ctx = Some(ctx.clone());
+        let chain = self.snapshot.invoker.windows(self.tenant, ctx);
+        AnswerWindows { snapshot: self.snapshot, open: Some((chain, invocation)) }
     }
 
     /// Asks the plugins about the next part of an answer.
@@ -92,29 +76,6 @@ impl<'a> Caller<'a> {
         match &mut windows.open {
             Some((chain, _)) => chain.judge(part, is_last).await,
             None => Err(Error::new(Code::Internal, "a window is judged behind the last one")),
-        }
-    }
-
-    /// The context of a call of this caller.
-    pub(super) fn context(
-        &self,
-        site: CallSite,
-        request_id: Uuid,
-        received: Instant,
-        is_replay: bool,
-    ) -> CallContext {
-        CallContext {
-            site,
-            identity: Arc::clone(&self.identity),
-            request_id,
-            correlation_id: self.said.correlation_id.clone(),
-            request: self.request.clone(),
-            received,
-            deadline: self.said.deadline,
-            depth: self.said.depth,
-            trace: false,
-            takes_results: false,
-            exchange: Some(ExchangePart { id: self.exchange, is_replay }),
         }
     }
 }

@@ -14,13 +14,14 @@ use uuid::Uuid;
 use crate::{
     core::{
         call_site::CallSite,
-        context::Identity,
+        context::{CallContext, ExchangePart, Identity},
         error::{Code, Error},
         step::StepOutcome,
     },
     dataplane::call::Gateway,
     edge::request_meta::CallHeaders,
     invoke::{Block, ChainDecision, ExtensionPoint, StepReport},
+    records::invocation::Invocation,
     routing::TenantPlans,
     snapshot::ConfigSnapshot,
 };
@@ -100,19 +101,13 @@ impl Caller<'_> {
                 block: None,
             });
         }
-        let Caller { gateway, snapshot, tenant, identity, .. } = self;
+        let Caller { snapshot, tenant, .. } = self;
         self.check_size::<P>(&payload)?;
         let _turn = self.turn::<P>().await?;
-        let (request_id, received) = (Uuid::now_v7(), Instant::now());
-        let mut invocation = gateway.telemetry.invocation(P::point(), request_id, received);
+        let (mut invocation, ctx) = self.begin::<P>(&payload, is_replay);
         let result = {
             let facts = &mut invocation.facts;
-            facts.identity = Some(Arc::clone(identity));
-            facts.correlation_id.clone_from(&self.said.correlation_id);
-            let site = CallSite::Point(P::POINT);
-            facts.describe::<P>(&payload, &site, tenant, snapshot.invoker.routes().table.revision());
-            let ctx = facts.ctx.insert(self.context(site, request_id, received, is_replay));
-            let broken_off = &mut facts.broken_off;
+            let (ctx, broken_off) = (facts.ctx.insert(ctx), &mut facts.broken_off);
             // In a box, because the futures of many questions are moved about before they are polled.
             Box::pin(snapshot.invoker.run::<P>(tenant, ctx, payload, None, broken_off)).await
         };
@@ -130,5 +125,34 @@ impl Caller<'_> {
             Err(error) => return Err(error),
         };
         Ok(Verdict { payload: ended.payload, is_modified: ended.modified, is_complete, block })
+    }
+
+    /// Begins a question about `payload`: its record, which lacks the context as yet, and its context.
+    pub(super) fn begin<P: ExtensionPoint>(
+        &self,
+        payload: &P::Payload,
+        is_replay: bool,
+    ) -> (Invocation, CallContext) {
+        let (request_id, received, site) = (Uuid::now_v7(), Instant::now(), CallSite::Point(P::POINT));
+        let mut invocation = self.gateway.telemetry.invocation(P::point(), request_id, received);
+        let facts = &mut invocation.facts;
+        facts.identity = Some(Arc::clone(&self.identity));
+        facts.correlation_id.clone_from(&self.said.correlation_id);
+        let revision = self.snapshot.invoker.routes().table.revision();
+        facts.describe::<P>(payload, &site, self.tenant, revision);
+        let ctx = CallContext {
+            site,
+            identity: Arc::clone(&self.identity),
+            request_id,
+            correlation_id: self.said.correlation_id.clone(),
+            request: self.request.clone(),
+            received,
+            deadline: self.said.deadline,
+            depth: self.said.depth,
+            trace: false,
+            takes_results: false,
+            exchange: Some(ExchangePart { id: self.exchange, is_replay }),
+        };
+        (invocation, ctx)
     }
 }

@@ -4,7 +4,7 @@
 //! The provider's events are never passed on while plugins are asked: the client gets events that are written anew from what was
 //! judged, so that nobody reads in them what plugins didn't.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -199,13 +199,13 @@ impl<F: Format> Exchange<'_, F> {
                 }
                 piece = answer.piece(0, usize::MAX) => piece,
             };
-            let end = self.take_piece(piece, &mut decoder, &mut assembly, writer)?;
+            let flow = self.take_piece(piece, &mut decoder, &mut assembly, writer)?;
             let held = assembly.held() + decoder.buffered() + release.held();
             room.grow(held.saturating_sub(charged))?;
             charged = charged.max(held);
             release.take(&assembly, writer).await?;
-            if let Some(end) = end {
-                fault = end;
+            if let ControlFlow::Break(why) = flow {
+                fault = why;
                 break;
             }
         }
@@ -228,33 +228,34 @@ impl<F: Format> Exchange<'_, F> {
         Ok(AssembledAnswer { body, fault, windows: release.into_windows(), block })
     }
 
-    /// Takes a piece of a stream, or its end. Returns, if nothing follows, why the answer isn't whole, unless it is.
+    /// Takes a piece of a stream, or its end. Breaks if nothing follows: with the reason why the answer isn't whole, unless it is.
     fn take_piece(
         &self,
         piece: Result<Option<Bytes>, UpstreamError>,
         decoder: &mut SseDecoder,
         assembly: &mut F::Assembly,
         writer: &StreamWriter<'_, F>,
-    ) -> Result<Option<Option<Error>>, Error> {
+    ) -> Result<ControlFlow<Option<Error>>, Error> {
         let name = self.route.upstream.name();
         match piece {
             Ok(Some(piece)) => decoder.push(&piece),
-            Ok(None) => return Ok(Some(self.unfinished(assembly))),
-            Err(error) => return Ok(Some(Some(provider_error(name, error)))),
+            Ok(None) => return Ok(ControlFlow::Break(self.unfinished(assembly))),
+            Err(error) => return Ok(ControlFlow::Break(Some(provider_error(name, error)))),
         }
         while let Some(event) = decoder.next_event().map_err(|error| self.unreadable(&error))? {
             let progress = assembly.push(&event).map_err(|error| self.not_an_answer(&error))?;
             writer.push(&event);
             match progress {
                 StreamProgress::GoesOn => {}
-                StreamProgress::Done => return Ok(Some(self.unfinished(assembly))),
+                StreamProgress::Done => return Ok(ControlFlow::Break(self.unfinished(assembly))),
                 StreamProgress::Failed => {
                     let detail = format!("The provider `{name}` ended its answer with an error");
-                    return Ok(Some(Some(Error::new(Code::UpstreamUnavailable, detail))));
+                    let error = Error::new(Code::UpstreamUnavailable, detail);
+                    return Ok(ControlFlow::Break(Some(error)));
                 }
             }
         }
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// How the text of an answer to `request` goes out. An answer that must be JSON is held, because a message in its place can't
