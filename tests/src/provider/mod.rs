@@ -296,6 +296,20 @@ impl FakeProvider {
         self.seen.answers.load(Ordering::SeqCst)
     }
 
+    /// Waits until no answer is under way.
+    ///
+    /// # Panics
+    /// One still is after 2 s.
+    pub async fn wait_until_idle(&self) {
+        for _ in 0..100 {
+            if self.answers() == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the provider still answers");
+    }
+
     /// The only request.
     ///
     /// # Panics
