@@ -11,6 +11,8 @@ mod messages_matrix;
 mod messages_requests;
 mod messages_streams;
 mod messages_support;
+mod recorded;
+mod recorded_support;
 mod registry;
 mod requests;
 mod responses_answers;
