@@ -1,15 +1,40 @@
 //! The HTTP clients of one provider.
 
-use std::sync::OnceLock;
+use std::{error::Error, sync::OnceLock, time::Duration};
 
-use reqwest::{Client, redirect::Policy};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use tokio::net::TcpStream;
+use tower::{BoxError, timeout::Timeout, util::BoxCloneSyncService};
 
 use crate::{
     config::DialPolicy,
-    core::error_chain::error_chain,
     net::{egress_resolver::EgressResolver, worker::WorkerId},
     tls,
 };
+
+/// For the connection, with TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection waits for its next request.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Between probes of a silent connection. Three unanswered ones end it.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long what was sent may stay unacknowledged.
+#[cfg(target_os = "linux")]
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most times that a request is sent, if the provider says each time that it has not looked at it.
+const MAX_ATTEMPTS: usize = 3;
+
+type Client = legacy::Client<Connector, Full<Bytes>>;
+type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 
 /// The HTTP client of a provider: one for each worker, and one for all other threads.
 ///
@@ -29,74 +54,84 @@ impl ProviderClient {
     /// One sentence, if the machine trusts no CA.
     pub(super) fn new(policy: DialPolicy) -> Result<Self, String> {
         let tls = tls::http_client_config()?;
-        let of_others = build(tls.clone(), policy.clone())?;
-        Ok(ProviderClient { tls, policy, of_others, of_workers: OnceLock::new() })
+        Ok(Self::with_tls(tls, policy))
+    }
+
+    fn with_tls(mut tls: rustls::ClientConfig, policy: DialPolicy) -> Self {
+        // The connector adds its own.
+        tls.alpn_protocols.clear();
+        let of_others = build(tls.clone(), policy.clone());
+        ProviderClient { tls, policy, of_others, of_workers: OnceLock::new() }
+    }
+
+    /// Posts a body. The client sends it again only where the provider can't have begun to work on it: the connection was closed while
+    /// it was idle, or the provider refused an HTTP/2 stream unseen (RFC 9113, section 8.7).
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) async fn post(
+        &self,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let client = self.current();
+        for _ in 1..MAX_ATTEMPTS {
+            match client.request(request.clone()).await {
+                Err(error) if is_refused_unseen(&error) => {}
+                answered => return answered,
+            }
+        }
+        client.request(request).await
     }
 
     /// The client of this thread.
-    pub(super) fn current(&self) -> &Client {
+    fn current(&self) -> &Client {
         let Some(worker) = WorkerId::current() else { return &self.of_others };
         let clients = self.of_workers.get_or_init(|| (0..worker.of.get()).map(|_| OnceLock::new()).collect());
         match clients.get(worker.index) {
             // No other worker has this place, so none waits for it.
-            Some(client) => {
-                let build = || build(self.tls.clone(), self.policy.clone());
-                client.get_or_init(|| build().unwrap_or_else(|_| self.of_others.clone()))
-            }
+            Some(client) => client.get_or_init(|| build(self.tls.clone(), self.policy.clone())),
             None => &self.of_others,
         }
     }
 }
 
-fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Result<Client, String> {
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(Policy::none())
-        .no_proxy()
-        .referer(false)
-        .dns_resolver(EgressResolver::new(policy))
-        .connect_timeout(super::upstream::CONNECT_TIMEOUT)
-        .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| format!("the HTTP client can't be set up: {}", error_chain(&error)))
+fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Client {
+    let mut http = HttpConnector::new_with_resolver(EgressResolver::new(policy));
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    http.set_keepalive(Some(KEEPALIVE));
+    http.set_keepalive_interval(Some(KEEPALIVE));
+    http.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    #[cfg(target_os = "linux")]
+    http.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .build(Connector::new(Timeout::new(https.wrap_connector(http), CONNECT_TIMEOUT)))
+}
+
+/// Whether a provider says that it has not looked at a request: it refused the stream, or sent GOAWAY with an earlier last stream.
+fn is_refused_unseen(error: &legacy::Error) -> bool {
+    let mut cause: Option<&dyn Error> = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            let is_goaway = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+            return error.is_remote() && (is_refused || is_goaway);
+        }
+        cause = error.source();
+    }
+    false
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{num::NonZeroUsize, ptr, sync::Arc};
-
-    use tokio::sync::oneshot;
-    use tokio_util::task::TaskTracker;
-
-    use super::*;
-    use crate::net::worker::Workers;
-
-    #[tokio::test]
-    async fn each_worker_keeps_a_client_of_its_own() {
-        let client = Arc::new(ProviderClient::new(DialPolicy::Any).unwrap());
-        let workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
-        let tracker = TaskTracker::new();
-        let (mut used, mut kept) = (Vec::new(), Vec::new());
-        for _ in 0..4 {
-            let client = Arc::clone(&client);
-            let (tell, told) = oneshot::channel();
-            let (end, ended) = oneshot::channel::<()>();
-            kept.push(end);
-            workers.spawn(&tracker, async move {
-                let worker = WorkerId::current().expect("it runs on a worker").index;
-                let (first, again) = (client.current(), client.current());
-                assert!(ptr::eq(first, again));
-                tell.send((worker, ptr::from_ref(first).addr())).unwrap();
-                let _ = ended.await;
-            });
-            used.push(told.await.unwrap());
-        }
-        assert!(used.iter().any(|(worker, _)| *worker == 1), "two workers serve four connections");
-        let others = ptr::from_ref(client.current()).addr();
-        for (worker, address) in &used {
-            assert_ne!(*address, others);
-            let same = used.iter().all(|(other, theirs)| (other == worker) == (theirs == address));
-            assert!(same, "{used:?}");
-        }
-    }
-}
+#[path = "provider_client_tests.rs"]
+mod tests;

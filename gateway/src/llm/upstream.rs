@@ -4,15 +4,16 @@
 //! credential, the operator's or the tenant's, which no agent sees. It follows no redirect, uses no proxy from the environment, keeps no cookies and
 //! decompresses nothing, since plugins judge the bytes as they are.
 //!
-//! A request is sent once. The client itself repeats it on another connection only where the provider can't have begun
-//! to work on it: an idle connection that was closed before the request was written (hyper-util's pool), or an HTTP/2
-//! stream that the provider refused unseen (reqwest's default policy). Agents' SDKs retry everything else.
+//! A request is sent once; `ProviderClient::post` has the exceptions. Agents' SDKs retry what is worth it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{RequestBuilder, Response, Url};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper_util::client::legacy;
+use reqwest::Url;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
@@ -25,7 +26,9 @@ use crate::{
     },
 };
 
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What providers get of agents that don't name themselves.
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION")));
+const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("*/*");
 
 /// Headers of agents' requests that providers get.
 const FORWARDED: [&str; 7] = [
@@ -168,9 +171,9 @@ impl LlmUpstream {
         let until = Instant::now() + timeouts.total;
         let (status, headers, body) = match &self.provider {
             Provider::Http(provider) => {
-                let request = provider.request(path, headers, body, credential);
-                let response = begun(request, timeouts).await?;
-                (response.status(), response.headers().clone(), AnswerBody::Http(response))
+                let response = provider.send(path, headers, body, credential, timeouts).await?;
+                let (head, body) = response.into_parts();
+                (head.status, head.headers, AnswerBody::Http(body))
             }
             Provider::Demo => {
                 let answer = demo_model::answer(path, &body);
@@ -184,24 +187,45 @@ impl LlmUpstream {
 
 impl HttpProvider {
     fn new(url: &str, config: &ModelUpstream) -> Result<Self, String> {
-        let (base, format) = (url.trim_end_matches('/').to_owned(), config.format);
-        let url = Url::parse(url).map_err(|error| format!("`base_url` is not a URL: {error}"))?;
+        let not_a_url = |error: &dyn fmt::Display| format!("`base_url` is not a URL: {error}");
+        let url = Url::parse(url).map_err(|error| not_a_url(&error))?;
         if let Some(host) = url.host_str().filter(|host| egress::denies_literal(host)) {
             return Err(format!("`{host}` {}", egress::DENIED_MESSAGE));
         }
+        let base = url.as_str().trim_end_matches('/').to_owned();
+        base.parse::<Uri>().map_err(|error| not_a_url(&error))?;
         let client = ProviderClient::new(DialPolicy::for_upstream(config))?;
+        let format = config.format;
         let credential = config.credential.as_ref().map(|key| credential_value(format, key)).transpose()?;
         Ok(HttpProvider { base, format, credential, client })
     }
 
-    fn request(
+    /// The response to a request, without its body.
+    async fn send(
         &self,
         path: &str,
         headers: &HeaderMap,
         body: Bytes,
         credential: Option<&HeaderValue>,
-    ) -> RequestBuilder {
-        let mut headers = forwarded(headers);
+        timeouts: UpstreamTimeouts,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let uri = format!("{}/{path}", self.base).parse();
+        let uri =
+            uri.map_err(|error: http::uri::InvalidUri| UpstreamError::Unavailable(error.to_string()))?;
+        let UpstreamTimeouts { first_byte, total, .. } = timeouts;
+        let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
+        let sent = self.client.post(uri, self.headers(headers, credential), body);
+        let response = timeout(first_byte.min(total), sent).await;
+        let response = response.map_err(|_| UpstreamError::Timeout(late))??;
+        check(&response)?;
+        Ok(response)
+    }
+
+    /// The headers of a request.
+    fn headers(&self, of_agent: &HeaderMap, credential: Option<&HeaderValue>) -> HeaderMap {
+        let mut headers = forwarded(of_agent);
+        headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
+        headers.entry(header::ACCEPT).or_insert(ACCEPT_ANY);
         // Without parameters: the body is read as UTF-8, as plugins were shown it.
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -212,7 +236,7 @@ impl HttpProvider {
             };
             headers.insert(name, value.clone());
         }
-        self.client.current().post(format!("{}/{path}", self.base)).headers(headers).body(body)
+        headers
     }
 }
 
@@ -220,16 +244,6 @@ impl HttpProvider {
 fn barrier(config: &ModelUpstream) -> Option<UpstreamError> {
     let url = config.url_flaw().map(UpstreamError::Unavailable);
     url.or_else(|| config.credential_error.clone().map(UpstreamError::NoCredential))
-}
-
-/// The response to `request`, without its body.
-async fn begun(request: RequestBuilder, timeouts: UpstreamTimeouts) -> Result<Response, UpstreamError> {
-    let UpstreamTimeouts { first_byte, total, .. } = timeouts;
-    let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
-    let response = timeout(first_byte.min(total), request.send()).await;
-    let response = response.map_err(|_| UpstreamError::Timeout(late))??;
-    check(&response)?;
-    Ok(response)
 }
 
 /// The value of the header that sends `key` to a server with this API.
@@ -261,7 +275,7 @@ pub struct UpstreamAnswer {
 
 #[derive(Debug)]
 enum AnswerBody {
-    Http(Response),
+    Http(Incoming),
     Demo(DemoBody),
 }
 
@@ -269,14 +283,22 @@ impl AnswerBody {
     /// The length, if the provider says it.
     fn length(&self) -> Option<u64> {
         match self {
-            AnswerBody::Http(response) => response.content_length(),
+            AnswerBody::Http(body) => body.size_hint().exact(),
             AnswerBody::Demo(_) => None,
         }
     }
 
     async fn piece(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         match self {
-            AnswerBody::Http(response) => Ok(response.chunk().await?),
+            AnswerBody::Http(body) => {
+                while let Some(frame) = body.frame().await {
+                    // Trailers are none of an API's answer.
+                    if let Ok(piece) = frame?.into_data() {
+                        return Ok(Some(piece));
+                    }
+                }
+                Ok(None)
+            }
             AnswerBody::Demo(body) => Ok(body.piece().await),
         }
     }
@@ -314,17 +336,28 @@ impl UpstreamAnswer {
     }
 }
 
-impl From<reqwest::Error> for UpstreamError {
-    fn from(error: reqwest::Error) -> Self {
-        let error = error.without_url();
-        let text = error_chain(&error);
-        if is_malformed(&error) { UpstreamError::BadAnswer(text) } else { UpstreamError::Unavailable(text) }
+impl From<legacy::Error> for UpstreamError {
+    fn from(error: legacy::Error) -> Self {
+        UpstreamError::of_client(&error)
+    }
+}
+
+impl From<hyper::Error> for UpstreamError {
+    fn from(error: hyper::Error) -> Self {
+        UpstreamError::of_client(&error)
+    }
+}
+
+impl UpstreamError {
+    fn of_client(error: &(dyn std::error::Error + 'static)) -> Self {
+        let text = error_chain(error);
+        if is_malformed(error) { UpstreamError::BadAnswer(text) } else { UpstreamError::Unavailable(text) }
     }
 }
 
 /// Whether the other side doesn't speak HTTP.
-fn is_malformed(error: &reqwest::Error) -> bool {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
+fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
             return true;
@@ -335,7 +368,7 @@ fn is_malformed(error: &reqwest::Error) -> bool {
 }
 
 /// Refuses an answer that is none of an API.
-fn check(response: &Response) -> Result<(), UpstreamError> {
+fn check(response: &Response<Incoming>) -> Result<(), UpstreamError> {
     let status = response.status();
     if status.is_informational() || status.is_redirection() {
         let why = format!(

@@ -1,11 +1,19 @@
 //! [`EgressResolver`]: the addresses of a name to which an HTTP client may connect.
 
+use std::{
+    net::SocketAddr,
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tower::{BoxError, Service};
 
 use crate::config::DialPolicy;
 
 /// Resolves names for an HTTP client, each time it connects.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct EgressResolver {
     policy: DialPolicy,
 }
@@ -16,16 +24,34 @@ impl EgressResolver {
     }
 }
 
+impl Service<dns::Name> for EgressResolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: dns::Name) -> Self::Future {
+        let policy = self.policy.clone();
+        Box::pin(async move { permitted(&policy, name.as_str()).await })
+    }
+}
+
 impl Resolve for EgressResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let policy = self.policy.at_host(name.as_str());
-        Box::pin(async move {
-            let addresses = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let permitted = policy.permitted(addresses);
-            let permitted = permitted.map_err(|refusal| format!("{}: {refusal}", name.as_str()))?;
-            Ok(Box::new(permitted.into_iter()) as Addrs)
-        })
+        let policy = self.policy.clone();
+        Box::pin(async move { Ok(Box::new(permitted(&policy, name.as_str()).await?) as Addrs) })
     }
+}
+
+/// The addresses of a host that may be dialled.
+async fn permitted(policy: &DialPolicy, host: &str) -> Result<std::vec::IntoIter<SocketAddr>, BoxError> {
+    let addresses = tokio::net::lookup_host((host, 0)).await?;
+    let permitted =
+        policy.at_host(host).permitted(addresses).map_err(|refusal| format!("{host}: {refusal}"))?;
+    Ok(permitted.into_iter())
 }
 
 #[cfg(test)]
@@ -43,8 +69,12 @@ mod tests {
             DialPolicy::Listed(Arc::new(Egress { cidrs, names, socket_dirs: Vec::new() }))
         };
         let resolve = async |policy: DialPolicy, name: &str| {
-            let found = EgressResolver::new(policy).resolve(name.parse().unwrap()).await;
-            found.map(Iterator::count).map_err(|error| error.to_string())
+            let mut resolver = EgressResolver::new(policy);
+            let found = resolver.resolve(name.parse().unwrap()).await;
+            let found = found.map(Iterator::count).map_err(|error| error.to_string());
+            let of_service = resolver.call(name.parse().unwrap()).await;
+            assert_eq!(found, of_service.map(Iterator::count).map_err(|error| error.to_string()));
+            found
         };
         for policy in [DialPolicy::Any, egress(&["127.0.0.0/8"], &[]), egress(&[], &["localhost"])] {
             assert!(resolve(policy.clone(), "localhost").await.is_ok_and(|count| count > 0), "{policy:?}");
