@@ -1,10 +1,9 @@
 //! An answer that goes to the client piece by piece, while the work on it goes on.
 //!
-//! The work has a task of its own, which ends with the client's connection: it must not stop where the client reads slowly, since
-//! plugins have only so much time.
+//! From then on the work has a task of its own, which ends with the client's connection: it must not stop where the client reads
+//! slowly, since plugins have only so much time.
 
 use std::{
-    panic,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -13,7 +12,7 @@ use std::{
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response};
 use http_body::Frame;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -40,10 +39,18 @@ type PermitSlot = Arc<Mutex<CallPermits>>;
 /// Where the work on a request writes an answer in pieces.
 pub(super) struct ClientStream {
     /// Taken when the answer begins.
-    head: Option<oneshot::Sender<Response<()>>>,
+    head: Option<oneshot::Sender<StreamHead>>,
     /// Whether the pieces are the gateway's own events, and not the provider's bytes.
     is_own: bool,
-    pieces: mpsc::Sender<Result<Bytes, BrokenOff>>,
+    /// Set when the answer begins.
+    pieces: Option<mpsc::Sender<Result<Bytes, BrokenOff>>>,
+    permits: PermitSlot,
+}
+
+/// The beginning of an answer in pieces.
+struct StreamHead {
+    headers: HeaderMap,
+    pieces: mpsc::Receiver<Result<Bytes, BrokenOff>>,
     permits: PermitSlot,
 }
 
@@ -60,12 +67,11 @@ impl ClientStream {
     }
 
     fn begin_with(&mut self, headers: HeaderMap) {
-        let mut head = Response::new(());
-        *head.status_mut() = StatusCode::OK;
-        *head.headers_mut() = headers;
-        if let Some(sender) = self.head.take() {
+        if let Some(head) = self.head.take() {
+            let (sender, pieces) = mpsc::channel(MAX_WAITING);
+            self.pieces = Some(sender);
             // Who doesn't receive it ends the work, too.
-            let _ = sender.send(head);
+            let _ = head.send(StreamHead { headers, pieces, permits: Arc::clone(&self.permits) });
         }
     }
 
@@ -76,21 +82,25 @@ impl ClientStream {
 
     /// Sends a piece, when there is room for it.
     pub(super) async fn send(&self, piece: Bytes) {
-        // Who doesn't receive it ends the work, too.
-        let _ = self.pieces.send(Ok(piece)).await;
+        if let Some(pieces) = &self.pieces {
+            // Who doesn't receive it ends the work, too.
+            let _ = pieces.send(Ok(piece)).await;
+        }
     }
 
     /// Makes and sends a piece if nothing else waits to be read.
     pub(super) fn send_if_idle(&self, piece: impl FnOnce() -> Bytes) {
-        if self.pieces.capacity() == MAX_WAITING {
-            let _ = self.pieces.try_send(Ok(piece()));
+        if let Some(pieces) = self.pieces.as_ref().filter(|pieces| pieces.capacity() == MAX_WAITING) {
+            let _ = pieces.try_send(Ok(piece()));
         }
     }
 
     /// Ends an answer that isn't whole: with this event, or by breaking off what isn't the gateway's own.
     pub(super) async fn fail(&self, event: Bytes) {
         let last = if self.is_own { Ok(event) } else { Err(BrokenOff) };
-        let _ = timeout(LAST_WORDS, self.pieces.send(last)).await;
+        if let Some(pieces) = &self.pieces {
+            let _ = timeout(LAST_WORDS, pieces.send(last)).await;
+        }
     }
 
     /// Keeps the permits of the request until the answer is written.
@@ -104,27 +114,30 @@ pub(super) async fn respond<W>(work: impl FnOnce(ClientStream) -> W) -> Response
 where
     W: Future<Output = Option<Response<Body>>> + Send + 'static,
 {
-    let (head, begun) = oneshot::channel();
-    let (sender, pieces) = mpsc::channel(MAX_WAITING);
-    let permits = PermitSlot::default();
+    let (head, mut begun) = oneshot::channel();
     let stream =
-        ClientStream { head: Some(head), is_own: false, pieces: sender, permits: Arc::clone(&permits) };
-    let work = AbortOnDropHandle::new(tokio::spawn(work(stream)));
-    if let Ok(head) = begun.await {
-        let mut answer = head.map(|()| Body::new(StreamBody { _work: work, pieces }));
-        tracked_body::goes_on(&mut answer);
-        tracked_body::hold(&mut answer, permits);
-        return answer;
-    }
-    match work.await {
-        Ok(answer) => answer.unwrap_or_default(),
-        Err(error) => panic::resume_unwind(error.into_panic()),
-    }
+        ClientStream { head: Some(head), is_own: false, pieces: None, permits: PermitSlot::default() };
+    let mut work = Box::pin(work(stream));
+    // As long as no answer has begun, the connection waits for the work anyway: a task would cost more than it gives.
+    let (head, work) = tokio::select! {
+        biased;
+        answer = &mut work => match begun.try_recv() {
+            Ok(head) => (head, None),
+            Err(_) => return answer.unwrap_or_default(),
+        },
+        Ok(head) = &mut begun => (head, Some(AbortOnDropHandle::new(tokio::spawn(work)))),
+    };
+    let mut answer = Response::new(Body::new(StreamBody { _work: work, pieces: head.pieces }));
+    *answer.headers_mut() = head.headers;
+    tracked_body::goes_on(&mut answer);
+    tracked_body::hold(&mut answer, head.permits);
+    answer
 }
 
 /// The body of an answer in pieces. The work ends with it.
 struct StreamBody {
-    _work: AbortOnDropHandle<Option<Response<Body>>>,
+    /// `None` if it was over when the answer began.
+    _work: Option<AbortOnDropHandle<Option<Response<Body>>>>,
     pieces: mpsc::Receiver<Result<Bytes, BrokenOff>>,
 }
 
