@@ -34,6 +34,7 @@ mod tool_results;
 pub(crate) mod unit;
 pub mod upstream;
 mod value;
+mod violation_path;
 mod withheld;
 
 pub use service::{ExchangeLimits, Llm};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     edits::span_in,
-    value::{kind, member_or_null, string, string_member},
+    value::{ObjectMembers, kind, member_or_null, string, string_member},
 };
 use crate::{
     core::error::Violation,
@@ -114,10 +114,10 @@ pub(super) fn scanned(body: &Bytes) -> Result<&str, Vec<Violation>> {
     Err(findings.into_violations())
 }
 
-/// Reports the members that must be in a body and aren't.
-pub(super) fn require_members(body: &str, names: &[&str], findings: &mut Findings) {
+/// Reports the members that a body must have and hasn't.
+pub(super) fn require_members(members: &ObjectMembers<'_>, names: &[&str], findings: &mut Findings) {
     for required in names {
-        if !json::members(body).any(|(name, _)| name == *required) {
+        if !members.iter().any(|(name, _)| name == *required) {
             let place = JsonLocation::Root("");
             findings.add(&JsonLocation::Key(&place, required), format!("`{required}` is required"));
         }
@@ -147,11 +147,12 @@ impl<O: FormatShape> Reader<'_, O> {
         if kind(self.text) != ValueKind::Object {
             return expected(&mut self.findings, &root, "an object", self.text);
         }
-        require_members(self.text, &["model", O::MESSAGES], &mut self.findings);
-        for (name, value) in json::members(self.text) {
-            self.member(&name, value);
+        let members = ObjectMembers::read(self.text);
+        require_members(&members, &["model", O::MESSAGES], &mut self.findings);
+        for (name, value) in members.iter() {
+            self.member(name, value);
             let value = span_in(self.text, value);
-            self.shape.members.push(Member { name: name.into_owned(), value });
+            self.shape.members.push(Member { name: name.to_owned(), value });
         }
     }
 

@@ -2,10 +2,7 @@
 //! members counts. Here names are compared as they are, so a `Model` beside the `model` would reach the provider
 //! unseen. Each format has its own lists of names.
 
-use super::{
-    surface::{AllowSwitch, Rule, When},
-    value::object_member,
-};
+use super::surface::{AllowSwitch, Rule, When};
 use crate::{
     core::error::Violation,
     json::{
@@ -22,42 +19,24 @@ pub(super) const SPELLING: Rule = Rule {
     opened_by: AllowSwitch::Nothing,
 };
 
-/// Checks the names in those members of `object` that are objects.
-///
-/// # Errors
-/// The first that some readers take for a known one.
-pub(super) fn check_inner(
-    object: &str,
-    members: &[&str],
-    known: &[&str],
-    pointer: &str,
-) -> Result<(), Violation> {
-    for name in members {
-        if let Some(inner) = object_member(object, name) {
-            check_names(inner, known, &child(pointer, name))?;
-        }
-    }
-    Ok(())
-}
-
 /// Checks the names of an object's members. Those in `known` have small letters only.
 ///
 /// # Errors
 /// The first that some readers take for a known one.
-pub(super) fn check_names(object: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
-    json::members(object).try_for_each(|(name, _)| check_name(&name, known, pointer))
+pub(super) fn check_names(object: &str, known: &[&str]) -> Result<(), Violation> {
+    json::members(object).try_for_each(|(name, _)| check_name(&name, known))
 }
 
-/// Checks the name of a member of the object at `pointer`.
+/// Checks the name of an object's member.
 ///
 /// # Errors
 /// Some readers take it for a known one.
-pub(super) fn check_name(name: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
+pub(super) fn check_name(name: &str, known: &[&str]) -> Result<(), Violation> {
     match known_spelling(name, known) {
         Some(known) => {
             let name = cut(name);
             let message = format!("`{name}` is refused: some servers take it for `{known}`");
-            Err(Violation::new(child(pointer, &name), message))
+            Err(Violation::new(child("", &name), message))
         }
         None => Ok(()),
     }

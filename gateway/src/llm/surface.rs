@@ -8,6 +8,7 @@ use super::{
     guarded_points::GuardedPoints,
     spelling::SPELLING,
     value::{MAX_SETTING_BYTES, is_settings, kind, may_carry_text, string},
+    violation_path::within,
 };
 use crate::{
     core::{
@@ -16,7 +17,7 @@ use crate::{
     },
     json::{
         self, ValueKind,
-        pointer::{JsonLocation, child, cut},
+        pointer::{JsonLocation, cut},
     },
 };
 
@@ -306,17 +307,17 @@ impl Surface<'_> {
         let root = JsonLocation::Root("");
         let rows = [self.table.members, SHARED];
         for (name, value) in members {
-            let pointer = child("", &cut(name));
+            let place = JsonLocation::Key(&root, name);
             let row = rows.into_iter().flatten().find(|(known, _)| *known == name);
             match row.map_or(Settings, |(_, treatment)| *treatment) {
                 Seen => {}
                 Refused(when, _) if is_off(when, value) => {}
-                Refused(when, why) => self.refuse_at(when, name, &pointer, why)?,
+                Refused(when, why) => self.refuse_at(when, name, &place.pointer(), why)?,
                 Settings if is_settings(name, value) => {}
-                Settings => self.refuse_named(&UNKNOWN_MEMBER, name, &pointer)?,
+                Settings => self.refuse_named(&UNKNOWN_MEMBER, name, &place.pointer())?,
             }
             if row.is_none() || name == EXTRA_BODY {
-                self.always_refused(name, value, &JsonLocation::Key(&root, name), &rows)?;
+                self.always_refused(name, value, &place, &rows)?;
             }
         }
         Ok(())
@@ -352,20 +353,20 @@ impl Surface<'_> {
         }
     }
 
-    /// Refuses members that are more than settings.
-    pub(super) fn unknown_members(
+    /// Refuses members of an object that are more than settings.
+    pub(super) fn unknown_members<'r>(
         self,
-        object: &str,
+        members: impl Iterator<Item = (impl AsRef<str>, &'r str)>,
         is_known: impl Fn(&str, &str) -> bool,
         unknown: Unknown,
-        pointer: &str,
     ) -> Result<(), Violation> {
-        for (name, value) in json::members(object) {
+        for (name, value) in members {
+            let name = name.as_ref();
             // A mark for the provider's cache is an object of settings.
             let is_mark = name == "cache_control" && value.len() <= MAX_SETTING_BYTES;
-            let is_text = may_carry_text(&name, value) || (unknown.any_string && string(value).is_some());
-            if is_text && !is_mark && !is_known(&name, value) {
-                self.refuse_named(unknown.rule, &name, &child(pointer, &cut(&name)))?;
+            let is_text = may_carry_text(name, value) || (unknown.any_string && string(value).is_some());
+            if is_text && !is_mark && !is_known(name, value) {
+                within(&cut(name), self.refuse_named(unknown.rule, name, ""))?;
             }
         }
         Ok(())

@@ -25,6 +25,27 @@ pub(crate) fn member_or_null<'a>(object: &'a str, name: &str) -> Option<&'a str>
     json::members(object).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
+/// The members of an object, which are walked once for several questions.
+pub(crate) struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+impl<'a> ObjectMembers<'a> {
+    /// Those of `object`; none if it is another value.
+    pub(crate) fn read(object: &'a str) -> Self {
+        ObjectMembers(json::members(object).collect())
+    }
+
+    /// As [`member`].
+    pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| *value).filter(|value| *value != "null")
+    }
+
+    /// Their names and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+}
+
 /// The contents of a string; `None` for another value.
 pub(crate) fn string(text: &str) -> Option<Cow<'_, str>> {
     (kind(text) == ValueKind::String).then(|| json::unescape(text))

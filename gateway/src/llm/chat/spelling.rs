@@ -6,8 +6,9 @@ use crate::{
     json,
     llm::{
         request_view::RequestView as _,
-        spelling::{check_inner, check_name, check_names},
-        value::member,
+        spelling::{check_name, check_names},
+        value::ObjectMembers,
+        violation_path::{each, within},
     },
 };
 
@@ -128,43 +129,51 @@ const CALL: &[&str] = &["id", "type", "index", "function", "custom", "extra_cont
 /// The members of a called function or custom tool.
 const CALLED: &[&str] = &["name", "arguments", "input"];
 
-/// Refuses names that some readers take for known ones.
+/// Refuses names of a request and its tools that some readers take for known ones.
 ///
 /// # Errors
 /// The first of them.
 pub(super) fn check(request: &ChatRequest) -> Result<(), Violation> {
-    for (name, _) in request.members() {
-        check_name(name, REQUEST, "")?;
-    }
+    request.members().try_for_each(|(name, _)| check_name(name, REQUEST))?;
     for list in ["tools", "functions"] {
-        for (index, tool) in json::elements(request.member(list).unwrap_or_default()).enumerate() {
-            let pointer = format!("/{list}/{index}");
-            check_names(tool, TOOL, &pointer)?;
-            check_inner(tool, &["function", "custom"], TOOL, &pointer)?;
-        }
-    }
-    for index in 0..request.message_count() {
-        let message = request.message_text(index);
-        let pointer = format!("/messages/{index}");
-        check_names(message, MESSAGE, &pointer)?;
-        for (index, part) in json::elements(member(message, "content").unwrap_or_default()).enumerate() {
-            let pointer = format!("{pointer}/content/{index}");
-            check_names(part, PART, &pointer)?;
-            check_inner(part, &["image_url", "file", "input_audio"], SOURCE, &pointer)?;
-        }
-        if request.role(index) == Some(Role::Assistant) {
-            check_calls(message, &pointer)?;
-        }
+        let tools = json::elements(request.member(list).unwrap_or_default());
+        within(list, each(tools, |tool| check_object(tool, TOOL, &["function", "custom"], TOOL)))?;
     }
     Ok(())
 }
 
-fn check_calls(message: &str, pointer: &str) -> Result<(), Violation> {
-    check_inner(message, &["function_call"], CALLED, pointer)?;
-    for (index, call) in json::elements(member(message, "tool_calls").unwrap_or_default()).enumerate() {
-        let pointer = format!("{pointer}/tool_calls/{index}");
-        check_names(call, CALL, &pointer)?;
-        check_inner(call, &["function", "custom"], CALLED, &pointer)?;
+/// The same for the names in a message.
+pub(super) fn check_message(role: Role, members: &ObjectMembers<'_>) -> Result<(), Violation> {
+    for (name, value) in members.iter() {
+        check_name(name, MESSAGE)?;
+        let checked = match (name, role) {
+            ("content", _) => {
+                let inner = ["image_url", "file", "input_audio"];
+                each(json::elements(value), |part| check_object(part, PART, &inner, SOURCE))
+            }
+            ("function_call", Role::Assistant) => check_names(value, CALLED),
+            ("tool_calls", Role::Assistant) => {
+                each(json::elements(value), |call| check_object(call, CALL, &["function", "custom"], CALLED))
+            }
+            _ => Ok(()),
+        };
+        within(name, checked)?;
+    }
+    Ok(())
+}
+
+/// Checks the names in an object, and in those of its members that are `inner`.
+fn check_object(
+    object: &str,
+    known: &[&str],
+    inner: &[&str],
+    known_inside: &[&str],
+) -> Result<(), Violation> {
+    for (name, value) in json::members(object) {
+        check_name(&name, known)?;
+        if inner.contains(&name.as_ref()) {
+            within(&name, check_names(value, known_inside))?;
+        }
     }
     Ok(())
 }

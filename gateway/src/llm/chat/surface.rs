@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, Violation},
-    json::{self, pointer::child},
+    json::{self, ValueKind},
     llm::{
         format::FormatRequest,
         guarded_points::GuardedPoints,
@@ -19,7 +19,8 @@ use crate::{
             UNKNOWN_PART, UNLISTED, UNTYPED_TOOL, Unknown, When, has_only_switches, is_name, unsupported,
         },
         unit::Unit,
-        value::{member, object_member, string, string_member},
+        value::{ObjectMembers, kind, string, string_member},
+        violation_path::{at, each, within},
     },
 };
 
@@ -186,81 +187,77 @@ impl Check<'_> {
     }
 
     fn tools(&self) -> Result<(), Violation> {
-        for (index, tool) in json::elements(self.request.member("tools").unwrap_or_default()).enumerate() {
-            match string_member(tool, "type").as_deref() {
-                Some("function" | "custom") => {}
-                Some(hosted) => {
-                    self.surface.refuse_named(&HOSTED_TOOL, hosted, &format!("/tools/{index}/type"))?;
-                }
-                None => self.surface.refuse(&UNTYPED_TOOL, &format!("/tools/{index}"))?,
-            }
-        }
-        Ok(())
+        let tools = json::elements(self.request.member("tools").unwrap_or_default());
+        let check = |tool| match string_member(tool, "type").as_deref() {
+            Some("function" | "custom") => Ok(()),
+            Some(hosted) => within("type", self.surface.refuse_named(&HOSTED_TOOL, hosted, "")),
+            None => self.surface.refuse(&UNTYPED_TOOL, ""),
+        };
+        within("tools", each(tools, check))
     }
 
     fn messages(&self) -> Result<(), Violation> {
         let main = self.request.main_unit().map(Unit::message);
-        for index in 0..self.request.message_count() {
-            let Some(role) = self.request.role(index) else { continue };
-            let message = self.request.message_text(index);
-            let pointer = format!("/messages/{index}");
-            if member(message, "audio").is_some() {
-                self.surface.refuse(&AUDIO_ID, &child(&pointer, "audio"))?;
-            }
-            let is_main = main == Some(index);
-            let (unknown, null) = match role {
-                Role::Tool | Role::Function => (RESULT, NULL_RESULT),
-                _ if is_main || index < self.request.leading() => (UNLISTED, NULL_MESSAGE),
-                _ => (LISTED, NULL_MESSAGE),
-            };
-            if role != Role::Assistant {
-                let is_known = |name: &str, value: &str| is_message_member(role, is_main, name, value);
-                self.surface.unknown_members(message, is_known, unknown, &pointer)?;
-            }
-            let content = member(message, "content");
-            if content.is_none() && role != Role::Assistant {
-                let violation = || Violation::new(child(&pointer, "content"), NO_CONTENT);
-                self.surface.refuse_always(&null, violation)?;
-            }
-            let content = content.unwrap_or_default();
-            self.parts(role, content, unknown, &child(&pointer, "content"))?;
-        }
-        Ok(())
+        let mut messages = 0..self.request.message_count();
+        let checked = messages.try_for_each(|index| at(index, self.message(index, main == Some(index))));
+        within("messages", checked)
     }
 
-    fn parts(&self, role: Role, content: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
-        for (index, part) in json::elements(content).enumerate() {
-            let pointer = format!("{pointer}/{index}");
-            let name = string_member(part, "type").unwrap_or_default();
-            let source = object_member(part, &name).unwrap_or_default();
-            let has_id = member(part, "file_id").or_else(|| member(source, "file_id")).is_some();
-            if has_id {
-                self.surface.refuse(&FILE_ID, &pointer)?;
-            }
-            // Plugins see these messages as they are: the model's in `messages`, and a tool's as its result.
-            if matches!(role, Role::Assistant | Role::Tool | Role::Function) {
-                continue;
-            }
-            match (name.as_ref(), role) {
-                ("text", _) | ("image_url" | "file", Role::User) => {}
-                ("input_audio", Role::User) => self.surface.refuse(&AUDIO_PART, &pointer)?,
-                (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other, &pointer)?,
-            }
-            // A medium at the provider has nothing else that a server could read in its place.
-            let has_source = MEDIUM_SOURCES.iter().any(|source_name| {
-                member(part, source_name).or_else(|| member(source, source_name)).is_some()
-            });
-            let is_stored = has_id && !has_source && member(part, &name).and_then(string).is_none();
-            if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !is_stored {
-                self.surface.medium(|| check_medium(part), &name, &pointer)?;
-            }
-            let is_known = |member: &str, _: &str| member == "type" || member == "file_id" || member == name;
-            self.surface.unknown_members(part, is_known, unknown, &pointer)?;
-            let has_url = string_member(source, "file_url").is_some();
-            let is_known = |member: &str, value: &str| is_source_member(&name, has_url, member, value);
-            self.surface.unknown_members(source, is_known, unknown, &child(&pointer, &name))?;
+    fn message(&self, index: usize, is_main: bool) -> Result<(), Violation> {
+        let Some(role) = self.request.role(index) else { return Ok(()) };
+        let members = ObjectMembers::read(self.request.message_text(index));
+        spelling::check_message(role, &members)?;
+        if members.get("audio").is_some() {
+            within("audio", self.surface.refuse(&AUDIO_ID, ""))?;
         }
-        Ok(())
+        let (unknown, null) = match role {
+            Role::Tool | Role::Function => (RESULT, NULL_RESULT),
+            _ if is_main || index < self.request.leading() => (UNLISTED, NULL_MESSAGE),
+            _ => (LISTED, NULL_MESSAGE),
+        };
+        if role != Role::Assistant {
+            let is_known = |name: &str, value: &str| is_message_member(role, is_main, name, value);
+            self.surface.unknown_members(members.iter(), is_known, unknown)?;
+        }
+        let content = members.get("content");
+        if content.is_none() && role != Role::Assistant {
+            self.surface.refuse_always(&null, || Violation::new("/content", NO_CONTENT))?;
+        }
+        let parts = json::elements(content.unwrap_or_default());
+        within("content", each(parts, |part| self.part(role, part, unknown)))
+    }
+
+    fn part(&self, role: Role, part: &str, unknown: Unknown) -> Result<(), Violation> {
+        let members = ObjectMembers::read(part);
+        let name = members.get("type").and_then(string).unwrap_or_default();
+        let source = members.get(&name).filter(|source| kind(source) == ValueKind::Object);
+        let source = ObjectMembers::read(source.unwrap_or_default());
+        let has_id = members.get("file_id").or_else(|| source.get("file_id")).is_some();
+        if has_id {
+            self.surface.refuse(&FILE_ID, "")?;
+        }
+        // Plugins see these messages as they are: the model's in `messages`, and a tool's as its result.
+        if matches!(role, Role::Assistant | Role::Tool | Role::Function) {
+            return Ok(());
+        }
+        match (name.as_ref(), role) {
+            ("text", _) | ("image_url" | "file", Role::User) => {}
+            ("input_audio", Role::User) => self.surface.refuse(&AUDIO_PART, "")?,
+            (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other, "")?,
+        }
+        // A medium at the provider has nothing else that a server could read in its place.
+        let has_source = MEDIUM_SOURCES
+            .iter()
+            .any(|source_name| members.get(source_name).or_else(|| source.get(source_name)).is_some());
+        let is_stored = has_id && !has_source && members.get(&name).and_then(string).is_none();
+        if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !is_stored {
+            self.surface.medium(|| check_medium(part), &name, "")?;
+        }
+        let is_known = |member: &str, _: &str| member == "type" || member == "file_id" || member == name;
+        self.surface.unknown_members(members.iter(), is_known, unknown)?;
+        let has_url = source.get("file_url").and_then(string).is_some();
+        let is_known = |member: &str, value: &str| is_source_member(&name, has_url, member, value);
+        within(&name, self.surface.unknown_members(source.iter(), is_known, unknown))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         request_shape::{Member, expected, read_model, require_members, scanned},
         request_view::text_at,
         unit::{Unit, UnitKind},
-        value::{kind, string},
+        value::{ObjectMembers, kind, string},
     },
     payload::Findings,
 };
@@ -130,13 +130,14 @@ fn read(body: &Bytes) -> Result<EmbeddingsRequest, Vec<Violation>> {
         has_tokens: false,
     };
     let root = JsonLocation::Root("");
+    let members = ObjectMembers::read(text);
     match kind(text) {
-        ValueKind::Object => require_members(text, &["model", "input"], &mut findings),
+        ValueKind::Object => require_members(&members, &["model", "input"], &mut findings),
         _ => expected(&mut findings, &root, "an object", text),
     }
-    for (name, value) in json::members(text) {
-        let place = JsonLocation::Key(&root, &name);
-        match name.as_ref() {
+    for (name, value) in members.iter() {
+        let place = JsonLocation::Key(&root, name);
+        match name {
             "model" => request.model = read_model(value, &place, &mut findings),
             "user" => request.user = string(value).map(Cow::into_owned),
             "input" => {
@@ -146,7 +147,7 @@ fn read(body: &Bytes) -> Result<EmbeddingsRequest, Vec<Violation>> {
             }
             _ => {}
         }
-        request.members.push(Member { value: span_in(text, value), name: name.into_owned() });
+        request.members.push(Member { value: span_in(text, value), name: name.to_owned() });
     }
     request.units = (0..request.texts.len()).map(|index| Unit::of_message(index, UnitKind::User)).collect();
     if findings.is_empty() { Ok(request) } else { Err(findings.into_violations()) }

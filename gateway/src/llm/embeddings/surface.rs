@@ -80,7 +80,7 @@ pub(super) fn check_request(
 }
 
 fn check(request: &EmbeddingsRequest, surface: Surface<'_>) -> Result<(), Violation> {
-    request.members().try_for_each(|(name, _)| check_name(name, NAMES, ""))?;
+    request.members().try_for_each(|(name, _)| check_name(name, NAMES))?;
     surface.members(request.members())?;
     match request.has_tokens() {
         true => surface.refuse(&TOKENS, "/input"),

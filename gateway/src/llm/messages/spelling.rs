@@ -3,11 +3,11 @@
 use super::request::MessagesRequest;
 use crate::{
     core::error::Violation,
-    json::{self, pointer::child},
+    json,
     llm::{
         request_view::RequestView as _,
         spelling::{check_name, check_names},
-        value::member,
+        violation_path::{each, within},
     },
 };
 
@@ -104,36 +104,36 @@ const TOOL: &[&str] = &[
 /// # Errors
 /// The first of them.
 pub(super) fn check(request: &MessagesRequest) -> Result<(), Violation> {
-    for (name, _) in request.members() {
-        check_name(name, REQUEST, "")?;
-    }
-    for (index, tool) in json::elements(request.member("tools").unwrap_or_default()).enumerate() {
-        check_names(tool, TOOL, &format!("/tools/{index}"))?;
-    }
-    check_blocks(request.member("system").unwrap_or_default(), "/system")?;
-    for index in 0..request.message_count() {
-        let message = request.message_text(index);
-        let pointer = format!("/messages/{index}");
-        check_names(message, MESSAGE, &pointer)?;
-        check_blocks(member(message, "content").unwrap_or_default(), &child(&pointer, "content"))?;
+    request.members().try_for_each(|(name, _)| check_name(name, REQUEST))?;
+    let tools = json::elements(request.member("tools").unwrap_or_default());
+    within("tools", each(tools, |tool| check_names(tool, TOOL)))?;
+    within("system", check_blocks(request.member("system").unwrap_or_default()))?;
+    let messages = (0..request.message_count()).map(|index| request.message_text(index));
+    within("messages", each(messages, check_message))
+}
+
+fn check_message(message: &str) -> Result<(), Violation> {
+    for (name, value) in json::members(message) {
+        check_name(&name, MESSAGE)?;
+        if name == "content" {
+            within("content", check_blocks(value))?;
+        }
     }
     Ok(())
 }
 
 /// Checks the names in content blocks, and in blocks inside of them. Depth is bounded by the scan.
-fn check_blocks(content: &str, pointer: &str) -> Result<(), Violation> {
-    json::elements(content)
-        .enumerate()
-        .try_for_each(|(index, block)| check_block(block, BLOCK, &format!("{pointer}/{index}")))
+fn check_blocks(content: &str) -> Result<(), Violation> {
+    each(json::elements(content), |block| check_block(block, BLOCK))
 }
 
 /// Checks the names in a block or a source in one walk, as blocks may be deep in each other.
-fn check_block(block: &str, known: &[&str], pointer: &str) -> Result<(), Violation> {
+fn check_block(block: &str, known: &[&str]) -> Result<(), Violation> {
     for (name, value) in json::members(block) {
-        check_name(&name, known, pointer)?;
+        check_name(&name, known)?;
         match name.as_ref() {
-            "source" => check_block(value, SOURCE, &child(pointer, "source"))?,
-            "content" => check_blocks(value, &child(pointer, "content"))?,
+            "source" => within("source", check_block(value, SOURCE))?,
+            "content" => within("content", check_blocks(value))?,
             _ => {}
         }
     }

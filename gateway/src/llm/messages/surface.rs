@@ -7,10 +7,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, Violation},
-    json::{
-        self, ValueKind,
-        pointer::{JsonLocation, child},
-    },
+    json::{self, ValueKind, pointer::JsonLocation},
     llm::{
         format::FormatRequest,
         guarded_points::GuardedPoints,
@@ -22,6 +19,7 @@ use crate::{
         },
         unit::Unit,
         value::{is_settings, kind, member, object_member, string, string_member},
+        violation_path::{at, each, within},
     },
 };
 
@@ -136,104 +134,101 @@ impl Check<'_> {
         self.surface.members(members)?;
         self.tools()?;
         let system = self.request.member("system").unwrap_or_default();
-        self.blocks(Role::System, system, UNLISTED, "/system")
+        within("system", self.blocks(Role::System, system, UNLISTED))
     }
 
     fn tools(&self) -> Result<(), Violation> {
-        for (index, tool) in json::elements(self.request.member("tools").unwrap_or_default()).enumerate() {
-            let pointer = format!("/tools/{index}");
-            let type_name = member(tool, "type").map(|name| string(name).unwrap_or_default());
-            match type_name.as_deref() {
-                Some("custom") => {}
-                Some(name) if is_agent_run(name) || self.surface.allows(name) => {}
-                Some(name) => {
-                    let name = without_version(name).unwrap_or(name);
-                    self.surface.refuse_named(&HOSTED_TOOL, name, &child(&pointer, "type"))?;
-                }
-                None if string_member(tool, "name").is_some()
-                    && object_member(tool, "input_schema").is_some() => {}
-                None => self.surface.refuse(&UNTYPED_TOOL, &pointer)?,
+        let tools = json::elements(self.request.member("tools").unwrap_or_default());
+        within("tools", each(tools, |tool| self.tool(tool)))
+    }
+
+    fn tool(&self, tool: &str) -> Result<(), Violation> {
+        let type_name = member(tool, "type").map(|name| string(name).unwrap_or_default());
+        match type_name.as_deref() {
+            Some("custom") => Ok(()),
+            Some(name) if is_agent_run(name) || self.surface.allows(name) => Ok(()),
+            Some(name) => {
+                let name = without_version(name).unwrap_or(name);
+                within("type", self.surface.refuse_named(&HOSTED_TOOL, name, ""))
             }
+            None if string_member(tool, "name").is_some()
+                && object_member(tool, "input_schema").is_some() =>
+            {
+                Ok(())
+            }
+            None => self.surface.refuse(&UNTYPED_TOOL, ""),
         }
-        Ok(())
     }
 
     fn messages(&self) -> Result<(), Violation> {
         let main = self.request.main_unit().map(Unit::message);
-        for index in 0..self.request.message_count() {
-            let Some(role) = self.request.role(index) else { continue };
-            let message = self.request.message_text(index);
-            let pointer = format!("/messages/{index}");
-            let unknown =
-                if main == Some(index) || index < self.request.leading() { UNLISTED } else { LISTED };
-            if role != Role::Assistant {
-                let is_known = |name: &str, _: &str| matches!(name, "role" | "content");
-                self.surface.unknown_members(message, is_known, unknown, &pointer)?;
-            }
-            let content = member(message, "content").unwrap_or_default();
-            self.blocks(role, content, unknown, &child(&pointer, "content"))?;
+        let mut messages = 0..self.request.message_count();
+        let checked = messages.try_for_each(|index| at(index, self.message(index, main == Some(index))));
+        within("messages", checked)
+    }
+
+    fn message(&self, index: usize, is_main: bool) -> Result<(), Violation> {
+        let Some(role) = self.request.role(index) else { return Ok(()) };
+        let message = self.request.message_text(index);
+        let unknown = if is_main || index < self.request.leading() { UNLISTED } else { LISTED };
+        if role != Role::Assistant {
+            let is_known = |name: &str, _: &str| matches!(name, "role" | "content");
+            self.surface.unknown_members(json::members(message), is_known, unknown)?;
         }
-        Ok(())
+        let content = member(message, "content").unwrap_or_default();
+        within("content", self.blocks(role, content, unknown))
     }
 
-    fn blocks(&self, role: Role, content: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
-        json::elements(content)
-            .enumerate()
-            .try_for_each(|(index, block)| self.block(role, block, unknown, &format!("{pointer}/{index}")))
+    fn blocks(&self, role: Role, content: &str, unknown: Unknown) -> Result<(), Violation> {
+        each(json::elements(content), |block| self.block(role, block, unknown))
     }
 
-    fn block(&self, role: Role, block: &str, unknown: Unknown, pointer: &str) -> Result<(), Violation> {
+    fn block(&self, role: Role, block: &str, unknown: Unknown) -> Result<(), Violation> {
         let name = string_member(block, "type").unwrap_or_default();
-        self.stored(role, block, &name, pointer)?;
+        self.stored(role, block, &name)?;
         match (name.as_ref(), role) {
             ("tool_result", Role::User) => {
                 let is_known = |name: &str, value: &str| match name {
                     "type" | "content" => true,
                     name => name == "tool_use_id" && string(value).is_some(),
                 };
-                self.surface.unknown_members(block, is_known, RESULT, pointer)
+                self.surface.unknown_members(json::members(block), is_known, RESULT)
             }
-            ("tool_result", _) => self.surface.refuse(&RESULT_ELSEWHERE, pointer),
+            ("tool_result", _) => self.surface.refuse(&RESULT_ELSEWHERE, ""),
             // Plugins see what the model said as it is, in `messages`.
             (_, Role::Assistant) => Ok(()),
             ("text", _) => {
                 let is_known =
                     |name: &str, value: &str| matches!(name, "type" | "text") || is_citing(name, value);
-                self.surface.unknown_members(block, is_known, unknown, pointer)
+                self.surface.unknown_members(json::members(block), is_known, unknown)
             }
-            ("image" | "document", Role::User) => self.medium(block, &name, unknown, pointer),
+            ("image" | "document", Role::User) => self.medium(block, &name, unknown),
             (other, _) if other.ends_with("_tool_result") => {
-                self.surface.refuse_named(&RESULT_OF_PROVIDER, other, pointer)
+                self.surface.refuse_named(&RESULT_OF_PROVIDER, other, "")
             }
-            (other, _) => self.surface.refuse_named(&UNKNOWN_BLOCK, other, pointer),
+            (other, _) => self.surface.refuse_named(&UNKNOWN_BLOCK, other, ""),
         }
     }
 
     /// Refuses what is stored at the provider.
-    fn stored(&self, role: Role, block: &str, name: &str, pointer: &str) -> Result<(), Violation> {
+    fn stored(&self, role: Role, block: &str, name: &str) -> Result<(), Violation> {
         if name == "container_upload" {
-            return self.surface.refuse(&CONTAINER_UPLOAD, pointer);
+            return self.surface.refuse(&CONTAINER_UPLOAD, "");
         }
         // Arguments may have any names, and the provider's own results name files for their readers.
         let is_of_call = name.ends_with("tool_use") || name.ends_with("_tool_result");
         if role == Role::Assistant && is_of_call {
             return Ok(());
         }
-        self.surface.always_refused("", block, &JsonLocation::Root(pointer), &[STORED])
+        self.surface.always_refused("", block, &JsonLocation::Root(""), &[STORED])
     }
 
-    fn medium(
-        &self,
-        block: &str,
-        block_type: &str,
-        unknown: Unknown,
-        pointer: &str,
-    ) -> Result<(), Violation> {
+    fn medium(&self, block: &str, block_type: &str, unknown: Unknown) -> Result<(), Violation> {
         let source = object_member(block, "source").unwrap_or_default();
         let form = string_member(source, "type").unwrap_or_default();
         let is_stored = is_stored(source, &form);
         if !is_stored {
-            self.surface.medium(|| check_medium(block), block_type, pointer)?;
+            self.surface.medium(|| check_medium(block), block_type, "")?;
         }
         // Plugins see the title of a document as the name of a file that they see.
         let is_known = |name: &str, value: &str| match name {
@@ -241,9 +236,9 @@ impl Check<'_> {
             "title" => block_type == "document" && !is_stored && string(value).is_some(),
             _ => is_citing(name, value),
         };
-        self.surface.unknown_members(block, is_known, unknown, pointer)?;
+        self.surface.unknown_members(json::members(block), is_known, unknown)?;
         let is_known = |name: &str, value: &str| is_source_member(&form, name, value);
-        self.surface.unknown_members(source, is_known, unknown, &child(pointer, "source"))
+        within("source", self.surface.unknown_members(json::members(source), is_known, unknown))
     }
 }
 

@@ -3,11 +3,12 @@
 use super::request::ResponsesRequest;
 use crate::{
     core::error::Violation,
-    json::{self, pointer::child},
+    json,
     llm::{
         request_view::RequestView as _,
         spelling::{check_name, check_names},
         value::{member, object_member},
+        violation_path::{each, within},
     },
 };
 
@@ -174,7 +175,7 @@ const ENVIRONMENT: &[&str] = &["type", "skills", "container_id", "file_ids", "ne
 /// The first of them.
 pub(super) fn check(request: &ResponsesRequest) -> Result<(), Violation> {
     for (name, _) in request.members() {
-        check_name(name, REQUEST, "")?;
+        check_name(name, REQUEST)?;
     }
     within("tools", check_tools(request.member("tools").unwrap_or_default()))?;
     let items = (0..request.message_count()).map(|index| request.message_text(index));
@@ -182,13 +183,13 @@ pub(super) fn check(request: &ResponsesRequest) -> Result<(), Violation> {
 }
 
 fn check_item(item: &str) -> Result<(), Violation> {
-    check_names(item, ITEM, "")?;
+    check_names(item, ITEM)?;
     ["action", "operation"].into_iter().try_for_each(|name| check_inner(item, name, CALLED))?;
     check_inner(item, "environment", ENVIRONMENT)?;
     for list in ["content", "summary", "output"] {
         let parts = json::elements(member(item, list).unwrap_or_default());
         let checked = each(parts, |part| {
-            check_names(part, PART, "")?;
+            check_names(part, PART)?;
             check_inner(part, "input_audio", AUDIO)
         });
         within(list, checked)?;
@@ -199,7 +200,7 @@ fn check_item(item: &str) -> Result<(), Violation> {
 /// Checks the names in tools, and in tools inside of them. Depth is bounded by the scan.
 fn check_tools(tools: &str) -> Result<(), Violation> {
     each(json::elements(tools), |tool| {
-        check_names(tool, TOOL, "")?;
+        check_names(tool, TOOL)?;
         check_inner(tool, "environment", ENVIRONMENT)?;
         within("tools", check_tools(member(tool, "tools").unwrap_or_default()))
     })
@@ -207,26 +208,7 @@ fn check_tools(tools: &str) -> Result<(), Violation> {
 
 /// Checks the names in the member `name`, if that is an object.
 fn check_inner(object: &str, name: &str, known: &[&str]) -> Result<(), Violation> {
-    within(name, check_names(object_member(object, name).unwrap_or_default(), known, ""))
-}
-
-/// What was found in the member `name` of an object. Pointers begin at what is checked, and get longer on the way out: a request has
-/// tens of thousands of parts, and a pointer is needed for one of them at most.
-pub(super) fn within(name: &str, checked: Result<(), Violation>) -> Result<(), Violation> {
-    checked.map_err(|violation| Violation { pointer: child("", name) + &violation.pointer, ..violation })
-}
-
-/// Checks the elements of a list up to the first violation; see [`within`].
-pub(super) fn each<'a>(
-    elements: impl Iterator<Item = &'a str>,
-    check: impl Fn(&'a str) -> Result<(), Violation>,
-) -> Result<(), Violation> {
-    elements.enumerate().try_for_each(|(index, element)| at(index, check(element)))
-}
-
-/// What was found in an element of a list; see [`within`].
-pub(super) fn at(index: usize, checked: Result<(), Violation>) -> Result<(), Violation> {
-    checked.map_err(|violation| Violation { pointer: format!("/{index}{}", violation.pointer), ..violation })
+    within(name, check_names(object_member(object, name).unwrap_or_default(), known))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{
     marks::MARK,
     media::{check_medium, has_source, sources},
     request::{ResponsesRequest, Role},
-    spelling::{self, at, each, within},
+    spelling,
     surface_rules::{
         COMPACTION, COMPUTER, COMPUTER_TOOL, CONTAINER_ID, HOSTED_TOOL, INCLUDE, REFERENCE, RESULT_IN_CALL,
         SHELL, STORED, STORED_FOR_CACHE, STORED_FOR_TOOLS, TABLE, UNKNOWN_ITEM,
@@ -24,6 +24,7 @@ use crate::{
         },
         unit::Unit,
         value::{MAX_SETTING_BYTES, is_text, kind, member, object_member, string, string_member},
+        violation_path::{at, each, within},
     },
 };
 
@@ -190,7 +191,7 @@ impl Check<'_> {
 
     fn message(&self, role: Role, item: &str, unknown: Unknown) -> Result<(), Violation> {
         if role != Role::Assistant {
-            self.surface.unknown_members(item, is_message_member, unknown, "")?;
+            self.surface.unknown_members(json::members(item), is_message_member, unknown)?;
         }
         let parts = json::elements(member(item, "content").unwrap_or_default());
         let checked = each(parts, |part| {
@@ -206,7 +207,7 @@ impl Check<'_> {
             ("input_text" | "output_text" | "text", _) => {
                 let is_known =
                     |name: &str, value: &str| matches!(name, "type" | "text") || is_mark(name, value);
-                self.surface.unknown_members(part, is_known, unknown, "")
+                self.surface.unknown_members(json::members(part), is_known, unknown)
             }
             ("input_image" | "input_file", Role::User) => self.medium(part, &name, unknown),
             ("input_audio", Role::User) => self.audio(part, unknown),
@@ -227,7 +228,7 @@ impl Check<'_> {
             (part_type, source) if sources(part_type).contains(&source) => string(value).is_some(),
             _ => is_mark(name, value),
         };
-        self.surface.unknown_members(part, is_known, unknown, "")
+        self.surface.unknown_members(json::members(part), is_known, unknown)
     }
 
     fn audio(&self, part: &str, unknown: Unknown) -> Result<(), Violation> {
@@ -235,14 +236,14 @@ impl Check<'_> {
         self.surface.medium(|| check_medium(part), "input_audio", "")?;
         let is_known =
             |name: &str, value: &str| matches!(name, "type" | "input_audio") || is_mark(name, value);
-        self.surface.unknown_members(part, is_known, unknown, "")?;
+        self.surface.unknown_members(json::members(part), is_known, unknown)?;
         let source = object_member(part, "input_audio").unwrap_or_default();
         let is_known = |name: &str, value: &str| matches!(name, "data" | "format") && string(value).is_some();
-        within("input_audio", self.surface.unknown_members(source, is_known, unknown, ""))
+        within("input_audio", self.surface.unknown_members(json::members(source), is_known, unknown))
     }
 
     fn result(&self, item: &str) -> Result<(), Violation> {
-        self.surface.unknown_members(item, is_result_member, RESULT, "")?;
+        self.surface.unknown_members(json::members(item), is_result_member, RESULT)?;
         let parts = json::elements(member(item, "output").unwrap_or_default());
         within("output", each(parts, |part| self.stored_in_part(part)))
     }
