@@ -11,7 +11,7 @@ use crate::{
     llm::{
         answer_json::{check_call_count, check_tool_name, scanned},
         arguments::Arguments,
-        edits::span_in,
+        edits::{ArrayEdit, Edits, edit_object, span_in},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
     },
@@ -50,7 +50,14 @@ pub(super) struct Choice {
 
 impl FormatAnswer for ChatAnswer {
     fn parse(body: Bytes, asked: u32) -> Result<Self, AnswerError> {
-        let (choices, model, usage) = read_answer(&body, asked).map_err(AnswerError::Invalid)?;
+        let (body, (choices, model, usage)) = match read_answer(&body, asked) {
+            Ok(parts) => (body, parts),
+            Err(flaw) => {
+                let body = with_filtered_messages(&body).ok_or(AnswerError::Invalid(flaw))?;
+                let parts = read_answer(&body, asked).map_err(AnswerError::Invalid)?;
+                (body, parts)
+            }
+        };
         let calls: usize = choices.iter().map(|choice| choice.calls.len()).sum();
         check_call_count(calls)?;
         Ok(ChatAnswer { body, choices, model, usage })
@@ -103,6 +110,26 @@ impl ChatAnswer {
     pub(super) fn all(&self) -> &[Choice] {
         &self.choices
     }
+}
+
+/// An answer with an empty message in each choice that its provider's filter left without one, as Azure's does. Returns `None` if there
+/// is no such choice.
+fn with_filtered_messages(body: &Bytes) -> Option<Bytes> {
+    let text = scanned(body).ok()?;
+    let mut list = ArrayEdit::new(text, member(text, "choices")?);
+    let is_filtered = |choice: &str| {
+        let reason = string_member(choice, "finish_reason");
+        member(choice, "message").is_none() && reason.as_deref() == Some("content_filter")
+    };
+    let filtered: Vec<usize> =
+        (0..list.elements().len()).filter(|index| is_filtered(list.elements()[*index])).collect();
+    for &index in &filtered {
+        let empty = r#"{"role":"assistant","content":null}"#;
+        list.replace(index, edit_object(list.elements()[index], |choice| choice.set("message", empty)));
+    }
+    let mut edits = Edits::default();
+    list.finish(&mut edits);
+    (!filtered.is_empty()).then(|| edits.apply(body))
 }
 
 /// The choices, the model and the usage of an answer.

@@ -61,6 +61,21 @@ fn what_is_no_answer_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_choice_that_azure_s_filter_left_without_a_message_gets_an_empty_one() {
+    let filtered = r#"{"finish_reason":"content_filter","index":1}"#;
+    let body = format!(r#"{{"choices":[{{"message":{{"content":"a"}}}},{filtered}]}}"#);
+    let answer = ChatAnswer::parse(body.into(), 2).expect("an answer");
+    assert_eq!(answer.payload(1).content, "");
+    assert_eq!(answer.payload(1).stop_reason.as_deref(), Some("content_filter"));
+    let rendered = answer.render(&[ChoiceEdit::default(), text("no")], false, false);
+    let body: Value = serde_json::from_slice(&rendered.body).expect("JSON");
+    assert_eq!(body["choices"][0], json!({ "message": { "content": "a" } }));
+    assert_eq!(body["choices"][1]["message"], json!({ "role": "assistant", "content": "no" }));
+    let other = r#"{"choices":[{"finish_reason":"stop"}]}"#;
+    assert!(ChatAnswer::parse(Bytes::from_static(other.as_bytes()), 1).is_err());
+}
+
+#[test]
 fn an_answer_has_at_most_128_tool_calls_and_the_choices_that_were_asked_for() {
     let calls = |calls: usize| {
         let message = json!({ "tool_calls": vec![call("f"); calls] });

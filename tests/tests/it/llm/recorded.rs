@@ -221,7 +221,7 @@ impl Replay {
             Some(Exception::Refused(switch)) => return is_refused(round, Some(switch)),
             _ => {}
         }
-        if let Some(Exception::Error(code) | Exception::ErrorIfJudged(code)) = exception {
+        if let Some(Exception::Error(code)) = exception {
             return is_error(round, code, "");
         }
         is_forwarded(api, exchange, round, true)?;
@@ -230,6 +230,12 @@ impl Replay {
                 let withheld = self.withheld(round).await;
                 let is_it = withheld.as_ref() == Some(names) && round.proxied.text.contains(NOTE);
                 ensure(is_it, || format!("withheld {withheld:?}: {}", round.proxied.text))
+            }
+            Some(Exception::MessageAdded(message)) => {
+                let mut expected = json_of(&round.direct.text);
+                expected["choices"][0]["message"] = message.clone();
+                let got = json_of(&round.proxied.text);
+                ensure(got == expected, || difference(&expected.to_string(), &got.to_string()))
             }
             Some(Exception::Withheld(names)) => {
                 self.is_judged_answer(api, exchange, round, Some(names)).await

@@ -100,8 +100,8 @@ pub(super) enum Exception {
     WithheldWhole(String),
     /// The provider's error is about the operator's key or account, and becomes the gateway's of this code.
     Error(String),
-    /// The gateway's error of this code takes the place of an answer that plugins should judge.
-    ErrorIfJudged(String),
+    /// The first choice of its answer gets this message while plugins judge it.
+    MessageAdded(Value),
 }
 
 /// The exceptions, by the names of their exchanges.
