@@ -158,7 +158,7 @@ const SHARED: &[Row] = &[
 ];
 
 /// What the code of all formats refuses.
-const SHARED_RULES: &[Rule] = &[SPELLING, UNKNOWN_MEMBER, SEARCHING_MODEL];
+const SHARED_RULES: &[Rule] = &[SPELLING, UNKNOWN_MEMBER, SEARCHING_MODEL, COMPOUND_MODEL];
 
 const UNKNOWN_MEMBER: Rule = Rule {
     what: "an unknown member or a setting that is longer than settings are",
@@ -172,6 +172,13 @@ const SEARCHING_MODEL: Rule = Rule {
     when: When::Tools,
     why: "it searches the web before `before_tool_call` can be asked",
     opened_by: AllowSwitch::Entry(WEB_SEARCH),
+};
+
+const COMPOUND_MODEL: Rule = Rule {
+    what: "a model named `*groq/compound*` or `compound-beta*`",
+    when: When::Tools,
+    why: "it searches the web and runs code before `before_tool_call` can be asked",
+    opened_by: AllowSwitch::Entry(COMPOUND),
 };
 
 /// What the code of all formats with a conversation refuses.
@@ -243,6 +250,7 @@ const EXTRA_BODY: &str = "extra_body";
 const SEARCHING: [&str; 2] = ["-search-preview", "-search-api"];
 const SEARCHING_END: &str = ":online";
 const WEB_SEARCH: &str = "web_search";
+const COMPOUND: &str = "compound";
 
 /// Which unknown members are refused.
 #[derive(Debug, Clone, Copy)]
@@ -261,21 +269,24 @@ pub(super) const UNLISTED: Unknown = Unknown { rule: &UNKNOWN_IN_MESSAGE, any_st
 /// In the result of a tool.
 pub(super) const RESULT: Unknown = Unknown { rule: &UNKNOWN_IN_RESULT, any_string: true };
 
-/// Refuses a model that searches the web by itself. `model` is its name at the provider, which may be another than that
-/// in the request.
+/// Refuses a model that runs tools by itself. `model` is its name at the provider, which may be another than that in the request.
 ///
 /// # Errors
 /// `UNSUPPORTED`.
 pub(crate) fn check_model(model: &str, guarded: GuardedPoints, allowed: &[String]) -> Result<(), Error> {
     let lower = model.to_ascii_lowercase();
     let searches = SEARCHING.iter().any(|part| lower.contains(part)) || lower.ends_with(SEARCHING_END);
-    let Rule { when, why, .. } = SEARCHING_MODEL;
-    if !searches || !when.applies(guarded) || is_allowed(allowed, WEB_SEARCH) {
-        return Ok(());
+    let is_compound = lower.contains("groq/compound") || lower.starts_with("compound-beta");
+    for (is_one, Rule { when, why, .. }, entry) in
+        [(searches, SEARCHING_MODEL, WEB_SEARCH), (is_compound, COMPOUND_MODEL, COMPOUND)]
+    {
+        if is_one && when.applies(guarded) && !is_allowed(allowed, entry) {
+            let message =
+                format!("the model `{}` is refused: {why}; `llm.allow: [{entry}]` allows it", cut(model));
+            return Err(unsupported(Violation::new("/model", message)));
+        }
     }
-    let message =
-        format!("the model `{}` is refused: {why}; `llm.allow: [{WEB_SEARCH}]` allows it", cut(model));
-    Err(unsupported(Violation::new("/model", message)))
+    Ok(())
 }
 
 /// Whether `llm.allow` has a name.
