@@ -1,6 +1,6 @@
 //! A caller: one connection to the gateway, or to what stands in its place, over gRPC or HTTP/1.1.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hookgate_proto::{
@@ -9,9 +9,12 @@ use hookgate_proto::{
     },
     types::v1::Decision,
 };
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{
+    StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tonic::{
@@ -134,11 +137,12 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// Makes the next call. Any answer other than "continue", or of a hook the expected one, is an error.
-    pub(crate) async fn call(&mut self) -> Result<(), BenchError> {
+    /// Makes the next call, and returns when its latency ended. Any answer other than "continue", or of a hook the
+    /// expected one, is an error.
+    pub(crate) async fn call(&mut self) -> Result<Instant, BenchError> {
         match self {
             Caller::Grpc(grpc) => match grpc.next_call().await? {
-                CallOutcome::Continued => Ok(()),
+                CallOutcome::Continued => Ok(Instant::now()),
                 CallOutcome::Refused => Err("a call was refused".into()),
             },
             Caller::Http(http) => http.call().await,
@@ -241,21 +245,60 @@ pub(crate) struct HttpCaller {
 }
 
 impl HttpCaller {
-    async fn call(&mut self) -> Result<(), BenchError> {
+    async fn call(&mut self) -> Result<Instant, BenchError> {
+        let mut answer = self.begin().await?;
+        let at_mark = Instant::now();
+        answer.read_until(None).await?;
+        answer.expect(self.request.mark)?;
+        Ok(self.request.timed_to.map_or_else(Instant::now, |_| at_mark))
+    }
+
+    /// Makes a call and reads the answer up to where the call's latency ends, if that is before the answer's end.
+    pub(crate) async fn begin(&mut self) -> Result<HttpAnswer, BenchError> {
         let request = http::Request::post(self.request.path)
             .header("host", &self.host)
             .header("authorization", &self.bearer)
             .header("content-type", "application/json")
             .body(Full::new(self.request.body.clone()))?;
         self.sender.ready().await?;
-        let answer = self.sender.send_request(request).await?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await?.to_bytes();
-        let mark = self.request.mark;
-        if !status.is_success() || !body.windows(mark.len()).any(|part| part == mark) {
-            let body = String::from_utf8_lossy(&body);
-            return Err(format!("an answer that is not to be measured: {status} {body}").into());
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        let mut answer = HttpAnswer { status: head.status, body, text: Vec::new() };
+        if let Some(mark) = self.request.timed_to {
+            answer.read_until(Some(mark)).await?;
+            answer.expect(mark)?;
+        }
+        Ok(answer)
+    }
+}
+
+/// An answer as far as it is read.
+pub(crate) struct HttpAnswer {
+    status: StatusCode,
+    body: Incoming,
+    text: Vec<u8>,
+}
+
+impl HttpAnswer {
+    /// Reads on until this is there, or to the end.
+    async fn read_until(&mut self, mark: Option<&[u8]>) -> Result<(), BenchError> {
+        while !mark.is_some_and(|mark| self.has(mark)) {
+            let Some(frame) = self.body.frame().await else { break };
+            if let Some(data) = frame?.data_ref() {
+                self.text.extend_from_slice(data);
+            }
         }
         Ok(())
+    }
+
+    fn has(&self, mark: &[u8]) -> bool {
+        self.text.windows(mark.len()).any(|part| part == mark)
+    }
+
+    fn expect(&self, mark: &[u8]) -> Result<(), BenchError> {
+        if self.status.is_success() && self.has(mark) {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&self.text);
+        Err(format!("an answer that is not to be measured: {} {text}", self.status).into())
     }
 }

@@ -63,8 +63,7 @@ async fn work(mut caller: Caller, until: Instant) -> Result<(Caller, Histogram<u
     let mut micros = histogram()?;
     loop {
         let begun = Instant::now();
-        caller.call().await?;
-        let ended = Instant::now();
+        let ended = caller.call().await?;
         micros.saturating_record(u64::try_from((ended - begun).as_micros())?);
         if ended >= until {
             return Ok((caller, micros));

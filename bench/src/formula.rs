@@ -23,6 +23,12 @@ pub(crate) enum SingleFigure {
     /// A ratio of medians.
     HostTraffic,
     StdioRunner,
+    /// Mebibytes.
+    StreamsMemory,
+    /// Kibibytes of one stream.
+    StreamMemory,
+    /// Kibibytes of one stream that is judged in windows.
+    WindowsStreamMemory,
 }
 
 /// What one round found.
@@ -52,6 +58,8 @@ pub(crate) struct FloorScenarios {
 pub(crate) enum Formula {
     /// CPU per call of the first over that of the second.
     Cpu(Scenario, Scenario),
+    /// Microseconds of CPU per part of a call that has this many.
+    CpuPerPart(Scenario, usize),
     /// Calls per second of the first over those of the second.
     Rate(Scenario, Scenario),
     /// CPU per call over that of a server and some clients.
@@ -63,6 +71,8 @@ pub(crate) enum Formula {
     },
     /// A latency of the first over that of the second.
     LatencyRatio(Quantile, Scenario, Scenario),
+    /// By how many milliseconds a latency of the first is above that of the second.
+    LatencyDifference(Quantile, Scenario, Scenario),
     /// Median latency that a plugin adds, over the median of a raw call.
     AddedLatency {
         without: Scenario,
@@ -80,7 +90,9 @@ impl Formula {
         match self {
             Formula::Cpu(first, second)
             | Formula::Rate(first, second)
-            | Formula::LatencyRatio(_, first, second) => vec![*first, *second],
+            | Formula::LatencyRatio(_, first, second)
+            | Formula::LatencyDifference(_, first, second) => vec![*first, *second],
+            Formula::CpuPerPart(scenario, _) => vec![*scenario],
             Formula::CpuOverFloor(scenario, floor) => [of_floor(floor).to_vec(), vec![*scenario]].concat(),
             Formula::CpuGrowth { small, large } => {
                 [of_floor(&small.1), [small.0, large.0], of_floor(&large.1)].concat()
@@ -94,6 +106,7 @@ impl Formula {
     pub(crate) fn value(&self, round: &RoundResults) -> Option<f64> {
         let value = match self {
             Formula::Cpu(first, second) => round.cpu(first)? / round.cpu(second)?,
+            Formula::CpuPerPart(scenario, parts) => round.cpu(scenario)? / *parts as f64,
             Formula::Rate(first, second) => round.rate(first)? / round.rate(second)?,
             Formula::CpuOverFloor(scenario, floor) => round.cpu(scenario)? / round.floor(floor)?,
             Formula::CpuGrowth { small, large } => {
@@ -102,6 +115,9 @@ impl Formula {
             }
             Formula::LatencyRatio(quantile, first, second) => {
                 round.latency(*quantile, first)? / round.latency(*quantile, second)?
+            }
+            Formula::LatencyDifference(quantile, first, second) => {
+                (round.latency(*quantile, first)? - round.latency(*quantile, second)?) / 1e3
             }
             Formula::AddedLatency { without, with, plugins, raw } => {
                 let [without, with, raw] =
@@ -181,6 +197,20 @@ mod tests {
         let round = round(&[(GATEWAY, 0.0, 750), (none, 0.0, 150), (SERVER, 0.0, 100)]);
         let formula = Formula::AddedLatency { without: none, with: GATEWAY, plugins: 3, raw: SERVER };
         assert_eq!(formula.value(&round), Some(2.0));
+    }
+
+    #[test]
+    fn a_difference_of_latencies_is_in_milliseconds_and_may_be_negative() {
+        let round = round(&[(GATEWAY, 0.0, 1_500), (SERVER, 0.0, 500)]);
+        let difference =
+            |quantile, first, second| Formula::LatencyDifference(quantile, first, second).value(&round);
+        assert_eq!(difference(Quantile::P50, GATEWAY, SERVER), Some(1.0));
+        assert_eq!(difference(Quantile::P99, SERVER, GATEWAY), Some(-2.0));
+    }
+
+    #[test]
+    fn parts_of_a_call_share_its_cpu() {
+        assert_eq!(Formula::CpuPerPart(GATEWAY, 500).value(&round(&[(GATEWAY, 2_000.0, 0)])), Some(4.0));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::{
 pub(crate) const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
 pub(crate) const ISSUER: &str = "https://id.example.com";
 pub(crate) const AUDIENCE: &str = "hookgate";
-const POINTS: [&str; 4] = ["before_llm_request", "before_tool_call", "after_tool_result", "before_response"];
+pub(crate) const POINTS: [&str; 4] =
+    ["before_llm_request", "before_tool_call", "after_tool_result", "before_response"];
 
 /// A plugin's name and its endpoint.
 pub(crate) type PluginAddress<'a> = (&'a str, &'a str);
@@ -48,13 +49,13 @@ pub(crate) fn tls_chain(plugins: &[PluginAddress<'_>], files: &CertificateFiles)
     config
 }
 
-/// A gateway for the models of a provider. The plugin is asked at as many of the points.
-pub(crate) fn llm(provider: &str, plugin: PluginAddress<'_>, points: usize) -> Value {
-    let mut config = if points == 0 { empty() } else { chain(&[plugin]) };
+/// A gateway for the models of a provider. The plugin is asked at these points.
+pub(crate) fn llm(provider: &str, plugin: PluginAddress<'_>, points: &[&str]) -> Value {
+    let mut config = if points.is_empty() { empty() } else { chain(&[plugin]) };
     let upstream = json!({ "name": "provider", "base_url": format!("{provider}/v1"), "credential": "sk-of-the-operator" });
     config["llm"] = json!({ "upstreams": [upstream], "models": [{ "match": "*", "upstream": "provider" }] });
-    if points > 0 {
-        config["bindings"][0]["points"] = json!(POINTS[..points]);
+    if !points.is_empty() {
+        config["bindings"][0]["points"] = json!(points);
     }
     config
 }

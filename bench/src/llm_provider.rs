@@ -1,14 +1,11 @@
-//! A provider of models that answers at once, over HTTP/1.1: one completion, or its stream in many pieces.
+//! A provider of models that answers at once, over HTTP/1.1: one completion, or a stream.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
+use futures::stream;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
-use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     body::{Body, Frame, Incoming},
     server::conn::http1,
@@ -20,11 +17,57 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::{BenchError, payload};
 
-/// Pieces of a streamed answer.
-pub(crate) const CHUNKS: usize = 500;
+/// How a streamed answer is written. The model of the request says which one it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum StreamShape {
+    /// 500 pieces without a pause.
+    Long,
+    /// One word without a pause.
+    Short,
+    /// 80 pieces a second, for a third of a second.
+    Slow,
+    /// A word, and nothing more.
+    Stalled,
+}
 
-/// What a request for a stream has in it.
-pub(crate) const STREAM_MEMBER: &[u8] = br#""stream":true"#;
+impl StreamShape {
+    const ALL: [StreamShape; 4] =
+        [StreamShape::Long, StreamShape::Short, StreamShape::Slow, StreamShape::Stalled];
+
+    /// The model that answers with it.
+    pub(crate) const fn model(self) -> &'static str {
+        match self {
+            StreamShape::Long => "long",
+            StreamShape::Short => "short",
+            StreamShape::Slow => "slow",
+            StreamShape::Stalled => "stalled",
+        }
+    }
+
+    pub(crate) const fn pieces(self) -> usize {
+        match self {
+            StreamShape::Long => 500,
+            StreamShape::Short | StreamShape::Stalled => 3,
+            StreamShape::Slow => 27,
+        }
+    }
+
+    /// Between two pieces.
+    const fn pause(self) -> Duration {
+        match self {
+            StreamShape::Long | StreamShape::Short => Duration::ZERO,
+            StreamShape::Slow => Duration::from_micros(12_500),
+            StreamShape::Stalled => Duration::from_secs(3600),
+        }
+    }
+
+    /// The shape that this request asks for. `None` for a whole answer.
+    fn asked_for(request: &[u8]) -> Option<Self> {
+        let has = |member: &str| request.windows(member.len()).any(|part| part == member.as_bytes());
+        let is_named = |shape: &StreamShape| has(&format!(r#""model":"{}""#, shape.model()));
+        StreamShape::ALL.into_iter().find(is_named)
+    }
+}
 
 /// Serves on a free port. `ready` is called with the address.
 pub(crate) async fn serve(ready: impl FnOnce(&str)) -> Result<(), BenchError> {
@@ -44,11 +87,9 @@ async fn serve_connection(stream: TcpStream) {
 
 async fn answer(request: Request<Incoming>) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
     let body = request.into_body().collect().await?.to_bytes();
-    let is_streamed = body.windows(STREAM_MEMBER.len()).any(|part| part == STREAM_MEMBER);
-    let (content_type, body) = if is_streamed {
-        ("text/event-stream", BoxBody::new(ChunkBody { left: CHUNKS, is_due: true }))
-    } else {
-        ("application/json", BoxBody::new(Full::new(completion())))
+    let (content_type, body) = match StreamShape::asked_for(&body) {
+        Some(shape) => ("text/event-stream", BoxBody::new(pieces(shape))),
+        None => ("application/json", BoxBody::new(Full::new(completion()))),
     };
     let mut answer = Response::new(body);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -69,35 +110,35 @@ fn completion() -> Bytes {
     answer.to_string().into()
 }
 
-/// A streamed answer. It has nothing between two pieces, so that each is written by itself.
-struct ChunkBody {
-    left: usize,
-    is_due: bool,
+/// A piece with this delta and reason to finish.
+macro_rules! piece {
+    ($delta:literal, $reason:literal) => {
+        concat!(
+            r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-5","choices":[{"index":0,"delta":{"#,
+            $delta,
+            r#"},"finish_reason":"#,
+            $reason,
+            "}]}\n\n"
+        )
+    };
 }
 
-impl Body for ChunkBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !std::mem::replace(&mut self.is_due, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.is_due = false;
-        let piece: &'static [u8] = match self.left {
-            0 => return Poll::Ready(None),
-            1 => b"data: [DONE]\n\n",
-            _ => {
-                br#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-5","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}
-
-"#
+/// A streamed answer: a word in each piece, and at last two that end it. Each is written by itself.
+fn pieces(shape: StreamShape) -> impl Body<Data = Bytes, Error = Infallible> {
+    StreamBody::new(stream::unfold(shape.pieces(), move |left| async move {
+        if left < shape.pieces() {
+            match shape.pause() {
+                // hyper writes what it has when the body has nothing more for now.
+                Duration::ZERO => tokio::task::yield_now().await,
+                pause => tokio::time::sleep(pause).await,
             }
+        }
+        let piece: &'static [u8] = match left {
+            0 => return None,
+            1 => b"data: [DONE]\n\n",
+            2 => piece!("", "\"stop\"").as_bytes(),
+            _ => piece!("\"content\":\" word\"", "null").as_bytes(),
         };
-        self.left -= 1;
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece)))))
-    }
+        Some((Ok(Frame::data(Bytes::from_static(piece))), left - 1))
+    }))
 }

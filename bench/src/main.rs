@@ -35,6 +35,8 @@ mod json_scan;
 mod litellm_process;
 mod llm_floor;
 mod llm_provider;
+mod llm_rows;
+mod llm_streams;
 mod machine;
 mod memory;
 mod open_loop;
@@ -110,6 +112,8 @@ const QUICK_DURATIONS: RunDurations =
     RunDurations { warm_up: Duration::from_millis(10), measured: Duration::from_millis(50) };
 /// Tenants of the setup with many, full and quick.
 const TENANT_COUNTS: [usize; 2] = [1_000, 10];
+/// Streams that are open at the same time, full and quick.
+const STREAM_COUNTS: [usize; 2] = [2_000, 20];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -171,11 +175,11 @@ async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
     if rows.is_empty() {
         return Err(format!("no row has `{}` in its name", arguments.only).into());
     }
-    let [tenants, few_tenants] = TENANT_COUNTS;
+    let ([tenants, few_tenants], [streams, few_streams]) = (TENANT_COUNTS, STREAM_COUNTS);
     let size = if arguments.quick {
-        RunSize { rounds: 1, durations: QUICK_DURATIONS, tenants: few_tenants }
+        RunSize { rounds: 1, durations: QUICK_DURATIONS, tenants: few_tenants, streams: few_streams }
     } else {
-        RunSize { rounds: arguments.rounds.into(), durations: FULL_DURATIONS, tenants }
+        RunSize { rounds: arguments.rounds.into(), durations: FULL_DURATIONS, tenants, streams }
     };
     let gateway = gateway_process::binary(arguments.gateway.as_deref())?;
     let (envoy, litellm) = (arguments.envoy.clone(), arguments.litellm.clone());

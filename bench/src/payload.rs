@@ -8,12 +8,19 @@ use hookgate_proto::{
         AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::llm_provider::StreamShape;
 
 /// The size of an ordinary payload.
 pub(crate) const SMALL_BYTES: usize = 1 << 10;
 /// The size of a large `content`.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
+/// The tools' results of a long conversation: how many, and their size in all.
+const HISTORY_RESULTS: usize = 60;
+const HISTORY_BYTES: usize = 200 << 10;
+/// What a streamed answer has in it once its first text is there.
+const FIRST_TEXT: &[u8] = br#""content":" word"#;
 /// The tenant that calls, unless a scenario has several.
 pub(crate) const TENANT: &str = "acme";
 /// The hook that is called.
@@ -34,7 +41,10 @@ pub(crate) enum Payload {
     /// A request to a model with 1 KiB of text, behind a tool's result.
     Completion,
     /// The same for a streamed answer.
-    Stream,
+    #[value(skip)]
+    Stream(StreamShape),
+    /// A request to a model with 200 KiB of earlier tools' results.
+    History,
     /// A hook with a message of 1 KiB. The answer must have this many contributions.
     #[value(skip)]
     Hook { contributions: usize },
@@ -45,7 +55,7 @@ impl Payload {
     pub(crate) fn requests(self) -> Vec<GatewayRequest> {
         match self {
             // They go over HTTP alone.
-            Payload::Completion | Payload::Stream => Vec::new(),
+            Payload::Completion | Payload::Stream(_) | Payload::History => Vec::new(),
             Payload::ToolCall => vec![tool_call()],
             Payload::SmallContent => vec![response(SMALL_BYTES)],
             Payload::LargeContent => vec![response(LARGE_BYTES)],
@@ -77,20 +87,18 @@ impl Payload {
     /// The request over HTTP.
     pub(crate) fn http_request(self) -> HttpRequest {
         match self {
-            Payload::Completion | Payload::Stream => HttpRequest {
-                path: "/openai/v1/chat/completions",
-                body: model_request(self == Payload::Stream),
-                mark: if self == Payload::Stream {
-                    b"data: [DONE]"
-                } else {
-                    br#""finish_reason":"tool_calls""#
-                },
+            Payload::Stream(shape) => HttpRequest {
+                mark: b"data: [DONE]",
+                timed_to: (shape != StreamShape::Long).then_some(FIRST_TEXT),
+                ..HttpRequest::to_model(model_request(shape.model(), true, question()))
             },
+            Payload::Completion => HttpRequest::to_model(model_request("gpt-5", false, question())),
+            Payload::History => HttpRequest::to_model(model_request("gpt-5", false, conversation())),
             _ => {
                 let arguments = arguments(SMALL_BYTES);
                 let body = [br#"{"payload":{"tool_name":"fs.read","args":"#, &arguments[..], b"}}"].concat();
                 let mark = br#""decision":"continue""#;
-                HttpRequest { path: "/v1/before-tool-call", body: body.into(), mark }
+                HttpRequest { path: "/v1/before-tool-call", body: body.into(), mark, timed_to: None }
             }
         }
     }
@@ -102,23 +110,55 @@ pub(crate) struct HttpRequest {
     pub(crate) body: Bytes,
     /// What the answer must have in it.
     pub(crate) mark: &'static [u8],
+    /// The latency of a call ends when the answer has this in it. Absent: when the answer ends.
+    pub(crate) timed_to: Option<&'static [u8]>,
 }
 
-/// A turn of an agent: a question, a tool call, its result, and a question again, so that each point has something to judge.
-fn model_request(is_streamed: bool) -> Bytes {
+impl HttpRequest {
+    fn to_model(body: Bytes) -> Self {
+        let mark = br#""finish_reason":"tool_calls""#;
+        HttpRequest { path: "/openai/v1/chat/completions", body, mark, timed_to: None }
+    }
+}
+
+fn model_request(model: &str, is_streamed: bool, messages: Vec<Value>) -> Bytes {
+    let function = json!({ "name": "fs_read", "parameters": { "type": "object" } });
+    let tools = [json!({ "type": "function", "function": function })];
+    json!({ "model": model, "stream": is_streamed, "messages": messages, "tools": tools }).to_string().into()
+}
+
+/// A turn of an agent: a tool call, its result, and a question, so that each point has something to judge.
+fn question() -> Vec<Value> {
+    let [call, result] = tool_use(1, "1,204");
+    vec![system_message(), call, result, user_message()]
+}
+
+/// A question after a long run of tools. All of their results are of an earlier turn.
+fn conversation() -> Vec<Value> {
+    let mut messages = vec![system_message()];
+    let result = text(HISTORY_BYTES / HISTORY_RESULTS);
+    messages.extend((0..HISTORY_RESULTS).flat_map(|number| tool_use(number, &result)));
+    messages.extend([json!({ "role": "assistant", "content": "That is all." }), user_message()]);
+    messages
+}
+
+fn system_message() -> Value {
+    json!({ "role": "system", "content": "You answer questions about sales." })
+}
+
+fn user_message() -> Value {
+    json!({ "role": "user", "content": text(SMALL_BYTES) })
+}
+
+/// A call and its result.
+fn tool_use(number: usize, result: &str) -> [Value; 2] {
+    let id = format!("call_{number}");
     let function = json!({ "name": "fs_read", "arguments": "{\"path\":\"a\"}" });
-    let request = json!({
-        "model": "gpt-5",
-        "stream": is_streamed,
-        "messages": [
-            { "role": "system", "content": "You answer questions about sales." },
-            { "role": "assistant", "content": null, "tool_calls": [{ "id": "call_1", "type": "function", "function": function }] },
-            { "role": "tool", "tool_call_id": "call_1", "content": "1,204" },
-            { "role": "user", "content": text(SMALL_BYTES) },
-        ],
-        "tools": [{ "type": "function", "function": { "name": "fs_read", "parameters": { "type": "object" } } }],
-    });
-    request.to_string().into()
+    let call = json!({ "id": id, "type": "function", "function": function });
+    [
+        json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+        json!({ "role": "tool", "tool_call_id": id, "content": result }),
+    ]
 }
 
 /// A request to the gateway.

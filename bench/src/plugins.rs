@@ -24,6 +24,7 @@ pub(crate) const ECHO_NAMES: [&str; 10] =
 pub(crate) const WAIT_NAMES: [&str; 10] =
     ["wait-0", "wait-1", "wait-2", "wait-3", "wait-4", "wait-5", "wait-6", "wait-7", "wait-8", "wait-9"];
 pub(crate) const PATCH_NAME: &str = "patch";
+pub(crate) const WINDOWS_NAME: &str = "windows";
 /// How long a waiting plugin waits.
 const WAIT: Duration = Duration::from_millis(5);
 
@@ -50,6 +51,24 @@ impl<const N: usize> Plugin for EchoPlugin<N> {
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
         Ok(EchoPlugin)
+    }
+}
+
+/// Answers "continue" to every window of an answer.
+struct WindowsPlugin;
+
+impl Plugin for WindowsPlugin {
+    const NAME: &'static str = WINDOWS_NAME;
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeResponse.modify().in_windows()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(WindowsPlugin)
     }
 }
 
@@ -145,6 +164,7 @@ pub(crate) async fn serve(name: &str, address: &str, ready: impl FnOnce(&str)) -
         "wait-8" => run::<WaitPlugin<8>>(address, ready).await,
         "wait-9" => run::<WaitPlugin<9>>(address, ready).await,
         PATCH_NAME => run::<PatchPlugin>(address, ready).await,
+        WINDOWS_NAME => run::<WindowsPlugin>(address, ready).await,
         ADD_NAME => run::<AddPlugin>(address, ready).await,
         TRAFFIC_NAME => run::<TrafficPlugin>(address, ready).await,
         _ => Err(format!("there is no plugin `{name}`").into()),

@@ -15,11 +15,11 @@ use crate::{
     caller::Target,
     certificates::CertificateFiles,
     envoy_process::EnvoyProcess,
-    gateway_config::{self, PluginAddress},
+    gateway_config::{self, POINTS, PluginAddress},
     gateway_process::GatewayProcess,
     litellm_process::LiteLlmProcess,
     payload::{Payload, TENANT},
-    plugins::{ECHO_NAMES, PATCH_NAME, WAIT_NAMES},
+    plugins::{ECHO_NAMES, PATCH_NAME, WAIT_NAMES, WINDOWS_NAME},
     process::RoleProcess,
     scenario::{GatewaySetup, Scenario, Subject},
 };
@@ -42,7 +42,8 @@ pub(crate) struct Rig {
     /// By name, those over TCP.
     plugins: HashMap<&'static str, RoleProcess>,
     tls_plugin: Option<RoleProcess>,
-    unix_plugin: Option<RoleProcess>,
+    /// By name, those on Unix sockets.
+    unix_plugins: HashMap<&'static str, RoleProcess>,
     raw: Option<RoleProcess>,
     bare: HashMap<usize, RoleProcess>,
     gateways: HashMap<GatewaySetup, GatewayProcess>,
@@ -70,7 +71,7 @@ impl Rig {
             certificates,
             plugins: HashMap::new(),
             tls_plugin: None,
-            unix_plugin: None,
+            unix_plugins: HashMap::new(),
             raw: None,
             bare: HashMap::new(),
             gateways: HashMap::new(),
@@ -149,20 +150,27 @@ impl Rig {
         Ok(&self.llm_provider.as_ref().ok_or("the provider was not started")?.address)
     }
 
-    /// The address of an echo plugin on a Unix socket.
-    fn unix_plugin(&mut self) -> Result<&str, BenchError> {
-        if self.unix_plugin.is_none() {
-            let address = format!("unix://{}/{}.sock", self.directory.path().display(), ECHO_NAMES[0]);
-            self.unix_plugin = Some(RoleProcess::start(&["plugin", ECHO_NAMES[0], &address])?);
+    /// The name of a plugin and its address on a Unix socket. Starts it if it doesn't run.
+    fn unix_plugin(&mut self, name: &'static str) -> Result<PluginAddress<'_>, BenchError> {
+        if !self.unix_plugins.contains_key(name) {
+            let address = format!("unix://{}/{name}.sock", self.directory.path().display());
+            self.unix_plugins.insert(name, RoleProcess::start(&["plugin", name, &address])?);
         }
-        Ok(&self.unix_plugin.as_ref().ok_or("the plugin was not started")?.address)
+        Ok((name, &self.unix_plugins[name].address))
     }
 
     fn start_setup(&mut self, setup: GatewaySetup) -> Result<(), BenchError> {
-        if self.gateways.contains_key(&setup) {
-            return Ok(());
+        if !self.gateways.contains_key(&setup) {
+            let config = self.config(setup)?;
+            let gateway = self.start_gateway(&config)?;
+            self.gateways.insert(setup, gateway);
         }
-        let config = match setup {
+        Ok(())
+    }
+
+    /// The configuration of a setup. Starts what it refers to.
+    pub(crate) fn config(&mut self, setup: GatewaySetup) -> Result<Value, BenchError> {
+        Ok(match setup {
             GatewaySetup::Echo(plugins) => {
                 gateway_config::chain(&borrowed(&self.tcp_plugins(&ECHO_NAMES[..plugins])?))
             }
@@ -181,11 +189,10 @@ impl Rig {
                 let plugins = self.tcp_plugins(&ECHO_NAMES)?;
                 gateway_config::one_step_for_each_tenant(self.tenants, &borrowed(&plugins))
             }
-            GatewaySetup::UnixPlugin => gateway_config::chain(&[(ECHO_NAMES[0], self.unix_plugin()?)]),
-            GatewaySetup::Llm { points } => {
-                let provider = self.llm_provider()?.to_owned();
-                gateway_config::llm(&provider, (ECHO_NAMES[0], self.unix_plugin()?), points)
-            }
+            GatewaySetup::UnixPlugin => gateway_config::chain(&[self.unix_plugin(ECHO_NAMES[0])?]),
+            GatewaySetup::Llm { points } => self.llm_config(ECHO_NAMES[0], &POINTS[..points])?,
+            GatewaySetup::LlmWindows => self.llm_config(WINDOWS_NAME, &["before_response"])?,
+            GatewaySetup::LlmResults => self.llm_config(ECHO_NAMES[0], &["after_tool_result"])?,
             GatewaySetup::Tls => {
                 let [certificate, key] = [&self.certificates.certificate, &self.certificates.key]
                     .map(|path| path.display().to_string());
@@ -193,10 +200,12 @@ impl Rig {
                 let plugin = self.tls_plugin.insert(plugin);
                 gateway_config::tls_chain(&[(ECHO_NAMES[0], &plugin.address)], &self.certificates)
             }
-        };
-        let gateway = self.start_gateway(&config)?;
-        self.gateways.insert(setup, gateway);
-        Ok(())
+        })
+    }
+
+    fn llm_config(&mut self, plugin: &'static str, points: &[&str]) -> Result<Value, BenchError> {
+        let provider = self.llm_provider()?.to_owned();
+        Ok(gateway_config::llm(&provider, self.unix_plugin(plugin)?, points))
     }
 
     pub(crate) fn gateway_binary(&self) -> &Path {

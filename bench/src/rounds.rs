@@ -1,6 +1,8 @@
 //! Runs the rounds. Each round measures every scenario once, one after another, so that what the machine does
 //! beside affects all of them alike.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use crate::{
@@ -8,12 +10,12 @@ use crate::{
     closed_loop::{self, RunDurations},
     footprint,
     formula::{Formula, RoundResults, SingleFigure},
-    host_add, host_traffic, json_scan, open_loop,
+    host_add, host_traffic, json_scan, llm_streams, open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
     rig::{Binaries, Rig},
     rows::Row,
-    scenario::{LoadModel, Sample, Scenario, Subject},
+    scenario::{GatewaySetup, LoadModel, Sample, Scenario, Subject},
     stdio_runner,
 };
 
@@ -24,6 +26,8 @@ pub(crate) struct RunSize {
     pub(crate) durations: RunDurations,
     /// Of the setup with many tenants.
     pub(crate) tenants: usize,
+    /// Streams that are open at the same time.
+    pub(crate) streams: usize,
 }
 
 /// One sample, as the report shows it.
@@ -45,6 +49,7 @@ pub(crate) struct RunResults {
 /// Measures what `rows` need.
 pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Result<RunResults, BenchError> {
     let plan = MeasurementPlan::new(rows);
+    llm_streams::allow_files(size.streams)?;
     let mut rig = Rig::start(binaries, size.tenants, &plan.scenarios)?;
     let mut results = RunResults { rounds: Vec::with_capacity(size.rounds), figures: Vec::new() };
     for number in 1..=size.rounds {
@@ -62,31 +67,52 @@ pub(crate) async fn run(rows: &[Row], size: RunSize, binaries: Binaries) -> Resu
             });
             round.samples.insert(*scenario, sample);
         }
-        if plan.needs(&[SingleFigure::JsonScan]) {
-            round.figures.insert(SingleFigure::JsonScan, json_scan::measure(size.durations.measured)?);
-        }
-        if plan.needs(&[SingleFigure::IdleMemory, SingleFigure::BusyMemory]) {
-            round.figures.extend(footprint::memory(&mut rig, size.durations).await?);
-        }
-        if plan.needs(&[SingleFigure::StartTime]) {
-            let start_time = footprint::start_time(&mut rig, size.tenants)?;
-            round.figures.insert(SingleFigure::StartTime, start_time);
-        }
-        if plan.needs(&[SingleFigure::HostAdd]) {
-            let ratio = host_add::measure(&mut rig, size.durations).await?;
-            round.figures.insert(SingleFigure::HostAdd, ratio);
-        }
-        if plan.needs(&[SingleFigure::HostTraffic]) {
-            let ratio = host_traffic::measure(&mut rig, size.durations).await?;
-            round.figures.insert(SingleFigure::HostTraffic, ratio);
-        }
-        if plan.needs(&[SingleFigure::StdioRunner]) {
-            let ratio = stdio_runner::measure(&rig, size.durations).await?;
-            round.figures.insert(SingleFigure::StdioRunner, ratio);
-        }
+        round.figures = measure_figures(&mut rig, &plan, size).await?;
         results.rounds.push(round);
     }
     Ok(results)
+}
+
+/// Measures what is no comparison of scenarios.
+async fn measure_figures(
+    rig: &mut Rig,
+    plan: &MeasurementPlan,
+    size: RunSize,
+) -> Result<HashMap<SingleFigure, f64>, BenchError> {
+    let mut figures = HashMap::new();
+    if plan.needs(&[SingleFigure::JsonScan]) {
+        figures.insert(SingleFigure::JsonScan, json_scan::measure(size.durations.measured)?);
+    }
+    if plan.needs(&[SingleFigure::IdleMemory, SingleFigure::BusyMemory]) {
+        figures.extend(footprint::memory(rig, size.durations).await?);
+    }
+    if plan.needs(&[SingleFigure::StartTime]) {
+        let start_time = footprint::start_time(rig, size.tenants)?;
+        figures.insert(SingleFigure::StartTime, start_time);
+    }
+    if plan.needs(&[SingleFigure::HostAdd]) {
+        let ratio = host_add::measure(rig, size.durations).await?;
+        figures.insert(SingleFigure::HostAdd, ratio);
+    }
+    if plan.needs(&[SingleFigure::HostTraffic]) {
+        let ratio = host_traffic::measure(rig, size.durations).await?;
+        figures.insert(SingleFigure::HostTraffic, ratio);
+    }
+    if plan.needs(&[SingleFigure::StdioRunner]) {
+        let ratio = stdio_runner::measure(rig, size.durations).await?;
+        figures.insert(SingleFigure::StdioRunner, ratio);
+    }
+    if plan.needs(&[SingleFigure::StreamsMemory, SingleFigure::StreamMemory]) {
+        let setup = GatewaySetup::Llm { points: 0 };
+        let memory = llm_streams::measure(rig, setup, size.streams).await?;
+        figures.insert(SingleFigure::StreamsMemory, memory.resident_mib);
+        figures.insert(SingleFigure::StreamMemory, memory.per_stream_kib);
+    }
+    if plan.needs(&[SingleFigure::WindowsStreamMemory]) {
+        let memory = llm_streams::measure(rig, GatewaySetup::LlmWindows, size.streams).await?;
+        figures.insert(SingleFigure::WindowsStreamMemory, memory.per_stream_kib);
+    }
+    Ok(figures)
 }
 
 /// What every round measures.

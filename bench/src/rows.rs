@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::{
     formula::{FloorScenarios, Formula, Quantile, SingleFigure},
+    llm_rows,
     payload::Payload,
     scenario::{GatewaySetup, Scenario, Subject},
 };
@@ -18,7 +19,10 @@ pub(crate) enum Unit {
     Ratio,
     GigabytesPerSecond,
     Mebibytes,
+    Kibibytes,
     Seconds,
+    Milliseconds,
+    Microseconds,
 }
 
 impl Unit {
@@ -28,7 +32,10 @@ impl Unit {
             Unit::Ratio => format!("{figure:.2}"),
             Unit::GigabytesPerSecond => format!("{figure:.2} GB/s"),
             Unit::Mebibytes => format!("{figure:.1} MiB"),
+            Unit::Kibibytes => format!("{figure:.1} KiB"),
             Unit::Seconds => format!("{figure:.2} s"),
+            Unit::Milliseconds => format!("{figure:.2} ms"),
+            Unit::Microseconds => format!("{figure:.2} us"),
         }
     }
 }
@@ -87,7 +94,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn ratio(
+    pub(crate) fn ratio(
         name: &'static str,
         concurrency: usize,
         [measured, compared_with]: [&'static str; 2],
@@ -104,19 +111,28 @@ impl Row {
         }
     }
 
-    fn single(name: &'static str, measured: &'static str, unit: Unit, figure: SingleFigure) -> Self {
+    pub(crate) fn single(
+        name: &'static str,
+        measured: &'static str,
+        unit: Unit,
+        figure: SingleFigure,
+    ) -> Self {
         let formula = Formula::Single(figure);
         Row { name, concurrency: None, measured, compared_with: "-", unit, target: None, formula }
     }
 
+    pub(crate) fn in_unit(self, unit: Unit) -> Self {
+        Row { unit, ..self }
+    }
+
     /// With a target of which less is better.
-    fn must(mut self, must: f64, aim: f64) -> Self {
+    pub(crate) fn must(mut self, must: f64, aim: f64) -> Self {
         self.target = Some(RowTarget { better: Better::Less, must, aim });
         self
     }
 
     /// With a target of which more is better.
-    fn must_at_least(mut self, must: f64, aim: f64) -> Self {
+    pub(crate) fn must_at_least(mut self, must: f64, aim: f64) -> Self {
         self.target = Some(RowTarget { better: Better::More, must, aim });
         self
     }
@@ -142,12 +158,14 @@ pub(crate) fn all(only: &str, peers: Peers) -> Vec<Row> {
     rows.extend(open_loop());
     rows.extend(transports());
     rows.extend(one_connection());
-    rows.extend(CONCURRENCIES.into_iter().flat_map(llm));
+    rows.extend(CONCURRENCIES.into_iter().flat_map(llm_rows::cpu));
+    rows.extend(llm_rows::first_text());
+    rows.extend(llm_rows::memory());
     if peers.envoy {
         rows.extend(CONCURRENCIES.into_iter().flat_map(envoy));
     }
     if peers.litellm {
-        rows.extend(CONCURRENCIES.map(litellm));
+        rows.extend(CONCURRENCIES.map(llm_rows::litellm));
     }
     // Equal names side by side.
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
@@ -353,33 +371,6 @@ fn one_connection() -> [Row; 3] {
         Row::ratio("one-connection-cpu", 64, texts("CPU per call, one connection"), Formula::Cpu(one, many)),
         Row::ratio("one-connection-p99", 64, texts("p99, one connection"), p99),
     ]
-}
-
-/// What an exchange through the LLM proxy costs. Two more of them ask a plugin about the request, and about everything.
-fn llm(c: usize) -> [Row; 4] {
-    let floor = |payload| Scenario::llm(Subject::LlmFloor, payload, c);
-    let gateway = |points, payload| Scenario::llm(Subject::Gateway(GatewaySetup::Llm { points }), payload, c);
-    let cpu = |points, payload| Formula::Cpu(gateway(points, payload), floor(payload));
-    let texts = |measured| [measured, "pass-through proxy"];
-    [
-        Row::ratio("llm-cpu", c, texts("CPU per model call, no plugin"), cpu(0, Payload::Completion))
-            .must(1.35, 1.2),
-        Row::ratio("llm-1-point", c, texts("the same, a plugin at one point"), cpu(1, Payload::Completion))
-            .must(2.45, 2.0),
-        Row::ratio("llm-4-points", c, texts("the same at all four"), cpu(4, Payload::Completion))
-            .must(5.8, 4.8),
-        Row::ratio("llm-stream", c, texts("CPU per streamed model call, no plugin"), cpu(0, Payload::Stream))
-            .must(1.35, 1.2),
-    ]
-}
-
-/// The same guard on both sides: one that lets the request pass.
-fn litellm(c: usize) -> Row {
-    let llm = |subject| Scenario::llm(subject, Payload::Completion, c);
-    let gateway = llm(Subject::Gateway(GatewaySetup::Llm { points: 1 }));
-    let texts = ["CPU per model call, LiteLLM, one guard", "LLM proxy, a plugin at one point"];
-    Row::ratio("litellm-cpu", c, texts, Formula::Cpu(llm(Subject::LiteLlm), gateway))
-        .must_at_least(40.0, 60.0)
 }
 
 fn envoy(c: usize) -> [Row; 4] {

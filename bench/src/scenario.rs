@@ -43,6 +43,10 @@ pub(crate) enum GatewaySetup {
     Llm {
         points: usize,
     },
+    /// A provider of models, and a plugin on a Unix socket that judges answers in windows.
+    LlmWindows,
+    /// A provider of models, and one echo plugin on a Unix socket that is asked about tools' results.
+    LlmResults,
 }
 
 /// When callers make their calls.
@@ -134,6 +138,8 @@ impl fmt::Display for Scenario {
             Subject::LlmFloor => write!(f, "floor of the LLM proxy")?,
             Subject::LiteLlm => write!(f, "LiteLLM")?,
             Subject::Gateway(GatewaySetup::Llm { points }) => write!(f, "LLM proxy, points: {points}")?,
+            Subject::Gateway(GatewaySetup::LlmWindows) => write!(f, "LLM proxy, windows")?,
+            Subject::Gateway(GatewaySetup::LlmResults) => write!(f, "LLM proxy, tools' results")?,
             Subject::Gateway(GatewaySetup::Tls) => write!(f, "gateway, TLS")?,
         }
         match self.protocol {
@@ -146,7 +152,8 @@ impl fmt::Display for Scenario {
             Payload::LargeContent => write!(f, ", content of 256 KiB")?,
             Payload::EveryPoint => write!(f, ", every point")?,
             Payload::Completion => write!(f, ", completion")?,
-            Payload::Stream => write!(f, ", stream")?,
+            Payload::History => write!(f, ", long conversation")?,
+            Payload::Stream(shape) => write!(f, ", {} stream", shape.model())?,
             Payload::Hook { .. } => write!(f, ", hook")?,
         }
         match self.load {

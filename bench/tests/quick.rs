@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 28] = [
+const ROWS: [(&str, &[Option<u64>]); 37] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -34,6 +34,15 @@ const ROWS: [(&str, &[Option<u64>]); 28] = [
     ("llm-1-point", &[Some(16), Some(64)]),
     ("llm-4-points", &[Some(16), Some(64)]),
     ("llm-stream", &[Some(16), Some(64)]),
+    ("llm-stream-chunk", &[Some(16), Some(64)]),
+    ("llm-stream-windows", &[Some(16), Some(64)]),
+    ("llm-history", &[Some(16), Some(64)]),
+    ("llm-first-text-p50", &[Some(1)]),
+    ("llm-first-text-p99", &[Some(1)]),
+    ("llm-first-text-windows", &[Some(4)]),
+    ("llm-streams-memory", &[None]),
+    ("llm-stream-memory", &[None]),
+    ("llm-stream-memory-windows", &[None]),
 ];
 
 /// The benchmark with these arguments: what it printed, and its JSON.
