@@ -26,4 +26,6 @@ mod responses_support;
 mod streams;
 mod support;
 mod upstreams;
+mod window_failures;
+mod window_support;
 mod windows;

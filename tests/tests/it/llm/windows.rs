@@ -2,157 +2,19 @@
 
 use std::time::Duration;
 
-use hookgate_proto::types::v1::{BeforeResponsePatch, ExtensionPoint};
+use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
-    fake::{Act, FakePlugin, Payload, Seen},
-    gateway::Gateway,
-    provider::{self, FakeProvider, ProviderAct, StreamEnd, chunk, event},
-    token::token,
+    fake::{Act, FakePlugin, Payload},
+    provider::{FakeProvider, ProviderAct, StreamEnd, chunk, event},
 };
 use serde_json::{Value, json};
 
-use super::{messages_support, support};
+use super::{
+    support,
+    window_support::{ANSWER, APIS, Api, PAUSE, gateway, redact, redactor},
+};
 
 const CALL: ExtensionPoint = ExtensionPoint::BeforeToolCall;
-const ANSWER: ExtensionPoint = ExtensionPoint::BeforeResponse;
-
-/// Between two pieces of an answer, so that its text is judged in several windows.
-const PAUSE: Duration = Duration::from_millis(70);
-
-#[derive(Debug, Clone, Copy)]
-enum Api {
-    Chat,
-    Messages,
-    Responses,
-}
-
-const APIS: [Api; 3] = [Api::Chat, Api::Messages, Api::Responses];
-
-/// What a client read.
-#[derive(Debug)]
-struct Got {
-    text: String,
-    /// The last event's error code.
-    error: Value,
-    all: String,
-    id: String,
-}
-
-impl Api {
-    /// A provider's stream that says this in pieces of some characters.
-    fn says(self, text: &str) -> ProviderAct {
-        match self {
-            Api::Chat => {
-                let characters: Vec<_> = text.chars().collect();
-                let pieces: Vec<String> = characters.chunks(3).map(|piece| piece.iter().collect()).collect();
-                ProviderAct::streams(&pieces.iter().map(String::as_str).collect::<Vec<_>>())
-            }
-            Api::Messages => {
-                let content = [provider::messages::thinking("hm"), provider::messages::text(text)];
-                provider::messages::stream(&provider::messages::message(&json!(content)))
-            }
-            Api::Responses => {
-                let output = [
-                    provider::responses::reasoning("rs_1", "hm"),
-                    provider::responses::message("msg_1", text),
-                ];
-                provider::responses::stream(&provider::responses::response(&json!(output)))
-            }
-        }
-    }
-
-    fn setup(self, provider: &FakeProvider) -> hookgate_tests::gateway::Setup {
-        match self {
-            Api::Messages => messages_support::setup(provider),
-            Api::Chat | Api::Responses => support::setup(provider),
-        }
-    }
-
-    fn request(self, gateway: &Gateway) -> reqwest::RequestBuilder {
-        let (path, body) = match self {
-            Api::Chat => ("/openai/v1/chat/completions", support::ask(&json!([support::user("x")]))),
-            Api::Messages => {
-                let messages = json!([{ "role": "user", "content": "x" }]);
-                (
-                    "/anthropic/v1/messages",
-                    json!({ "model": "claude-x", "max_tokens": 9, "messages": messages }),
-                )
-            }
-            Api::Responses => ("/openai/v1/responses", json!({ "model": "gpt-5", "input": "x" })),
-        };
-        let mut body = body;
-        body["stream"] = json!(true);
-        let url = format!("http://{}{path}", gateway.data_addr());
-        reqwest::Client::new().post(url).bearer_auth(token("acme")).json(&body)
-    }
-
-    async fn got(self, gateway: &Gateway) -> Got {
-        let answer = support::send(self.request(gateway)).await;
-        let id = answer.header("x-request-id").expect("the id of the request").to_owned();
-        let datas = answer.text.split("\n\n").filter_map(|event| {
-            let data = event.lines().find_map(|line| line.strip_prefix("data: "))?;
-            serde_json::from_str::<Value>(data).ok()
-        });
-        let events: Vec<Value> = datas.collect();
-        let text = |event: &Value| match self {
-            Api::Chat => event["choices"][0]["delta"]["content"].as_str().map(str::to_owned),
-            Api::Messages => event["delta"]["text"].as_str().map(str::to_owned),
-            Api::Responses => (event["type"] == "response.output_text.delta")
-                .then(|| event["delta"].as_str().unwrap_or_default().to_owned()),
-        };
-        let last = events.last().cloned().unwrap_or_default();
-        let error = match self {
-            Api::Messages => last["error"]["hookgate"]["code"].clone(),
-            Api::Chat | Api::Responses => last["error"]["code"].clone(),
-        };
-        Got { text: events.iter().filter_map(text).collect(), error, all: answer.text, id }
-    }
-
-    /// Reads until this text is there, and returns what was read.
-    async fn read_until(self, gateway: &Gateway, wanted: &str) -> (String, reqwest::Response) {
-        let mut answer = self.request(gateway).send().await.expect("it begins");
-        let mut read = String::new();
-        while !read.contains(wanted) {
-            let piece = answer.chunk().await.expect("a piece").expect("not the end");
-            read.push_str(str::from_utf8(&piece).expect("text"));
-        }
-        (read, answer)
-    }
-}
-
-/// Redacts one phone number, and consumes whole words.
-fn redact(seen: &Seen) -> Act {
-    let Payload::BeforeResponse(answer) = &seen.payload else { return Act::pass() };
-    let is_last = seen.call.window.as_ref().is_none_or(|window| window.last);
-    let end = if is_last { answer.content.len() } else { answer.content.rfind(' ').map_or(0, |at| at + 1) };
-    let consumed = &answer.content[..end];
-    Act::patch(BeforeResponsePatch {
-        content: Some(consumed.replace("555-0100", "[PHONE]")),
-        ..BeforeResponsePatch::default()
-    })
-    .consuming(consumed.chars().count())
-}
-
-fn redactor() -> hookgate_tests::fake::Builder {
-    FakePlugin::named("redactor").only(&[ANSWER]).in_windows().at_with(ANSWER, redact)
-}
-
-async fn gateway(api: Api, provider: &FakeProvider, plugin: &FakePlugin) -> Gateway {
-    let gateway = api.setup(provider).plugin(plugin).binding(plugin.name(), 10).start().await;
-    gateway.wait_until_ready().await;
-    gateway
-}
-
-/// Waits until the provider answers nobody.
-async fn provider_ends(provider: &FakeProvider) {
-    for _ in 0..100 {
-        if provider.answers() == 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the provider still answers");
-}
 
 #[tokio::test]
 async fn text_that_nobody_judges_comes_at_once_though_tool_calls_are_held() {
@@ -214,26 +76,9 @@ async fn a_blocked_window_ends_the_answer_with_the_message_and_the_providers_wor
             Api::Responses => "\n\n",
         };
         assert!(got.all.ends_with(end) && !got.all.contains("BOMB"), "{api:?} {got:?}");
-        provider_ends(&provider).await;
+        provider.wait_until_idle().await;
         let line = gateway.log().wait_for(|line| line.field("outcome") == Some(&json!("block"))).await;
         assert_eq!(line.field("streamed"), Some(&json!(true)));
-    }
-}
-
-#[tokio::test]
-async fn without_a_decision_about_a_window_nothing_more_goes_out() {
-    for api in APIS {
-        let provider = FakeProvider::always(api.says("one two three BOMB four five").paced(PAUSE)).await;
-        let plugin = redactor().at_with(ANSWER, |seen| match &seen.payload {
-            Payload::BeforeResponse(answer) if answer.content.contains("BOMB") => Act::pass().consuming(999),
-            _ => redact(seen),
-        });
-        let plugin = plugin.start().await;
-        let gateway = gateway(api, &provider, &plugin).await;
-        let got = api.got(&gateway).await;
-        assert!(got.text.starts_with("one ") && "one two three ".starts_with(&got.text), "{api:?} {got:?}");
-        assert!(got.all.contains("PLUGIN_BAD_REPLY") && !got.all.contains("BOMB"), "{api:?} {got:?}");
-        provider_ends(&provider).await;
     }
 }
 
@@ -305,5 +150,5 @@ async fn a_client_that_goes_away_ends_the_windows_and_the_providers_answer() {
     let gateway = gateway(Api::Chat, &provider, &plugin).await;
     let (_, answer) = Api::Chat.read_until(&gateway, "hello").await;
     drop(answer);
-    provider_ends(&provider).await;
+    provider.wait_until_idle().await;
 }
