@@ -241,20 +241,6 @@ pub(super) fn remove(value: &mut Value, name: &str) {
     }
 }
 
-/// Whether `part` is `whole` without some of its members and items.
-pub(super) fn is_part_of(part: &Value, whole: &Value) -> bool {
-    match (part, whole) {
-        (Value::Object(part), Value::Object(whole)) => {
-            part.iter().all(|(name, part)| whole.get(name).is_some_and(|whole| is_part_of(part, whole)))
-        }
-        (Value::Array(part), Value::Array(whole)) => {
-            let mut whole = whole.iter();
-            part.iter().all(|part| whole.any(|whole| is_part_of(part, whole)))
-        }
-        (part, whole) => part == whole,
-    }
-}
-
 /// The same without members that are `null`: whether an event has them says nothing.
 fn without_nulls(value: &Value) -> Value {
     match value {
