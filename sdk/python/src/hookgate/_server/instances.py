@@ -83,7 +83,7 @@ class HeldInstance:
 
 @dataclass(slots=True)
 class _Start:
-    """A start in progress, and the gateways that still wait for it."""
+    """A start, and the gateways that still wait for it."""
 
     held: asyncio.Task[HeldInstance]
     gateways: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Instances:
     def __init__(self) -> None:
         self._ready: OrderedDict[str, HeldInstance] = OrderedDict()
         self._starting: dict[str, _Start] = {}
-        """Starts in progress, so that two gateways with the same configuration share one start."""
+        """Starts that no gateway has taken yet, so that two with the same configuration share one."""
         self._is_closed = False
 
     def get(self, digest: str) -> HeldInstance | None:
@@ -123,10 +123,18 @@ class Instances:
             return known, None
         starting = self._starting.get(digest)
         if starting is None:
-            starting = _Start(asyncio.ensure_future(self._run(digest, start)))
+            starting = _Start(asyncio.ensure_future(start()))
             self._starting[digest] = starting
         starting.gateways.add(offer.gateway)
-        started = await asyncio.shield(starting.held)
+        try:
+            started = await asyncio.shield(starting.held)
+        except BaseException:
+            if starting.held.done():
+                self._end_start(digest, starting)
+            raise
+        # Up to here another gateway joins the start, also if it has just ended.
+        if offer.gateway in starting.gateways or not starting.gateways:
+            self._end_start(digest, starting)
         if self._is_closed or offer.gateway not in starting.gateways:
             is_left = self._is_closed or not (starting.gateways or started.is_held)
             return started, started.retire_once() if is_left else None
@@ -135,10 +143,8 @@ class Instances:
         self._ready.move_to_end(digest)
         return started, self._make_room(started)
 
-    async def _run(self, digest: str, start: Callable[[], Awaitable[HeldInstance]]) -> HeldInstance:
-        try:
-            return await start()
-        finally:
+    def _end_start(self, digest: str, start: _Start) -> None:
+        if self._starting.get(digest) is start:
             del self._starting[digest]
 
     def release(self, gateway: str, digest: str | None) -> list[HeldInstance]:
