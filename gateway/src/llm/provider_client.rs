@@ -1,6 +1,6 @@
 //! The HTTP clients of one provider.
 
-use std::{error::Error, sync::OnceLock, time::Duration};
+use std::{sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -16,7 +16,8 @@ use tower::{BoxError, timeout::Timeout, util::BoxCloneSyncService};
 
 use crate::{
     config::DialPolicy,
-    net::{egress_resolver::EgressResolver, worker::WorkerId},
+    core::error_chain::causes,
+    net::{egress_resolver::EgressResolver, refused_stream::is_stream_refused, worker::WorkerId},
     tls,
 };
 
@@ -118,18 +119,9 @@ fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Client {
         .build(Connector::new(Timeout::new(https.wrap_connector(http), CONNECT_TIMEOUT)))
 }
 
-/// Whether a provider says that it has not looked at a request: it refused the stream, or sent GOAWAY with an earlier last stream.
+/// Whether a provider says that it has not looked at a request.
 fn is_refused_unseen(error: &legacy::Error) -> bool {
-    let mut cause: Option<&dyn Error> = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-            let is_goaway = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
-            return error.is_remote() && (is_refused || is_goaway);
-        }
-        cause = error.source();
-    }
-    false
+    causes(error).find_map(|error| error.downcast_ref::<h2::Error>()).is_some_and(is_stream_refused)
 }
 
 #[cfg(test)]

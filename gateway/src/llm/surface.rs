@@ -8,17 +8,14 @@ use super::{
     guarded_points::GuardedPoints,
     spelling::SPELLING,
     value::{MAX_SETTING_BYTES, is_settings, kind, may_carry_text, string},
-    violation_path::within,
+    violation_path::{each, within},
 };
 use crate::{
     core::{
         error::{Code, Error, Violation},
         point::Point,
     },
-    json::{
-        self, ValueKind,
-        pointer::{JsonLocation, cut},
-    },
+    json::{self, ValueKind, pointer::cut},
 };
 
 /// Why plugins don't see the medium of a content part.
@@ -315,20 +312,19 @@ impl Surface<'_> {
         self,
         members: impl Iterator<Item = (&'r str, &'r str)>,
     ) -> Result<(), Violation> {
-        let root = JsonLocation::Root("");
         let rows = [self.table.members, SHARED];
         for (name, value) in members {
-            let place = JsonLocation::Key(&root, name);
             let row = rows.into_iter().flatten().find(|(known, _)| *known == name);
-            match row.map_or(Settings, |(_, treatment)| *treatment) {
-                Seen => {}
-                Refused(when, _) if is_off(when, value) => {}
-                Refused(when, why) => self.refuse_at(when, name, &place.pointer(), why)?,
-                Settings if is_settings(name, value) => {}
-                Settings => self.refuse_named(&UNKNOWN_MEMBER, name, &place.pointer())?,
-            }
+            let checked = match row.map_or(Settings, |(_, treatment)| *treatment) {
+                Seen => Ok(()),
+                Refused(when, _) if is_off(when, value) => Ok(()),
+                Refused(when, why) => self.refuse_at(when, name, why),
+                Settings if is_settings(name, value) => Ok(()),
+                Settings => self.refuse_named(&UNKNOWN_MEMBER, name),
+            };
+            within(name, checked)?;
             if row.is_none() || name == EXTRA_BODY {
-                self.always_refused(name, value, &place, &rows)?;
+                within(name, self.always_refused(name, value, &rows))?;
             }
         }
         Ok(())
@@ -336,13 +332,7 @@ impl Surface<'_> {
 
     /// Refuses what `rows` refuse for every tenant, as the member `name` or anywhere in its value. Depth is bounded by the
     /// scan.
-    pub(super) fn always_refused(
-        self,
-        name: &str,
-        value: &str,
-        place: &JsonLocation<'_>,
-        rows: &[&[Row]],
-    ) -> Result<(), Violation> {
+    pub(super) fn always_refused(self, name: &str, value: &str, rows: &[&[Row]]) -> Result<(), Violation> {
         let mut always = rows.iter().copied().flatten().filter_map(|(known, treatment)| match treatment {
             Refused(When::Always, why) => Some((*known, *why)),
             _ => None,
@@ -351,15 +341,12 @@ impl Surface<'_> {
         if let Some((known, why)) =
             row.filter(|(known, _)| !self.allows(known) && !is_off(When::Always, value))
         {
-            self.refuse_at(When::Always, known, &place.pointer(), why)?;
+            self.refuse_at(When::Always, known, why)?;
         }
         match kind(value) {
-            ValueKind::Object => json::members(value).try_for_each(|(name, value)| {
-                self.always_refused(&name, value, &JsonLocation::Key(place, &name), rows)
-            }),
-            ValueKind::Array => json::elements(value).enumerate().try_for_each(|(index, value)| {
-                self.always_refused("", value, &JsonLocation::Index(place, index), rows)
-            }),
+            ValueKind::Object => json::members(value)
+                .try_for_each(|(name, value)| within(&name, self.always_refused(&name, value, rows))),
+            ValueKind::Array => each(json::elements(value), |value| self.always_refused("", value, rows)),
             _ => Ok(()),
         }
     }
@@ -377,7 +364,7 @@ impl Surface<'_> {
             let is_mark = name == "cache_control" && value.len() <= MAX_SETTING_BYTES;
             let is_text = may_carry_text(name, value) || (unknown.any_string && string(value).is_some());
             if is_text && !is_mark && !is_known(name, value) {
-                within(&cut(name), self.refuse_named(unknown.rule, name, ""))?;
+                within(name, self.refuse_named(unknown.rule, name))?;
             }
         }
         Ok(())
@@ -388,15 +375,14 @@ impl Surface<'_> {
         self,
         check: impl FnOnce() -> Result<(), UnseenMedium>,
         name: &str,
-        pointer: &str,
     ) -> Result<(), Violation> {
         if !When::Request.applies(self.guarded) {
             return Ok(());
         }
         match check() {
             Ok(()) => Ok(()),
-            Err(UnseenMedium::NotBase64) => self.refuse_named(&NOT_BASE64, name, pointer),
-            Err(UnseenMedium::NoSource) => self.refuse_named(&NO_SOURCE, name, pointer),
+            Err(UnseenMedium::NotBase64) => self.refuse_named(&NOT_BASE64, name),
+            Err(UnseenMedium::NoSource) => self.refuse_named(&NO_SOURCE, name),
         }
     }
 
@@ -405,17 +391,17 @@ impl Surface<'_> {
     }
 
     /// Refuses what `rule` is about, unless the entry that opens it is allowed.
-    pub(super) fn refuse(self, rule: &Rule, pointer: &str) -> Result<(), Violation> {
+    pub(super) fn refuse(self, rule: &Rule) -> Result<(), Violation> {
         match rule.opened_by {
-            AllowSwitch::Entry(entry) => self.refuse_named(rule, entry, pointer),
+            AllowSwitch::Entry(entry) => self.refuse_named(rule, entry),
             AllowSwitch::ItsName | AllowSwitch::Nothing => unreachable!("no entry opens {rule:?}"),
         }
     }
 
     /// Refuses what `rule` is about and has this name, unless the name is allowed.
-    pub(super) fn refuse_named(self, rule: &Rule, name: &str, pointer: &str) -> Result<(), Violation> {
+    pub(super) fn refuse_named(self, rule: &Rule, name: &str) -> Result<(), Violation> {
         debug_assert!(self.table.has(rule), "operators read of every rule: {rule:?}");
-        self.refuse_at(rule.when, name, pointer, rule.why)
+        self.refuse_at(rule.when, name, rule.why)
     }
 
     /// The refusal that nothing opens, if `rule` applies.
@@ -428,13 +414,13 @@ impl Surface<'_> {
         if rule.when.applies(self.guarded) { Err(violation()) } else { Ok(()) }
     }
 
-    fn refuse_at(self, when: When, name: &str, pointer: &str, why: &str) -> Result<(), Violation> {
+    fn refuse_at(self, when: When, name: &str, why: &str) -> Result<(), Violation> {
         if !when.applies(self.guarded) || self.allows(name) {
             return Ok(());
         }
         let name = cut(name);
         let message = format!("`{name}` is refused: {why}; `llm.allow: [{name}]` allows it");
-        Err(Violation::new(pointer, message))
+        Err(Violation::new("", message))
     }
 }
 

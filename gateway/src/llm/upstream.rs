@@ -18,7 +18,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     config::{BuiltinModel, DialPolicy, ModelUpstream, ProviderKey},
-    core::{api_format::ApiFormat, error_chain::error_chain},
+    core::{
+        api_format::ApiFormat,
+        error_chain::{causes, error_chain},
+    },
     egress,
     llm::{
         demo_model::{self, DemoBody},
@@ -357,14 +360,7 @@ impl UpstreamError {
 
 /// Whether the other side doesn't speak HTTP.
 fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error).any(|error| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse))
 }
 
 /// Refuses an answer that is none of an API.

@@ -1,11 +1,15 @@
 //! Where a violation is, from the inside to the outside: pointers begin at what is checked, and get longer on the way out. A request has
 //! tens of thousands of parts, and a pointer is needed for one of them at most.
 
-use crate::{core::error::Violation, json::pointer::child};
+use crate::{core::error::Violation, json::pointer::push_key};
 
-/// What was found in the member `name` of an object.
+/// What was found in the member `name` of an object. A long name is cut.
 pub(super) fn within(name: &str, checked: Result<(), Violation>) -> Result<(), Violation> {
-    checked.map_err(|violation| Violation { pointer: child("", name) + &violation.pointer, ..violation })
+    checked.map_err(|violation| {
+        let mut pointer = String::new();
+        push_key(&mut pointer, name);
+        Violation { pointer: pointer + &violation.pointer, ..violation }
+    })
 }
 
 /// Checks the elements of a list up to the first violation.

@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 use crate::{
     core::{call_site::CallSite, point::Point},
     grpc::timeout::{self, GRPC_TIMEOUT},
-    net::worker::WorkerId,
+    net::{refused_stream::is_stream_refused, worker::WorkerId},
     upstream::{
         codec::{self, ExchangeError},
         http2::Http2Client,
@@ -231,12 +231,7 @@ impl Connection {
 /// aborted it.
 fn classify(error: h2::Error) -> ExchangeError {
     match error.reason() {
-        Some(h2::Reason::REFUSED_STREAM) if error.is_remote() && error.is_reset() => {
-            ExchangeError::StreamRefused
-        }
-        // A graceful GOAWAY: only calls beyond the plugin's last accepted stream end this way (RFC 9113, section
-        // 6.8).
-        Some(h2::Reason::NO_ERROR) if error.is_remote() && error.is_go_away() => ExchangeError::StreamRefused,
+        _ if is_stream_refused(&error) => ExchangeError::StreamRefused,
         Some(_) if error.is_remote() && error.is_reset() => {
             ExchangeError::Status(Box::new(tonic::Status::from_error(Box::new(error))))
         }

@@ -159,7 +159,7 @@ impl Check<'_> {
     fn modalities(&self) -> Result<(), Violation> {
         let mut modalities = json::elements(self.request.member("modalities").unwrap_or_default());
         match modalities.any(|modality| string(modality).is_some_and(|modality| modality == "audio")) {
-            true => self.surface.refuse(&SPOKEN_ANSWER, "/modalities"),
+            true => within("modalities", self.surface.refuse(&SPOKEN_ANSWER)),
             false => Ok(()),
         }
     }
@@ -169,7 +169,7 @@ impl Check<'_> {
         let options = self.request.member("stream_options").unwrap_or_default();
         match has_only_switches(options) {
             true => Ok(()),
-            false => self.surface.refuse(&STREAM_OPTIONS, "/stream_options"),
+            false => within("stream_options", self.surface.refuse(&STREAM_OPTIONS)),
         }
     }
 
@@ -190,8 +190,8 @@ impl Check<'_> {
         let tools = json::elements(self.request.member("tools").unwrap_or_default());
         let check = |tool| match string_member(tool, "type").as_deref() {
             Some("function" | "custom") => Ok(()),
-            Some(hosted) => within("type", self.surface.refuse_named(&HOSTED_TOOL, hosted, "")),
-            None => self.surface.refuse(&UNTYPED_TOOL, ""),
+            Some(hosted) => within("type", self.surface.refuse_named(&HOSTED_TOOL, hosted)),
+            None => self.surface.refuse(&UNTYPED_TOOL),
         };
         within("tools", each(tools, check))
     }
@@ -208,7 +208,7 @@ impl Check<'_> {
         let members = ObjectMembers::read(self.request.message_text(index));
         spelling::check_message(role, &members)?;
         if members.get("audio").is_some() {
-            within("audio", self.surface.refuse(&AUDIO_ID, ""))?;
+            within("audio", self.surface.refuse(&AUDIO_ID))?;
         }
         let (unknown, null) = match role {
             Role::Tool | Role::Function => (RESULT, NULL_RESULT),
@@ -234,7 +234,7 @@ impl Check<'_> {
         let source = ObjectMembers::read(source.unwrap_or_default());
         let has_id = members.get("file_id").or_else(|| source.get("file_id")).is_some();
         if has_id {
-            self.surface.refuse(&FILE_ID, "")?;
+            self.surface.refuse(&FILE_ID)?;
         }
         // Plugins see these messages as they are: the model's in `messages`, and a tool's as its result.
         if matches!(role, Role::Assistant | Role::Tool | Role::Function) {
@@ -242,8 +242,8 @@ impl Check<'_> {
         }
         match (name.as_ref(), role) {
             ("text", _) | ("image_url" | "file", Role::User) => {}
-            ("input_audio", Role::User) => self.surface.refuse(&AUDIO_PART, "")?,
-            (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other, "")?,
+            ("input_audio", Role::User) => self.surface.refuse(&AUDIO_PART)?,
+            (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other)?,
         }
         // A medium at the provider has nothing else that a server could read in its place.
         let has_source = MEDIUM_SOURCES
@@ -251,7 +251,7 @@ impl Check<'_> {
             .any(|source_name| members.get(source_name).or_else(|| source.get(source_name)).is_some());
         let is_stored = has_id && !has_source && members.get(&name).and_then(string).is_none();
         if matches!(name.as_ref(), "image_url" | "file" | "input_audio") && !is_stored {
-            self.surface.medium(|| check_medium(part), &name, "")?;
+            self.surface.medium(|| check_medium(part), &name)?;
         }
         let is_known = |member: &str, _: &str| member == "type" || member == "file_id" || member == name;
         self.surface.unknown_members(members.iter(), is_known, unknown)?;

@@ -11,6 +11,7 @@ use crate::{
             Treatment::{Seen, Settings},
             When, unsupported,
         },
+        violation_path::within,
     },
 };
 
@@ -83,7 +84,7 @@ fn check(request: &EmbeddingsRequest, surface: Surface<'_>) -> Result<(), Violat
     request.members().try_for_each(|(name, _)| check_name(name, NAMES))?;
     surface.members(request.members())?;
     match request.has_tokens() {
-        true => surface.refuse(&TOKENS, "/input"),
+        true => within("input", surface.refuse(&TOKENS)),
         false => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, Violation},
-    json::{self, ValueKind, pointer::JsonLocation},
+    json::{self, ValueKind},
     llm::{
         format::FormatRequest,
         guarded_points::GuardedPoints,
@@ -149,14 +149,14 @@ impl Check<'_> {
             Some(name) if is_agent_run(name) || self.surface.allows(name) => Ok(()),
             Some(name) => {
                 let name = without_version(name).unwrap_or(name);
-                within("type", self.surface.refuse_named(&HOSTED_TOOL, name, ""))
+                within("type", self.surface.refuse_named(&HOSTED_TOOL, name))
             }
             None if string_member(tool, "name").is_some()
                 && object_member(tool, "input_schema").is_some() =>
             {
                 Ok(())
             }
-            None => self.surface.refuse(&UNTYPED_TOOL, ""),
+            None => self.surface.refuse(&UNTYPED_TOOL),
         }
     }
 
@@ -194,7 +194,7 @@ impl Check<'_> {
                 };
                 self.surface.unknown_members(json::members(block), is_known, RESULT)
             }
-            ("tool_result", _) => self.surface.refuse(&RESULT_ELSEWHERE, ""),
+            ("tool_result", _) => self.surface.refuse(&RESULT_ELSEWHERE),
             // Plugins see what the model said as it is, in `messages`.
             (_, Role::Assistant) => Ok(()),
             ("text", _) => {
@@ -204,23 +204,23 @@ impl Check<'_> {
             }
             ("image" | "document", Role::User) => self.medium(block, &name, unknown),
             (other, _) if other.ends_with("_tool_result") => {
-                self.surface.refuse_named(&RESULT_OF_PROVIDER, other, "")
+                self.surface.refuse_named(&RESULT_OF_PROVIDER, other)
             }
-            (other, _) => self.surface.refuse_named(&UNKNOWN_BLOCK, other, ""),
+            (other, _) => self.surface.refuse_named(&UNKNOWN_BLOCK, other),
         }
     }
 
     /// Refuses what is stored at the provider.
     fn stored(&self, role: Role, block: &str, name: &str) -> Result<(), Violation> {
         if name == "container_upload" {
-            return self.surface.refuse(&CONTAINER_UPLOAD, "");
+            return self.surface.refuse(&CONTAINER_UPLOAD);
         }
         // Arguments may have any names, and the provider's own results name files for their readers.
         let is_of_call = name.ends_with("tool_use") || name.ends_with("_tool_result");
         if role == Role::Assistant && is_of_call {
             return Ok(());
         }
-        self.surface.always_refused("", block, &JsonLocation::Root(""), &[STORED])
+        self.surface.always_refused("", block, &[STORED])
     }
 
     fn medium(&self, block: &str, block_type: &str, unknown: Unknown) -> Result<(), Violation> {
@@ -228,7 +228,7 @@ impl Check<'_> {
         let form = string_member(source, "type").unwrap_or_default();
         let is_stored = is_stored(source, &form);
         if !is_stored {
-            self.surface.medium(|| check_medium(block), block_type, "")?;
+            self.surface.medium(|| check_medium(block), block_type)?;
         }
         // Plugins see the title of a document as the name of a file that they see.
         let is_known = |name: &str, value: &str| match name {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     core::error::{Error, Violation},
-    json::{self, ValueKind, pointer::JsonLocation},
+    json::{self, ValueKind},
     llm::{
         format::FormatRequest as _,
         guarded_points::GuardedPoints,
@@ -89,7 +89,7 @@ impl Check<'_> {
         let is_list = kind(include) == ValueKind::Array;
         match is_list && json::elements(include).all(|name| kind(name) == ValueKind::String) {
             true => Ok(()),
-            false => self.surface.refuse(&INCLUDE, "/include"),
+            false => within("include", self.surface.refuse(&INCLUDE)),
         }
     }
 
@@ -98,7 +98,7 @@ impl Check<'_> {
         let options = self.request.member("stream_options").unwrap_or("{}");
         match kind(options) == ValueKind::Object && has_only_switches(options) {
             true => Ok(()),
-            false => self.surface.refuse(&STREAM_OPTIONS, "/stream_options"),
+            false => within("stream_options", self.surface.refuse(&STREAM_OPTIONS)),
         }
     }
 
@@ -118,7 +118,7 @@ impl Check<'_> {
                 self.stored_for_tool(tool)?;
                 within("type", self.hosted(hosted))
             }
-            None => self.surface.refuse(&UNTYPED_TOOL, ""),
+            None => self.surface.refuse(&UNTYPED_TOOL),
         }
     }
 
@@ -131,7 +131,7 @@ impl Check<'_> {
                     self.stored_for_tool(tool)?;
                     within("type", self.hosted(other))
                 }
-                None => self.surface.refuse(&UNTYPED_TOOL, ""),
+                None => self.surface.refuse(&UNTYPED_TOOL),
             }
         })
     }
@@ -142,14 +142,14 @@ impl Check<'_> {
         let environment = object_member(tool, "environment").unwrap_or_default();
         match string_member(environment, "type").as_deref() {
             Some("local") => Ok(()),
-            _ => within("environment", self.surface.refuse(&SHELL, "")),
+            _ => within("environment", self.surface.refuse(&SHELL)),
         }
     }
 
     /// Refuses what a tool of the provider names that the provider keeps.
     fn stored_for_tool(&self, tool: &str) -> Result<(), Violation> {
         if string_member(tool, "container").is_some() {
-            within("container", self.surface.refuse(&CONTAINER_ID, ""))?;
+            within("container", self.surface.refuse(&CONTAINER_ID))?;
         }
         self.stored(tool, STORED_FOR_TOOLS)
     }
@@ -161,8 +161,8 @@ impl Check<'_> {
             return Ok(());
         }
         match family {
-            COMPUTER => self.surface.refuse(&COMPUTER_TOOL, ""),
-            family => self.surface.refuse_named(&HOSTED_TOOL, family, ""),
+            COMPUTER => self.surface.refuse(&COMPUTER_TOOL),
+            family => self.surface.refuse_named(&HOSTED_TOOL, family),
         }
     }
 
@@ -211,7 +211,7 @@ impl Check<'_> {
             }
             ("input_image" | "input_file", Role::User) => self.medium(part, &name, unknown),
             ("input_audio", Role::User) => self.audio(part, unknown),
-            (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other, ""),
+            (other, _) => self.surface.refuse_named(&UNKNOWN_PART, other),
         }
     }
 
@@ -219,7 +219,7 @@ impl Check<'_> {
         // A medium at the provider has nothing else that a server could read in its place.
         let is_stored = string_member(part, "file_id").is_some() && !has_source(part);
         if !is_stored {
-            self.surface.medium(|| check_medium(part), part_type, "")?;
+            self.surface.medium(|| check_medium(part), part_type)?;
         }
         let is_known = |name: &str, value: &str| match (part_type, name) {
             (_, "detail") => string(value).is_some_and(|detail| is_name(&detail, "_-")),
@@ -232,8 +232,8 @@ impl Check<'_> {
     }
 
     fn audio(&self, part: &str, unknown: Unknown) -> Result<(), Violation> {
-        self.surface.refuse(&AUDIO_PART, "")?;
-        self.surface.medium(|| check_medium(part), "input_audio", "")?;
+        self.surface.refuse(&AUDIO_PART)?;
+        self.surface.medium(|| check_medium(part), "input_audio")?;
         let is_known =
             |name: &str, value: &str| matches!(name, "type" | "input_audio") || is_mark(name, value);
         self.surface.unknown_members(json::members(part), is_known, unknown)?;
@@ -252,7 +252,7 @@ impl Check<'_> {
     fn call(&self, item: &str) -> Result<(), Violation> {
         for name in ["output", "content", "result"] {
             if member(item, name).is_some() {
-                within(name, self.surface.refuse_named(&RESULT_IN_CALL, name, ""))?;
+                within(name, self.surface.refuse_named(&RESULT_IN_CALL, name))?;
             }
         }
         let environment = object_member(item, "environment").unwrap_or_default();
@@ -266,22 +266,21 @@ impl Check<'_> {
 
     /// Refuses what these rows refuse for every tenant, anywhere in an object.
     fn stored(&self, object: &str, rows: &[Row]) -> Result<(), Violation> {
-        self.surface.always_refused("", object, &JsonLocation::Root(""), &[rows])
+        self.surface.always_refused("", object, &[rows])
     }
 
     /// The same, but for the member `except`.
     fn stored_but_in(&self, except: &str, object: &str, rows: &[Row]) -> Result<(), Violation> {
-        let place = JsonLocation::Root("");
-        json::members(object).filter(|(name, _)| name != except).try_for_each(|(name, value)| {
-            self.surface.always_refused(&name, value, &JsonLocation::Key(&place, &name), &[rows])
-        })
+        json::members(object)
+            .filter(|(name, _)| name != except)
+            .try_for_each(|(name, value)| within(&name, self.surface.always_refused(&name, value, &[rows])))
     }
 
     /// An item of what the provider runs or keeps, or one that is unknown.
     fn other(&self, item: &str) -> Result<(), Violation> {
         let name = string_member(item, "type").unwrap_or("item_reference".into());
         if name == "item_reference" || is_only_named(item) {
-            self.surface.refuse(&REFERENCE, "")?;
+            self.surface.refuse(&REFERENCE)?;
         }
         // The tools are checked below. Schemas of the agent's may have members with any name.
         self.stored_but_in("tools", item, STORED_FOR_TOOLS)?;
@@ -291,9 +290,9 @@ impl Check<'_> {
             ("item_reference" | "additional_tools", _) => {}
             (_, Some(tool)) => self.hosted_item(&name, tool)?,
             (name, None) if name.starts_with("compaction") => {
-                self.surface.refuse_named(&COMPACTION, name, "")?;
+                self.surface.refuse_named(&COMPACTION, name)?;
             }
-            (name, None) => self.surface.refuse_named(&UNKNOWN_ITEM, name, "")?,
+            (name, None) => self.surface.refuse_named(&UNKNOWN_ITEM, name)?,
         }
         // What an MCP server offers has no types. It is a part of what is allowed above.
         match name.as_ref() {
