@@ -13,6 +13,7 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod word;
 
 pub use walk::{Elements, Members, elements, members, unescape};
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::{JsonError, JsonErrorKind, MAX_ERRORS, ValueKind, pointer, unescape};
+use super::{JsonError, JsonErrorKind, MAX_ERRORS, ValueKind, pointer, unescape, word};
 
 /// Up to this many keys, comparing all pairs is cheaper than hashing.
 const MAX_LINEAR_KEYS: usize = 16;
@@ -93,22 +93,16 @@ fn finish(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
 }
 
 /// How many bytes of a string, or of the part of it that `rest` begins with, need no further look: up to the
-/// first `"`, `\` or control character, or to the end. Compares eight at a time (Hacker's Delight, section 6-1).
+/// first `"`, `\` or control character, or to the end.
 fn plain_length(rest: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // Sets the high bit of each byte below `limit`, up to 0x80. A borrow may also set it in bytes after the
-    // first such byte, which is the only one that counts.
-    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH_BITS;
     let mut length = 0;
-    while let Some(bytes) = rest[length..].first_chunk::<8>() {
-        let word = u64::from_le_bytes(*bytes);
-        let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-        let found = below(word, 0x20) | equal(b'"') | equal(b'\\');
-        if found != 0 {
-            return length + found.trailing_zeros() as usize / 8;
+    while let Some(bytes) = rest[length..].first_chunk() {
+        let text = u64::from_le_bytes(*bytes);
+        let found = word::below(text, 0x20) | word::equal(text, b'"') | word::equal(text, b'\\');
+        if let Some(place) = word::first(found) {
+            return length + place;
         }
-        length += 8;
+        length += bytes.len();
     }
     let tail = &rest[length..];
     length + tail.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(tail.len())

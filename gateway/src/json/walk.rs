@@ -6,8 +6,10 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// Most names are no longer, in bytes.
-const NAME_BYTES: usize = 16;
+use super::word;
+
+/// Most names are no longer, in words.
+const NAME_WORDS: usize = 3;
 
 const SPACES: [char; 4] = [' ', '\n', '\t', '\r'];
 
@@ -136,10 +138,17 @@ fn string_length(bytes: &[u8]) -> usize {
 
 /// Where the first quote or backslash is.
 fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
     // Most strings are names, which end before a search by vectors has begun.
-    let (near, far) = bytes.split_at_checked(NAME_BYTES).unwrap_or((bytes, &[]));
-    let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    found.or_else(|| memchr2(b'"', b'\\', far).map(|length| near.len() + length))
+    for _ in 0..NAME_WORDS {
+        let Some((first, others)) = rest.split_first_chunk() else { break };
+        let text = u64::from_le_bytes(*first);
+        if let Some(place) = word::first(word::equal(text, b'"') | word::equal(text, b'\\')) {
+            return Some(bytes.len() - rest.len() + place);
+        }
+        rest = others;
+    }
+    memchr2(b'"', b'\\', rest).map(|place| bytes.len() - rest.len() + place)
 }
 
 /// Length of the array or object at the start of `bytes`; all of `bytes` if it doesn't end.
