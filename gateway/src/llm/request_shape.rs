@@ -174,14 +174,15 @@ impl<O: FormatShape> Reader<'_, O> {
     }
 
     fn messages(&mut self, place: &JsonLocation<'_>, array: &str) {
-        for (index, message) in json::elements(array).enumerate() {
+        let mut messages = json::elements(array).enumerate().peekable();
+        if messages.peek().is_none() {
+            self.findings.add(place, format!("`{}` must not be empty", O::MESSAGES));
+        }
+        for (index, message) in messages {
             let place = JsonLocation::Index(place, index);
             if let Some(role) = O::read_message(message, &place, &mut self.findings) {
                 self.shape.messages.push(Message { role, span: span_in(self.text, message) });
             }
-        }
-        if json::elements(array).next().is_none() {
-            self.findings.add(place, format!("`{}` must not be empty", O::MESSAGES));
         }
     }
 }

@@ -7,6 +7,12 @@ use crate::json::{self, ValueKind};
 /// Longest name, string and number that are taken for a setting, and not for text, in bytes.
 pub(crate) const MAX_SETTING_BYTES: usize = 64;
 
+/// Most bytes that a byte of text takes in a JSON string (`\u0041`).
+const ESCAPED_BYTES: usize = 6;
+
+/// How many members most objects have at most.
+const FEW_MEMBERS: usize = 8;
+
 /// Longest object or list that is taken for settings, in bytes.
 const MAX_SETTINGS_BYTES: usize = 1 << 10;
 
@@ -31,7 +37,9 @@ pub(crate) struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
 impl<'a> ObjectMembers<'a> {
     /// Those of `object`; none if it is another value.
     pub(crate) fn read(object: &'a str) -> Self {
-        ObjectMembers(json::members(object).collect())
+        let mut members = Vec::with_capacity(FEW_MEMBERS);
+        members.extend(json::members(object));
+        ObjectMembers(members)
     }
 
     /// As [`member`].
@@ -92,13 +100,35 @@ pub(crate) fn has_only_settings(text: &str) -> bool {
 pub(crate) fn is_text(value: &str) -> bool {
     match kind(value) {
         ValueKind::Object | ValueKind::Array => true,
-        ValueKind::String => json::unescape(value).len() > MAX_SETTING_BYTES,
+        ValueKind::String => is_long(value),
         ValueKind::Number => value.len() > MAX_SETTING_BYTES,
         ValueKind::Boolean | ValueKind::Null => false,
     }
 }
 
+/// Whether the contents of a string are longer than a setting. Long ones are not unescaped to find out.
+fn is_long(string: &str) -> bool {
+    const QUOTES: usize = 2;
+    let bytes = string.len().saturating_sub(QUOTES);
+    bytes > MAX_SETTING_BYTES
+        && (bytes > MAX_SETTING_BYTES * ESCAPED_BYTES || json::unescape(string).len() > MAX_SETTING_BYTES)
+}
+
 /// A text as a JSON string.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::to_string(text).expect("a string is always JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_is_a_text_from_65_bytes_on_in_every_spelling() {
+        for letter in ["a", "\\n", "\\u0041"] {
+            let string = |letters: usize| format!("\"{}\"", letter.repeat(letters));
+            assert!(!is_text(&string(MAX_SETTING_BYTES)), "{letter}");
+            assert!(is_text(&string(MAX_SETTING_BYTES + 1)), "{letter}");
+        }
+    }
 }

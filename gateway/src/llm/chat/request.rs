@@ -1,6 +1,6 @@
 //! [`ChatRequest`]: a view of a request's bytes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::OnceLock};
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::{
         request_shape::{FormatShape as _, MessageRole, Shape, read},
         request_view::{RequestView, check_unit_count, current_turn, text_at},
         tool_results::check_results,
-        unit::{Unit, UnitKind},
+        unit::Unit,
         value::{member, string_member},
     },
 };
@@ -60,7 +60,8 @@ pub(crate) struct ChatRequest {
     shape: Shape<ChatShape>,
     /// How many messages at the beginning are the system prompt.
     leading: usize,
-    conversation: units::Conversation,
+    /// Read when it is asked for: without plugins nobody does.
+    conversation: OnceLock<units::Conversation>,
     /// The index of the first message of the current turn.
     turn: usize,
 }
@@ -71,10 +72,9 @@ impl FormatRequest for ChatRequest {
     fn parse(body: Bytes) -> Result<Self, Error> {
         let shape = read(&body).map_err(Error::invalid)?;
         let leading = units::leading(&body, &shape.messages);
-        let conversation = units::read(&body, &shape.messages, leading);
-        check_unit_count(ChatShape::MESSAGES, conversation.units.len())?;
+        check_unit_count(ChatShape::MESSAGES, units::count(&shape.messages, leading))?;
         let turn = current_turn(&shape.messages);
-        Ok(ChatRequest { body, shape, leading, conversation, turn })
+        Ok(ChatRequest { body, shape, leading, conversation: OnceLock::new(), turn })
     }
 
     fn model(&self) -> &str {
@@ -116,15 +116,16 @@ impl FormatRequest for ChatRequest {
     }
 
     fn older_units(&self) -> &[Unit] {
-        &self.conversation.units[..self.first_current_unit()]
+        &self.units()[..self.first_current_unit()]
     }
 
     fn current_units(&self) -> &[Unit] {
-        &self.conversation.units[self.first_current_unit()..]
+        &self.units()[self.first_current_unit()..]
     }
 
     fn main_unit(&self) -> Option<&Unit> {
-        self.current_units().iter().rfind(|unit| unit.kind() == UnitKind::User)
+        let main = self.main_message()?;
+        self.current_units().iter().find(|unit| unit.message() == main)
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
@@ -133,11 +134,8 @@ impl FormatRequest for ChatRequest {
 
     fn results_have_calls(&self) -> Result<(), Error> {
         let pointer = |(message, call): &(usize, usize)| format!("/messages/{message}/tool_calls/{call}/id");
-        check_results(
-            ChatShape::MESSAGES,
-            &self.conversation.units,
-            self.conversation.repeated_ids.iter().map(pointer),
-        )
+        let repeated = self.conversation_units().repeated_ids.iter().map(pointer);
+        check_results(ChatShape::MESSAGES, self.units(), repeated)
     }
 }
 
@@ -159,7 +157,22 @@ impl RequestView for ChatRequest {
 }
 
 impl ChatRequest {
+    /// The index of the message that is the main unit.
+    pub(super) fn main_message(&self) -> Option<usize> {
+        let first = self.turn.max(self.leading);
+        let messages = self.shape.messages.get(first..)?;
+        messages.iter().rposition(|message| message.role == Role::User).map(|place| first + place)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.conversation_units().units
+    }
+
+    fn conversation_units(&self) -> &units::Conversation {
+        self.conversation.get_or_init(|| units::read(&self.body, &self.shape.messages, self.leading))
+    }
+
     fn first_current_unit(&self) -> usize {
-        self.conversation.units.partition_point(|unit| unit.message() < self.turn)
+        self.units().partition_point(|unit| unit.message() < self.turn)
     }
 }

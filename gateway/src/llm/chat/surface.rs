@@ -18,7 +18,6 @@ use crate::{
             Treatment::{Refused, Seen},
             UNKNOWN_PART, UNLISTED, UNTYPED_TOOL, Unknown, When, has_only_switches, is_name, unsupported,
         },
-        unit::Unit,
         value::{ObjectMembers, kind, string, string_member},
         violation_path::{at, each, within},
     },
@@ -197,7 +196,7 @@ impl Check<'_> {
     }
 
     fn messages(&self) -> Result<(), Violation> {
-        let main = self.request.main_unit().map(Unit::message);
+        let main = self.request.main_message();
         let mut messages = 0..self.request.message_count();
         let checked = messages.try_for_each(|index| at(index, self.message(index, main == Some(index))));
         within("messages", checked)

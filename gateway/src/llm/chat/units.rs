@@ -63,6 +63,11 @@ pub(super) fn read(body: &Bytes, messages: &[Message<Role>], leading: usize) -> 
     Conversation { units, repeated_ids: calls.repeated_ids }
 }
 
+/// How many units [`read`] finds.
+pub(super) fn count(messages: &[Message<Role>], leading: usize) -> usize {
+    messages.iter().skip(leading).filter(|message| message.role != Role::Assistant).count()
+}
+
 /// How many messages at the beginning are the system prompt. Plugins see no names there, so a message with a `name` ends
 /// it.
 pub(super) fn leading(body: &Bytes, messages: &[Message<Role>]) -> usize {
