@@ -24,18 +24,18 @@ fn floor(payload: Payload, c: usize) -> Scenario {
 pub(crate) fn cpu(c: usize) -> [Row; 7] {
     let stream = Payload::Stream(StreamShape::Long);
     let over_floor =
-        |points, payload| Formula::Cpu(gateway(GatewaySetup::Llm { points }, payload, c), floor(payload, c));
+        |payload| Formula::Cpu(gateway(GatewaySetup::Llm { points: 0 }, payload, c), floor(payload, c));
     let per_part = |setup, payload, parts| Formula::CpuPerPart(gateway(setup, payload, c), parts);
+    let completion = |points| per_part(GatewaySetup::Llm { points }, Payload::Completion, 1);
     let chunks = StreamShape::Long.pieces();
     let row = |name, measured, formula| Row::ratio(name, c, [measured, FLOOR], formula);
     let micros =
         |name, measured, formula| Row::ratio(name, c, [measured, "-"], formula).in_unit(Unit::Microseconds);
     [
-        row("llm-cpu", "CPU per model call, no plugin", over_floor(0, Payload::Completion)).must(1.35, 1.2),
-        row("llm-1-point", "the same, a plugin at one point", over_floor(1, Payload::Completion))
-            .must(2.45, 2.0),
-        row("llm-4-points", "the same at all four", over_floor(4, Payload::Completion)).must(5.8, 4.8),
-        row("llm-stream", "CPU per streamed model call, no plugin", over_floor(0, stream)).must(1.35, 1.2),
+        row("llm-cpu", "CPU per model call, no plugin", over_floor(Payload::Completion)).must(1.35, 1.2),
+        micros("llm-1-point", "CPU per model call, a plugin at one point", completion(1)).must(110.0, 90.0),
+        micros("llm-4-points", "the same at all four", completion(4)).must(260.0, 210.0),
+        row("llm-stream", "CPU per streamed model call, no plugin", over_floor(stream)).must(1.35, 1.2),
         micros(
             "llm-stream-chunk",
             "CPU per chunk of a stream, no plugin",
