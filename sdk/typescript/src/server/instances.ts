@@ -77,7 +77,7 @@ export class HeldInstance {
   }
 }
 
-/** A start in progress, and the gateways that still wait for it. */
+/** A start, and the gateways that still wait for it. */
 interface Start {
   readonly held: Promise<HeldInstance>;
   readonly gateways: Set<string>;
@@ -86,7 +86,7 @@ interface Start {
 /** The instances by digest, ordered by their last use. */
 export class Instances {
   readonly #ready = new Map<string, HeldInstance>();
-  /** Starts in progress, so that two gateways with the same configuration share one start. */
+  /** Starts that no gateway has taken yet, so that two with the same configuration share one. */
   readonly #starting = new Map<string, Start>();
   #isClosed = false;
 
@@ -116,11 +116,19 @@ export class Instances {
     }
     let starting = this.#starting.get(digest);
     if (starting === undefined) {
-      starting = { held: start().finally(() => this.#starting.delete(digest)), gateways: new Set() };
+      starting = { held: start(), gateways: new Set() };
       this.#starting.set(digest, starting);
     }
     starting.gateways.add(link.gateway);
-    const started = await starting.held;
+    let started: HeldInstance;
+    try {
+      started = await starting.held;
+    } catch (error) {
+      this.#endStart(digest, starting);
+      throw error;
+    }
+    // Up to here another gateway joins the start, also if it has just ended.
+    if (starting.gateways.has(link.gateway) || starting.gateways.size === 0) this.#endStart(digest, starting);
     if (this.#isClosed || !starting.gateways.has(link.gateway)) {
       return [started, this.#isClosed || (starting.gateways.size === 0 && !started.isHeld) ? started.retireOnce() : undefined];
     }
@@ -151,6 +159,10 @@ export class Instances {
     const all = [...this.#ready.values()].reverse();
     this.#ready.clear();
     return all;
+  }
+
+  #endStart(digest: string, start: Start): void {
+    if (this.#starting.get(digest) === start) this.#starting.delete(digest);
   }
 
   #makeRoom(started: HeldInstance): HeldInstance | undefined {
