@@ -5,7 +5,10 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -37,8 +40,14 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[error("the answer was broken off")]
 struct BrokenOff;
 
-/// Holds the permits of a request until its answer is written.
-type PermitSlot = Arc<Mutex<CallPermits>>;
+/// What the work on a request and its answer share.
+#[derive(Default)]
+struct AnswerState {
+    /// The permits of the request, which are held until its answer is written.
+    permits: Mutex<CallPermits>,
+    /// Whether the client has got all that it is to get. Work that panics, or that the runtime drops, doesn't say so.
+    is_complete: AtomicBool,
+}
 
 /// Where the work on a request writes an answer in pieces.
 pub(super) struct ClientStream {
@@ -47,15 +56,15 @@ pub(super) struct ClientStream {
     /// Whether the pieces are the gateway's own events, and not the provider's bytes.
     is_own: bool,
     /// Set when the answer begins.
-    pieces: Option<mpsc::Sender<Result<Bytes, BrokenOff>>>,
-    permits: PermitSlot,
+    pieces: Option<mpsc::Sender<Bytes>>,
+    state: Arc<AnswerState>,
 }
 
 /// The beginning of an answer in pieces.
 struct StreamHead {
     headers: HeaderMap,
-    pieces: mpsc::Receiver<Result<Bytes, BrokenOff>>,
-    permits: PermitSlot,
+    pieces: mpsc::Receiver<Bytes>,
+    state: Arc<AnswerState>,
 }
 
 impl ClientStream {
@@ -75,7 +84,7 @@ impl ClientStream {
             let (sender, pieces) = mpsc::channel(MAX_WAITING);
             self.pieces = Some(sender);
             // Who doesn't receive it ends the work, too.
-            let _ = head.send(StreamHead { headers, pieces, permits: Arc::clone(&self.permits) });
+            let _ = head.send(StreamHead { headers, pieces, state: Arc::clone(&self.state) });
         }
     }
 
@@ -88,28 +97,34 @@ impl ClientStream {
     pub(super) async fn send(&self, piece: Bytes) {
         if let Some(pieces) = &self.pieces {
             // Who doesn't receive it ends the work, too.
-            let _ = pieces.send(Ok(piece)).await;
+            let _ = pieces.send(piece).await;
         }
     }
 
     /// Makes and sends a piece if nothing else waits to be read.
     pub(super) fn send_if_idle(&self, piece: impl FnOnce() -> Bytes) {
         if let Some(pieces) = self.pieces.as_ref().filter(|pieces| pieces.capacity() == MAX_WAITING) {
-            let _ = pieces.try_send(Ok(piece()));
+            let _ = pieces.try_send(piece());
         }
     }
 
-    /// Ends an answer that isn't whole: with this event, or by breaking off what isn't the gateway's own.
+    /// Ends an answer that is whole. One that ends otherwise is broken off.
+    pub(super) fn end(&self) {
+        self.state.is_complete.store(true, Ordering::Release);
+    }
+
+    /// Ends an answer that isn't whole: with this event, or by breaking off what isn't the gateway's own. A client that doesn't read the
+    /// event in time finds its answer broken off, too.
     pub(super) async fn fail(&self, event: Bytes) {
-        let last = if self.is_own { Ok(event) } else { Err(BrokenOff) };
-        if let Some(pieces) = &self.pieces {
-            let _ = timeout(LAST_WORDS, pieces.send(last)).await;
+        let Some(pieces) = self.pieces.as_ref().filter(|_| self.is_own) else { return };
+        if timeout(LAST_WORDS, pieces.send(event)).await.is_ok() {
+            self.end();
         }
     }
 
     /// Keeps the permits of the request until the answer is written.
     pub(super) fn keep(&self, permits: CallPermits) {
-        *self.permits.lock().unwrap_or_else(PoisonError::into_inner) = permits;
+        *self.state.permits.lock().unwrap_or_else(PoisonError::into_inner) = permits;
     }
 }
 
@@ -119,8 +134,7 @@ where
     W: Future<Output = Option<Response<Body>>> + Send + 'static,
 {
     let (head, mut begun) = oneshot::channel();
-    let stream =
-        ClientStream { head: Some(head), is_own: false, pieces: None, permits: PermitSlot::default() };
+    let stream = ClientStream { head: Some(head), is_own: false, pieces: None, state: Arc::default() };
     let mut work = Box::pin(work(stream));
     // As long as no answer has begun, the connection waits for the work anyway: a task would cost more than it gives.
     let (head, work) = tokio::select! {
@@ -131,11 +145,12 @@ where
         },
         Ok(head) = &mut begun => (head, Some(AbortOnDropHandle::new(tokio::spawn(work)))),
     };
-    let mut answer =
-        Response::new(Body::new(StreamBody { _work: work, pieces: head.pieces, polls: GATHERING_POLLS }));
-    *answer.headers_mut() = head.headers;
+    let StreamHead { headers, pieces, state } = head;
+    let body = StreamBody { _work: work, pieces, state: Arc::clone(&state), polls: GATHERING_POLLS };
+    let mut answer = Response::new(Body::new(body));
+    *answer.headers_mut() = headers;
     tracked_body::goes_on(&mut answer);
-    tracked_body::hold(&mut answer, head.permits);
+    tracked_body::hold(&mut answer, state);
     answer
 }
 
@@ -143,7 +158,8 @@ where
 struct StreamBody {
     /// `None` if it was over when the answer began.
     _work: Option<AbortOnDropHandle<Option<Response<Body>>>>,
-    pieces: mpsc::Receiver<Result<Bytes, BrokenOff>>,
+    pieces: mpsc::Receiver<Bytes>,
+    state: Arc<AnswerState>,
     /// How often it has been polled since pieces began to gather. The first piece goes out with the head.
     polls: u8,
 }
@@ -165,7 +181,11 @@ impl http_body::Body for StreamBody {
         let piece = self.pieces.poll_recv(cx);
         // What has gathered is handed out to its end.
         self.polls = if piece.is_pending() { 0 } else { GATHERING_POLLS };
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        piece.map(|piece| match piece {
+            Some(piece) => Some(Ok(Frame::data(piece))),
+            // The client must not take what it got for the whole answer.
+            None => (!self.state.is_complete.load(Ordering::Acquire)).then_some(Err(BrokenOff)),
+        })
     }
 }
 
@@ -202,6 +222,7 @@ mod tests {
         let work = |mut stream: ClientStream| async move {
             stream.begin(HeaderMap::new());
             stream.send(Bytes::from("all")).await;
+            stream.end();
             None
         };
         assert_eq!(bytes(respond(work).await).await.unwrap(), "all");
@@ -215,6 +236,7 @@ mod tests {
                 stream.send(Bytes::from(piece)).await;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
+            stream.end();
             None
         };
         let mut body = respond(work).await.into_body();
@@ -266,6 +288,7 @@ mod tests {
             for _ in 0..100 {
                 stream.send(Bytes::from("x")).await;
             }
+            stream.end();
             None
         };
         assert_eq!(bytes(respond(work).await).await.unwrap().len(), 100);
@@ -281,6 +304,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             let _ = done.send(());
+            stream.end();
             None
         };
         let answer = respond(work).await;
@@ -302,6 +326,36 @@ mod tests {
             None
         };
         assert!(bytes(respond(passed).await).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_work_panics_is_broken_off() {
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            stream.send(Bytes::from("half")).await;
+            tokio::task::yield_now().await;
+            panic!("a mistake of ours");
+        };
+        let mut body = respond(work).await.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        assert!(body.frame().await.unwrap().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_broken_off_if_its_client_does_not_read_its_last_words() {
+        let (done, is_done) = oneshot::channel();
+        let work = |mut stream: ClientStream| async move {
+            stream.begin(HeaderMap::new());
+            for _ in 0..MAX_WAITING {
+                stream.send(Bytes::from("x")).await;
+            }
+            stream.fail(Bytes::from("error")).await;
+            let _ = done.send(());
+            None
+        };
+        let answer = respond(work).await;
+        is_done.await.unwrap();
+        assert!(bytes(answer).await.is_err());
     }
 
     #[tokio::test]

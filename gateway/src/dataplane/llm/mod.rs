@@ -176,8 +176,9 @@ async fn exchange<F: Format>(
     let result = guarded(gateway, work).await;
     record.ended(&outcome(&result));
     if stream.has_begun() {
-        if let Err(error) = &result {
-            stream.fail(F::error_event(&error_body(client, error, detail))).await;
+        match &result {
+            Ok(_) => stream.end(),
+            Err(error) => stream.fail(F::error_event(&error_body(client, error, detail))).await,
         }
         stream.keep(permits);
         return None;
