@@ -44,7 +44,7 @@ const MEMBERS: [&str; 27] = [
 const EMBEDDINGS: [&str; 5] = ["dimensions", "encoding_format", "input", "model", "user"];
 
 /// The items, with their members beside `type`, `id` and `status`.
-const ITEMS: [(&str, &[&str]); 12] = [
+const ITEMS: [(&str, &[&str]); 14] = [
     ("message", &["role", "content", "phase"]),
     ("reasoning", &["summary", "content", "encrypted_content"]),
     ("function_call", &["call_id", "name", "arguments", "namespace", "caller"]),
@@ -57,15 +57,18 @@ const ITEMS: [(&str, &[&str]); 12] = [
     ("shell_call_output", &["call_id", "output", "max_output_length", "caller", "created_by"]),
     ("apply_patch_call", &["call_id", "operation", "caller", "created_by"]),
     ("apply_patch_call_output", &["call_id", "output", "caller", "created_by"]),
+    ("tool_search_call", &["call_id", "execution", "arguments", "created_by"]),
+    ("tool_search_output", &["call_id", "execution", "tools", "created_by"]),
 ];
 
 /// The results, each with its call.
-const RESULTS: [(&str, &str); 5] = [
+const RESULTS: [(&str, &str); 6] = [
     ("function_call_output", "function_call"),
     ("custom_tool_call_output", "custom_tool_call"),
     ("local_shell_call_output", "local_shell_call"),
     ("shell_call_output", "shell_call"),
     ("apply_patch_call_output", "apply_patch_call"),
+    ("tool_search_output", "tool_search_call"),
 ];
 
 /// A mark for the cache of prompts.
@@ -347,6 +350,12 @@ fn has_its_members(kind: &str, item: &Value, place: &str) -> Result<bool, Refusa
         "custom_tool_call" => is_text("name") && is_text("input"),
         "local_shell_call" | "shell_call" => item["action"].is_object(),
         "apply_patch_call" => item["operation"].is_object(),
+        "tool_search_call" => item["execution"] == "client" && item["arguments"].is_object(),
+        "tool_search_output" => {
+            let is_known =
+                item["status"].as_str().is_none_or(|status| ["completed", "incomplete"].contains(&status));
+            is_known && item["execution"] == "client" && item["tools"].is_array()
+        }
         "local_shell_call_output" => is_text("output"),
         "apply_patch_call_output" => {
             let is_ended = ["completed", "failed"].iter().any(|status| item["status"] == *status);

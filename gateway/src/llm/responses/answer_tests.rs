@@ -229,7 +229,8 @@ fn calls_have_a_name_and_arguments_of_their_form() {
         {"type":"function_call","name":"h","arguments":"{\"a\":"},
         {"type":"custom_tool_call","id":"2","name":"i","input":"a\"b"},
         {"type":"local_shell_call","call_id":"3","action":{"command": ["ls"]}},
-        {"type":"shell_call","action":{"commands":[]}},{"type":"apply_patch_call","operation":{"type":"x"}}]"#,
+        {"type":"shell_call","action":{"commands":[]}},{"type":"apply_patch_call","operation":{"type":"x"}},
+        {"type":"tool_search_call","execution":"client","call_id":"4","arguments":{"goal":"x"}}]"#,
     );
     let calls: Vec<_> = (0..answer.calls(0))
         .map(|call| {
@@ -252,6 +253,7 @@ fn calls_have_a_name_and_arguments_of_their_form() {
             ("local_shell".to_owned(), valid(r#"{"command": ["ls"]}"#), Some("3".to_owned()), object),
             ("shell".to_owned(), valid(r#"{"commands":[]}"#), None, object),
             ("apply_patch".to_owned(), valid(r#"{"type":"x"}"#), None, object),
+            ("tool_search".to_owned(), valid(r#"{"goal":"x"}"#), Some("4".to_owned()), object),
         ]
     );
 }
@@ -436,6 +438,8 @@ fn a_changed_call_has_its_name_and_arguments_spliced() {
     let spaced = r#"{"type":"function_call", "namespace" : "n", "name":"f"}"#;
     let object = r#"{"type":"function_call","name":"f","arguments":{"a":1}}"#;
     let shell = r#"{"type":"local_shell_call","action":{"command":["ls"]}}"#;
+    let search =
+        r#"{"type":"tool_search_call","execution":"client","call_id":"c","arguments": {"goal":"x"}}"#;
     for (given, edit, left) in [
         (CALL_A, patch("f", " {\"b\": 2} "), CALL_A.replace(r#"{\"a\": 1}"#, r#"{\"b\": 2}"#)),
         (CALL_A, patch("h\"", "{\"a\": 1}"), CALL_A.replace("\"f\"", r#""h\"""#)),
@@ -448,6 +452,7 @@ fn a_changed_call_has_its_name_and_arguments_spliced() {
         (spaced, patch("nn.f", "{}"), r#"{"type":"function_call", "name":"nn.f"}"#.to_owned()),
         (object, patch("f", "{\"b\":2}"), object.replace("\"a\":1", "\"b\":2")),
         (shell, patch("local_shell", "{\"command\":[]}"), shell.replace("\"ls\"", "")),
+        (search, patch("tool_search", "{\"goal\":\"y\"}"), search.replace("\"x\"", "\"y\"")),
     ] {
         assert_left(&[TEXT, given], call_edits(vec![edit]), false, &[TEXT, &left]);
     }

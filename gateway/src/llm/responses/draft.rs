@@ -128,10 +128,11 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
         let item = self.item(unit.message());
         let result = str::from_utf8(result).unwrap_or_default().trim_ascii();
         let ItemKind::Result(form) = ItemKind::of(item) else { return item.to_owned().into() };
-        if is_same(member(item, "output").unwrap_or("null"), result) {
+        let name = form.output_member();
+        if is_same(member(item, name).unwrap_or("null"), result) {
             return item.to_owned().into();
         }
-        edit_object(item, |item| item.set("output", output_of(form, result))).into()
+        edit_object(item, |item| item.set(name, output_of(form, result))).into()
     }
 
     fn apply_main(

@@ -316,6 +316,7 @@ fn removed_content_leaves_a_note_in_the_form_of_its_item() {
     let patch = json!({ "type": "apply_patch_call_output", "call_id": "1", "status": "completed" });
     let blocked_patch =
         json!({ "type": "apply_patch_call_output", "call_id": "1", "status": "failed", "output": "note" });
+    let search = |tools: Value, status: &str| json!({ "type": "tool_search_output", "call_id": "1", "execution": "client", "tools": tools, "status": status });
     for (item, expected) in [
         (
             message("user", json!([text_part("a"), image_part("https://a.test/")])),
@@ -329,6 +330,7 @@ fn removed_content_leaves_a_note_in_the_form_of_its_item() {
         (form("local_shell_call_output", json!("a")), form("local_shell_call_output", json!("note"))),
         (form("shell_call_output", shell("a", "", 0)), form("shell_call_output", shell("", "note", 1))),
         (patch, blocked_patch),
+        (search(json!([{ "type": "custom", "name": "f" }]), "completed"), search(json!([]), "incomplete")),
     ] {
         let request = conversation(&json!([item]));
         let mut draft = RequestDraft::new(&request);
@@ -399,6 +401,24 @@ fn a_patched_result_has_the_form_of_its_item() {
             assert_eq!(patched, request.unit_json(unit(&request, 0)), "it keeps its bytes");
         }
     }
+}
+
+#[test]
+fn a_patched_result_of_a_search_is_a_list_of_tools_or_no_request() {
+    let found = |tools: Value| json!({ "type": "tool_search_output", "call_id": "1", "execution": "client", "tools": tools });
+    let request = conversation(&json!([found(json!([{ "type": "custom", "name": "f" }]))]));
+    let mut draft = RequestDraft::new(&request);
+    let only = unit(&request, 0);
+    assert_eq!(
+        draft.patched_result(only, &text(&json!([{ "type": "custom", "name": "f" }]))),
+        request.unit_json(only)
+    );
+    let fewer = draft.patched_result(only, &Bytes::from_static(b"[]"));
+    draft.replace_unit(only, &fewer);
+    assert_eq!(rendered(&draft)["input"], json!([found(json!([]))]));
+    let said = draft.patched_result(only, &Bytes::from_static(br#""none""#));
+    draft.replace_unit(only, &said);
+    ResponsesRequest::parse(draft.render()).expect_err("no tools");
 }
 
 #[test]

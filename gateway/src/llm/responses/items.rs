@@ -40,6 +40,8 @@ pub(super) enum CallForm {
     Shell,
     /// `{operation}`: a change of a file.
     ApplyPatch,
+    /// `{arguments}`, with an object: a search for tools among those that only the agent knows.
+    ToolSearch,
 }
 
 /// How calls of one form are written.
@@ -49,6 +51,8 @@ struct FormRow {
     call: &'static str,
     /// The type of its result.
     result: &'static str,
+    /// The member of the result with what the tool returned.
+    output: &'static str,
     /// The tool's name, where the call has none.
     tool: Option<&'static str>,
     /// The member with the arguments.
@@ -57,11 +61,12 @@ struct FormRow {
     args_kinds: &'static [ValueKind],
 }
 
-const FORMS: [FormRow; 5] = [
+const FORMS: [FormRow; 6] = [
     FormRow {
         form: CallForm::Function,
         call: "function_call",
         result: "function_call_output",
+        output: "output",
         tool: None,
         args: "arguments",
         // Some servers write the object itself, and not its text.
@@ -71,6 +76,7 @@ const FORMS: [FormRow; 5] = [
         form: CallForm::Custom,
         call: "custom_tool_call",
         result: "custom_tool_call_output",
+        output: "output",
         tool: None,
         args: "input",
         args_kinds: &[ValueKind::String],
@@ -79,6 +85,7 @@ const FORMS: [FormRow; 5] = [
         form: CallForm::LocalShell,
         call: "local_shell_call",
         result: "local_shell_call_output",
+        output: "output",
         tool: Some("local_shell"),
         args: "action",
         args_kinds: &[ValueKind::Object],
@@ -87,6 +94,7 @@ const FORMS: [FormRow; 5] = [
         form: CallForm::Shell,
         call: "shell_call",
         result: "shell_call_output",
+        output: "output",
         tool: Some("shell"),
         args: "action",
         args_kinds: &[ValueKind::Object],
@@ -95,8 +103,18 @@ const FORMS: [FormRow; 5] = [
         form: CallForm::ApplyPatch,
         call: "apply_patch_call",
         result: "apply_patch_call_output",
+        output: "output",
         tool: Some("apply_patch"),
         args: "operation",
+        args_kinds: &[ValueKind::Object],
+    },
+    FormRow {
+        form: CallForm::ToolSearch,
+        call: "tool_search_call",
+        result: "tool_search_output",
+        output: "tools",
+        tool: Some("tool_search"),
+        args: "arguments",
         args_kinds: &[ValueKind::Object],
     },
 ];
@@ -109,7 +127,9 @@ impl ItemKind {
             return if is_message { ItemKind::Message } else { ItemKind::Other };
         };
         let has_name = |row: &&FormRow| row.call == name || row.result == name;
-        match (name.as_ref(), FORMS.iter().find(has_name)) {
+        // The provider runs searches for tools, too.
+        let is_agents = |row: &&FormRow| row.form != CallForm::ToolSearch || is_search_of_agent(item);
+        match (name.as_ref(), FORMS.iter().find(has_name).filter(is_agents)) {
             ("message", _) => ItemKind::Message,
             ("reasoning", _) => ItemKind::Reasoning,
             (name, Some(row)) if row.call == name => ItemKind::Call(row.form),
@@ -127,6 +147,11 @@ impl CallForm {
     /// The member with the arguments.
     pub(super) fn args_member(self) -> &'static str {
         self.row().args
+    }
+
+    /// The member of a result with what the tool returned.
+    pub(super) fn output_member(self) -> &'static str {
+        self.row().output
     }
 
     /// The kinds of value that the member with the arguments may be.
@@ -183,6 +208,12 @@ impl ToolCall {
         };
         Some(ToolCall { name, call_id: call_id(item).map(Cow::into_owned), arguments, form })
     }
+}
+
+/// Whether the agent searches for tools. Without an id of the call no result could answer it.
+fn is_search_of_agent(item: &str) -> bool {
+    string_member(item, "execution").is_some_and(|execution| execution == "client")
+        && string_member(item, "call_id").is_some()
 }
 
 /// The id of the call that an item is.

@@ -56,6 +56,11 @@ pub(super) fn with_note(item: &str, note: &str) -> String {
             item.set("output", quote(note));
             item.set("status", r#""failed""#);
         }
+        // It has no place for words.
+        CallForm::ToolSearch => {
+            item.set("tools", "[]");
+            item.set("status", r#""incomplete""#);
+        }
     })
 }
 
@@ -65,12 +70,14 @@ fn message_with_note(message: &str, note: &str) -> String {
     edit_object(message, |message| message.set("content", content))
 }
 
-/// What a tool returned, as the `output` of an item of this form.
+/// What a tool returned, as an item of this form has it.
 pub(super) fn output_of(form: CallForm, result: &str) -> String {
     match form {
         CallForm::Function | CallForm::Custom => result_content(result, is_parts),
         CallForm::LocalShell | CallForm::ApplyPatch => result_content(result, |_| false),
         CallForm::Shell if is_shell_output(result) => result.to_owned(),
+        // The changed request is checked, so anything but tools is refused there.
+        CallForm::ToolSearch => result.to_owned(),
         CallForm::Shell => shell_output(string(result).as_deref().unwrap_or(result), "", 0),
     }
 }

@@ -251,7 +251,9 @@ impl<'a> Renderer<'a> {
                     // Some servers write the object itself, and not its text.
                     CallForm::Function => item.get(member).is_some_and(|old| kind(old) == ValueKind::Object),
                     CallForm::Custom => kind(args) == ValueKind::String,
-                    CallForm::LocalShell | CallForm::Shell | CallForm::ApplyPatch => true,
+                    CallForm::LocalShell | CallForm::Shell | CallForm::ApplyPatch | CallForm::ToolSearch => {
+                        true
+                    }
                 };
                 item.set(member, if is_json { args.to_owned() } else { quote(args) });
             }

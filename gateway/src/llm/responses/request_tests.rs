@@ -55,21 +55,25 @@ fn all_that_a_request_may_have_is_read() {
         { "type": "local_shell_call", "call_id": "3", "action": {} },
         { "type": "shell_call", "call_id": "4", "action": {} },
         { "type": "apply_patch_call", "call_id": "5", "operation": {} },
+        { "type": "tool_search_call", "call_id": "6", "execution": "client", "arguments": {} },
         result("1"),
         { "type": "custom_tool_call_output", "call_id": "2", "output": [{ "type": "input_image" }] },
         { "type": "local_shell_call_output", "id": "3", "output": "", "status": null },
         { "type": "shell_call_output", "call_id": "4", "output": [{ "stdout": "", "stderr": "", "outcome": {} }, {}] },
         { "type": "apply_patch_call_output", "call_id": "5", "status": "failed" },
+        { "type": "tool_search_output", "call_id": "6", "execution": "client", "tools": [] },
         { "type": "web_search_call" },
+        { "type": "tool_search_call", "execution": "server", "arguments": "" },
+        { "type": "tool_search_output", "execution": "server" },
         { "id": "msg_1" },
         { "type": null, "id": "msg_1" },
     ]);
     let request = conversation(&items);
-    let roles: Vec<_> = (0..20).map_while(|item| request.role(item)).collect();
+    let roles: Vec<_> = (0..30).map_while(|item| request.role(item)).collect();
     let mut expected = vec![Role::Developer, Role::System, Role::User];
-    expected.extend([Role::Assistant; 8]);
-    expected.extend([Role::Tool; 5]);
-    expected.extend([Role::Assistant; 3]);
+    expected.extend([Role::Assistant; 9]);
+    expected.extend([Role::Tool; 6]);
+    expected.extend([Role::Assistant; 5]);
     assert_eq!((roles, request.leading()), (expected, 2));
     assert!(request.results_have_calls().is_ok());
 }
@@ -265,12 +269,14 @@ fn results_have_the_name_and_the_arguments_of_the_last_call_with_their_id() {
         { "type": "local_shell_call", "id": "y", "call_id": "3", "action": { "command": ["ls"] } },
         { "type": "shell_call", "call_id": "4", "action": { "commands": [] } },
         { "type": "apply_patch_call", "call_id": "5", "operation": { "type": "delete_file" } },
+        { "type": "tool_search_call", "call_id": "6", "execution": "client", "arguments": { "goal": "g" } },
         // Codex answers its shell in the form of functions.
         { "type": "function_call_output", "call_id": "3", "output": "three" },
         { "type": "function_call_output", "call_id": "1", "output": [], "status": "completed" },
         { "type": "function_call", "call_id": "1", "name": "second", "arguments": "no JSON" },
         { "type": "shell_call_output", "call_id": "4", "output": [{ "stdout": "s" }], "status": "incomplete" },
         { "type": "apply_patch_call_output", "call_id": "5", "status": "failed" },
+        { "type": "tool_search_output", "call_id": "6", "execution": "client", "tools": [{ "type": "custom" }], "output": "" },
         { "type": "function_call_output", "id": "1", "output": "one" },
         { "type": "custom_tool_call_output", "call_id": "2", "id": "1", "output": "two", "status": "in_progress" },
         { "type": "function_call_output", "call_id": "x", "output": "" },
@@ -287,6 +293,7 @@ fn results_have_the_name_and_the_arguments_of_the_last_call_with_their_id() {
         (Some("n.f"), "1", r#"{"a":1}"#, "[]", true),
         (Some("shell"), "4", r#"{"commands":[]}"#, r#"[{"stdout":"s"}]"#, false),
         (Some("apply_patch"), "5", r#"{"type":"delete_file"}"#, "null", false),
+        (Some("tool_search"), "6", r#"{"goal":"g"}"#, r#"[{"type":"custom"}]"#, true),
         (Some("second"), "1", r#""no JSON""#, r#""one""#, true),
         (Some("custom"), "2", r#""any text""#, r#""two""#, true),
         (None, "x", "", r#""""#, true),

@@ -131,6 +131,7 @@ fn read_result(form: CallForm, item: &str, place: &JsonLocation<'_>, findings: &
             read_outputs(item, &JsonLocation::Key(place, "output"), findings);
         }
         CallForm::ApplyPatch => read_optional(item, "output", place, findings),
+        CallForm::ToolSearch => read_required(item, "tools", &[ValueKind::Array], place, findings),
     }
     // Plugins are told whether the tool failed.
     read_optional(item, "status", place, findings);

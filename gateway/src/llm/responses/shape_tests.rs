@@ -116,9 +116,10 @@ fn each_mistake_of_a_call_is_reported_at_its_member() {
         (
             with_items(
                 r#"{"type":"local_shell_call","call_id":"c","action":"ls"},{"type":"shell_call","call_id":"c"},
-                {"type":"apply_patch_call","call_id":"c","operation":[]}"#,
+                {"type":"apply_patch_call","call_id":"c","operation":[]},
+                {"type":"tool_search_call","call_id":"c","execution":"client","arguments":"{}"}"#,
             ),
-            &["/input/0/action", "/input/1/action", "/input/2/operation"],
+            &["/input/0/action", "/input/1/action", "/input/2/operation", "/input/3/arguments"],
         ),
     ]);
 }
@@ -146,7 +147,8 @@ fn each_mistake_of_a_result_is_reported_at_its_member() {
             with_items(
                 r#"{"type":"local_shell_call_output","output":[]},{"type":"shell_call_output","output":"a"},
                 {"type":"shell_call_output","output":["a",{"stdout":[],"stderr":1}]},{"type":"shell_call_output"},
-                {"type":"apply_patch_call_output","output":{}}"#,
+                {"type":"apply_patch_call_output","output":{}},
+                {"type":"tool_search_output","call_id":"c","execution":"client","output":""}"#,
             ),
             &[
                 "/input/0/output",
@@ -156,6 +158,7 @@ fn each_mistake_of_a_result_is_reported_at_its_member() {
                 "/input/2/output/1/stderr",
                 "/input/3/output",
                 "/input/4/output",
+                "/input/5/tools",
             ],
         ),
     ]);

@@ -59,11 +59,12 @@ fn reasoning() -> impl Strategy<Value = Value> {
 }
 
 fn call() -> impl Strategy<Value = Value> {
-    (0_u8..5, text()).prop_map(|(form, text)| match form {
+    (0_u8..6, text()).prop_map(|(form, text)| match form {
         0 => json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": text, "status": "completed" }),
         1 => json!({ "type": "custom_tool_call", "call_id": "c", "name": "f", "input": text }),
         2 => json!({ "type": "local_shell_call", "call_id": "c", "action": { "type": "exec", "command": [text] }, "status": "completed" }),
         3 => json!({ "type": "shell_call", "call_id": "c", "action": { "commands": [text] }, "status": "completed" }),
+        4 => json!({ "type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": { "goal": text }, "status": "completed" }),
         _ => json!({ "type": "apply_patch_call", "call_id": "c", "operation": { "type": "new", "diff": text }, "status": "completed" }),
     })
 }

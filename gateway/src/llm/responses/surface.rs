@@ -1,7 +1,7 @@
 //! What of a Responses request is refused because it would pass plugins by.
 
 use super::{
-    items::ItemKind,
+    items::{CallForm, ItemKind},
     marks::MARK,
     media::{check_medium, has_source, sources},
     request::{ResponsesRequest, Role},
@@ -181,7 +181,7 @@ impl Check<'_> {
     fn item(&self, role: Role, item: &str, unknown: Unknown) -> Result<(), Violation> {
         match ItemKind::of(item) {
             ItemKind::Message => self.message(role, item, unknown),
-            ItemKind::Result(_) => self.result(item),
+            ItemKind::Result(form) => self.result(form, item),
             // Plugins see what the model said as it is, in `messages`.
             ItemKind::Reasoning => Ok(()),
             ItemKind::Call(_) => self.call(item),
@@ -242,10 +242,17 @@ impl Check<'_> {
         within("input_audio", self.surface.unknown_members(json::members(source), is_known, unknown))
     }
 
-    fn result(&self, item: &str) -> Result<(), Violation> {
-        self.surface.unknown_members(json::members(item), is_result_member, RESULT)?;
-        let parts = json::elements(member(item, "output").unwrap_or_default());
-        within("output", each(parts, |part| self.stored_in_part(part)))
+    fn result(&self, form: CallForm, item: &str) -> Result<(), Violation> {
+        let name = form.output_member();
+        let is_known = |member: &str, value: &str| member == name || is_result_member(member, value);
+        self.surface.unknown_members(json::members(item), is_known, RESULT)?;
+        let output = member(item, name).unwrap_or_default();
+        let checked = match form {
+            // The model may call them as it may those of the request.
+            CallForm::ToolSearch => self.tools(output),
+            _ => each(json::elements(output), |part| self.stored_in_part(part)),
+        };
+        within(name, checked)
     }
 
     /// What a tool returned is an item of its own, about which plugins are asked.
@@ -335,12 +342,12 @@ fn is_message_member(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a member of a tool's result is seen, or looks like a name.
+/// Whether a member of a tool's result, beside what the tool returned, is seen, or looks like a name.
 fn is_result_member(name: &str, value: &str) -> bool {
     match name {
-        "type" | "output" => true,
+        "type" => true,
         "call_id" => string(value).is_some(),
-        "id" | "status" | "name" | "namespace" | "created_by" => {
+        "id" | "status" | "name" | "namespace" | "execution" | "created_by" => {
             kind(value) == ValueKind::String && has_only_names(value)
         }
         "caller" | NOTES => is_object_of_names(value),

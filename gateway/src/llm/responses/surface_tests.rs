@@ -406,6 +406,10 @@ fn results_and_what_the_model_said_pass_as_they_are() {
         ] }),
         json!({ "type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": long }),
         json!({ "type": "apply_patch_call_output", "call_id": "c", "status": "completed" }),
+        json!({ "type": "tool_search_output", "call_id": long, "execution": "client", "status": "completed", "tools": [
+            { "type": "function", "name": "f", "description": long, "parameters": { "file_id": long }, "defer_loading": true },
+            { "type": "namespace", "name": "n", "tools": [{ "type": "custom", "name": "f" }] }
+        ] }),
         json!({ "type": "reasoning", "id": long, "summary": [{ "type": "summary_text", "text": long }],
             "encrypted_content": long, "note": long }),
         json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "note": long }),
@@ -415,6 +419,7 @@ fn results_and_what_the_model_said_pass_as_they_are() {
         json!({ "type": "shell_call", "call_id": "c", "action": { "commands": [long] },
             "environment": { "type": "local" } }),
         json!({ "type": "apply_patch_call", "call_id": "c", "operation": { "type": "create_file", "diff": long } }),
+        json!({ "type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": { "goal": long } }),
         json!({ "type": "message", "role": "assistant", "id": long, "phase": "final_answer", "note": long,
             "content": [{ "type": "output_text", "text": long, "annotations": [citation], "logprobs": [] }] }),
         json!({ "role": "assistant", "content": [{ "type": "refusal", "refusal": long }] }),

@@ -114,6 +114,11 @@ fn tools_that_the_provider_runs_are_refused_where_tools_are_judged() {
 #[test]
 fn items_of_what_the_provider_runs_are_refused_where_tools_are_judged() {
     let of = |name: &str| item(typed(name));
+    let search = |item_type: &str, execution: &str, id: Value| {
+        item(
+            json!({ "type": item_type, "execution": execution, "call_id": id, "arguments": {}, "tools": [] }),
+        )
+    };
     assert_refused_at(
         &[CALLS, RESULTS],
         vec![
@@ -129,6 +134,11 @@ fn items_of_what_the_provider_runs_are_refused_where_tools_are_judged() {
             case(of("mcp_approval_response"), "/input/0", "mcp"),
             case(of("tool_search_call"), "/input/0", "tool_search"),
             case(of("tool_search_output"), "/input/0", "tool_search"),
+            case(search("tool_search_call", "server", json!("c")), "/input/0", "tool_search"),
+            case(search("tool_search_output", "server", json!("c")), "/input/0", "tool_search"),
+            // Without an id it is nobody's call.
+            case(search("tool_search_call", "client", json!(null)), "/input/0", "tool_search"),
+            case(search("tool_search_output", "client", json!(null)), "/input/0", "tool_search"),
             case(of("program"), "/input/0", "programmatic_tool_calling"),
             case(of("program_output"), "/input/0", "programmatic_tool_calling"),
             case(of("computer_call"), "/input/0", "computer"),
@@ -153,6 +163,32 @@ fn tools_in_items_are_those_of_the_request() {
     }
     let hosted = item_with("additional_tools", "mcp");
     assert_eq!(refused(&hosted, CALLS).as_deref(), Some("/input/0/tools/0/type"));
+}
+
+#[test]
+fn tools_that_the_agent_found_are_those_of_the_request() {
+    let found = |name: &str, value: Value| {
+        let mut found =
+            json!({ "type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [] });
+        found[name] = value;
+        item(found)
+    };
+    assert_refused_at(
+        &[CALLS, RESULTS],
+        vec![
+            case(found("tools", json!([typed("function"), typed("mcp")])), "/input/0/tools/1/type", "mcp"),
+            case(found("tools", json!([{ "name": "f" }])), "/input/0/tools/0", "tools"),
+        ],
+    );
+    let kept = found("tools", json!([{ "type": "file_search", "vector_store_ids": ["v"] }]));
+    assert_eq!(refused(&kept, NONE).as_deref(), Some("/input/0/tools/0/vector_store_ids"));
+    assert_refused_at(
+        &[REQUESTS, RESULTS],
+        vec![
+            case(found("output", json!("seen by nobody")), "/input/0/output", "output"),
+            case(found("id", json!("seen by nobody")), "/input/0/id", "id"),
+        ],
+    );
 }
 
 #[test]

@@ -96,11 +96,12 @@ impl<'a> Reader<'a> {
     }
 
     fn result(&mut self, item: &str) -> ToolResult {
-        let output = member(item, "output").map(|output| self.body.slice_ref(output.as_bytes()));
         let form = match ItemKind::of(item) {
             ItemKind::Result(form) => Some(form),
             _ => None,
         };
+        let output = form.and_then(|form| member(item, form.output_member()));
+        let output = output.map(|output| self.body.slice_ref(output.as_bytes()));
         let ids: Vec<Cow<'_, str>> = form.into_iter().flat_map(|form| result_ids(form, item)).collect();
         let answers = |id: &&Cow<'_, str>| {
             let call = self.calls.get(id.as_ref()).map(|(call, _)| *call);

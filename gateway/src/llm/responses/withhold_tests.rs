@@ -65,6 +65,8 @@ fn ordinary_answers_pass() {
             { "type": "shell_call", "call_id": "e", "action": { "commands": [long()] }, "environment": { "type": "local" },
               "caller": null, "created_by": "u" },
             { "type": "apply_patch_call", "call_id": "f", "operation": { "type": "update_file", "diff": long() } },
+            { "type": "tool_search_call", "id": "g", "call_id": "g", "execution": "client", "arguments": { "goal": long() },
+              "status": "completed", "created_by": "u" },
     ]);
     assert_passes(&json!({
         "id": "resp_68af4030592c81938ec0a5fbab4a3e9f05438e46b5f69a3b", "object": "response", "created_at": 1.5,
@@ -96,10 +98,14 @@ fn what_plugins_are_not_asked_about_is_withheld_as_a_whole_item() {
         { "type": "web_search_call", "id": "w", "action": { "query": "secret" } }, shown[0],
         { "type": "function_call_output", "output": "secret" }, { "type": "mcp_call", "id": "m" },
         { "type": "message", "role": "user", "content": [] }, shown[1], { "type": "new" },
+        { "type": "tool_search_call", "call_id": "c", "execution": "server", "arguments": {} },
+        { "type": "tool_search_call", "call_id": null, "execution": "client", "arguments": {} },
+        { "type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [] },
     ]);
     let (output, withheld) = guarded(&given, ChoiceEdit::default());
     assert_eq!(output, json!(shown));
-    assert_eq!(withheld, ["function_call_output", "mcp_call", "message", "new", "web_search_call"]);
+    let hosted = ["tool_search_call", "tool_search_output", "web_search_call"];
+    assert_eq!(withheld, [&["function_call_output", "mcp_call", "message", "new"][..], &hosted].concat());
 }
 
 #[test]

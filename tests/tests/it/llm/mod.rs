@@ -23,6 +23,7 @@ mod responses_refused;
 mod responses_requests;
 mod responses_streams;
 mod responses_support;
+mod responses_tool_search;
 mod streams;
 mod support;
 mod upstreams;
