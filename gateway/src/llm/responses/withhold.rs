@@ -31,6 +31,7 @@ const REPORTS: &[&str] = &[
     "input_transformations",
     "moderation",
     "tool_usage",
+    "content_filters", // Azure's
     "prompt_cache_options",
     "prompt_cache_diagnostics",
     "access_programs",

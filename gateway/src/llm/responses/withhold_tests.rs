@@ -80,6 +80,7 @@ fn ordinary_answers_pass() {
         "truncation": "disabled", "user": "u", "metadata": { "a": "b" },
         "usage": { "input_tokens": 1, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": 2 },
         "moderation": { "input": [{ "flagged": false, "scores": { "a": 0.5 } }] },
+        "content_filters": vec![json!({ "blocked": false, "content_filter_results": { "hate": { "severity": "safe" } } }); 20],
         "new_setting": "x".repeat(64), "new_settings": { "a": 1 },
     }));
     assert_passes(

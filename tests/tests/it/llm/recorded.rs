@@ -1,13 +1,10 @@
 //! Recorded exchanges with real providers: what the gateway leaves as it is.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use hookgate_tests::{
     fake::{FakePlugin, POINTS},
-    gateway::{Gateway, Line, Setup},
+    gateway::{Gateway, Setup},
     provider::{FakeProvider, ProviderAct, ProviderRequest},
     token::token,
 };
@@ -73,14 +70,14 @@ impl Replay {
 async fn assert_all(
     exchanges: impl IntoIterator<Item = (Api, Exchange)>,
     replay: &Replay,
-    check: impl AsyncFn(Api, &Exchange, &Round, Option<&Exception>) -> Result<(), String>,
+    check: impl Fn(Api, &Exchange, &Round, Option<&Exception>) -> Result<(), String>,
 ) {
     let exceptions = exceptions();
     let mut problems = Vec::new();
     for (api, exchange) in exchanges {
         let round = replay.run(api, &exchange).await;
         let exception = exceptions.get(&exchange.name);
-        if let Err(problem) = check(api, &exchange, &round, exception).await {
+        if let Err(problem) = check(api, &exchange, &round, exception) {
             problems.push(format!("{}: {problem}", exchange.name));
         }
     }
@@ -162,96 +159,58 @@ fn is_same_answer(round: &Round) -> Result<(), String> {
 #[tokio::test]
 async fn without_plugins_every_byte_of_a_recorded_exchange_passes() {
     let replay = Replay::start(|setup| setup).await;
-    let check =
-        async |api: Api, exchange: &Exchange, round: &Round, exception: Option<&Exception>| match exception {
-            Some(Exception::RefusedAlways(switch)) => is_refused(round, Some(switch)),
-            Some(Exception::Error(code)) => is_error(round, code, ""),
-            _ => {
-                is_forwarded(api, exchange, round, false)?;
-                is_same_answer(round)
-            }
-        };
+    let check = |api: Api, exchange: &Exchange, round: &Round, exception: Option<&Exception>| match exception
+    {
+        Some(Exception::RefusedAlways(switch)) => is_refused(round, Some(switch)),
+        Some(Exception::Error(code)) => is_error(round, code, ""),
+        _ => {
+            is_forwarded(api, exchange, round, false)?;
+            is_same_answer(round)
+        }
+    };
     assert_all(all(), &replay, check).await;
 }
 
-impl Replay {
-    /// The members that were withheld from an answer, as the log has them.
-    async fn withheld(&self, round: &Round) -> Option<String> {
-        let id = json!(round.proxied.header("x-request-id")?);
-        let is_it = |line: &Line| line.field("request_id") == Some(&id) && line.field("withheld").is_some();
-        let line = self.gateway.log().wait_for(is_it);
-        let line = tokio::time::timeout(Duration::from_secs(5), line).await.ok()?;
-        line.field("withheld").and_then(Value::as_str).map(str::to_owned)
+/// Checks an answer that plugins have judged and not changed.
+fn is_judged_answer(api: Api, exchange: &Exchange, round: &Round) -> Result<(), String> {
+    let Round { direct, proxied, .. } = round;
+    ensure(direct.status == proxied.status, || format!("{} {}", proxied.status, proxied.text))?;
+    // Of Responses, the client reads its own words in place of the provider's, which is compared as JSON.
+    let is_json = exchange.is_streamed() || api == Api::Responses || exchange.status != 200;
+    if !is_json {
+        return ensure(direct.text == proxied.text, || difference(&direct.text, &proxied.text));
     }
-
-    /// Checks an answer that plugins have judged and not changed, but for what is `withheld`.
-    async fn is_judged_answer(
-        &self,
-        api: Api,
-        exchange: &Exchange,
-        round: &Round,
-        withheld: Option<&str>,
-    ) -> Result<(), String> {
-        let Round { direct, proxied, .. } = round;
-        ensure(direct.status == proxied.status, || format!("{} {}", proxied.status, proxied.text))?;
-        let mut before = judged(api, exchange, &direct.text);
-        let after = judged(api, exchange, &proxied.text);
-        if api == Api::Responses {
-            with_own_words(exchange, &mut before);
-        }
-        // Of Responses, the client reads its own words in place of the provider's, which is compared as JSON.
-        let is_json = exchange.is_streamed() || api == Api::Responses || exchange.status != 200;
-        if withheld.is_none() && !is_json {
-            return ensure(direct.text == proxied.text, || difference(&direct.text, &proxied.text));
-        }
-        if let Some(withheld) = withheld {
-            let names = self.withheld(round).await;
-            ensure(names.as_deref() == Some(withheld), || format!("withheld {names:?}"))?;
-            withheld.split(',').for_each(|name| remove(&mut before, name));
-        }
-        ensure(before == after, || difference(&before.to_string(), &after.to_string()))
+    let mut before = judged(api, exchange, &direct.text);
+    if api == Api::Responses {
+        with_own_words(exchange, &mut before);
     }
-
-    /// Checks an exchange that plugins have judged at all points and not changed.
-    async fn is_judged(
-        &self,
-        api: Api,
-        exchange: &Exchange,
-        round: &Round,
-        exception: Option<&Exception>,
-    ) -> Result<(), String> {
-        match exception {
-            // Something else of it may be refused before.
-            Some(Exception::RefusedAlways(_)) => return is_refused(round, None),
-            Some(Exception::Refused(switch)) => return is_refused(round, Some(switch)),
-            _ => {}
-        }
-        if let Some(Exception::Error(code)) = exception {
-            return is_error(round, code, "");
-        }
-        is_forwarded(api, exchange, round, true)?;
-        match exception {
-            Some(Exception::WithheldWhole(names)) => {
-                let withheld = self.withheld(round).await;
-                let is_it = withheld.as_ref() == Some(names) && round.proxied.text.contains(NOTE);
-                ensure(is_it, || format!("withheld {withheld:?}: {}", round.proxied.text))
-            }
-            Some(Exception::MessageAdded(message)) => {
-                let mut expected = json_of(&round.direct.text);
-                expected["choices"][0]["message"] = message.clone();
-                let got = json_of(&round.proxied.text);
-                ensure(got == expected, || difference(&expected.to_string(), &got.to_string()))
-            }
-            Some(Exception::Withheld(names)) => {
-                self.is_judged_answer(api, exchange, round, Some(names)).await
-            }
-            _ => self.is_judged_answer(api, exchange, round, None).await,
-        }
-    }
+    let after = judged(api, exchange, &proxied.text);
+    ensure(before == after, || difference(&before.to_string(), &after.to_string()))
 }
 
-/// Stands in place of an answer of which nothing is left.
-const NOTE: &str = "The answer was withheld.";
+/// Checks an exchange that plugins have judged at all points and not changed.
+fn is_judged(
+    api: Api,
+    exchange: &Exchange,
+    round: &Round,
+    exception: Option<&Exception>,
+) -> Result<(), String> {
+    match exception {
+        // Something else of it may be refused before.
+        Some(Exception::RefusedAlways(_)) => return is_refused(round, None),
+        Some(Exception::Refused(switch)) => return is_refused(round, Some(switch)),
+        Some(Exception::Error(code)) => return is_error(round, code, ""),
+        Some(Exception::MessageAdded(_)) | None => {}
+    }
+    is_forwarded(api, exchange, round, true)?;
+    let Some(Exception::MessageAdded(message)) = exception else {
+        return is_judged_answer(api, exchange, round);
+    };
+    let mut expected = json_of(&round.direct.text);
+    expected["choices"][0]["message"] = message.clone();
+    let got = json_of(&round.proxied.text);
+    ensure(got == expected, || difference(&expected.to_string(), &got.to_string()))
+}
 
 /// The members of the request that an answer of Responses repeats with the client's own words, while plugins judge answers.
 const REPEATED: [&str; 9] = [
@@ -301,10 +260,7 @@ fn json_of(text: &str) -> Value {
 async fn a_recorded_exchange_that_plugins_judge_and_leave_alone_says_what_it_said() {
     let plugin = FakePlugin::named("watcher").start().await;
     let replay = Replay::start(|setup| setup.plugin(&plugin).binding(plugin.name(), 10)).await;
-    let check = async |api: Api, exchange: &Exchange, round: &Round, exception: Option<&Exception>| {
-        replay.is_judged(api, exchange, round, exception).await
-    };
-    assert_all(all(), &replay, check).await;
+    assert_all(all(), &replay, is_judged).await;
     let seen = plugin.seen();
     assert!(
         POINTS.iter().all(|point| seen.iter().any(|seen| seen.point == *point)),
@@ -316,10 +272,7 @@ async fn a_recorded_exchange_that_plugins_judge_and_leave_alone_says_what_it_sai
 async fn a_recorded_stream_that_plugins_judge_in_windows_says_what_it_said() {
     let plugin = FakePlugin::named("watcher").in_windows().start().await;
     let replay = Replay::start(|setup| setup.plugin(&plugin).binding(plugin.name(), 10)).await;
-    let check = async |api: Api, exchange: &Exchange, round: &Round, exception: Option<&Exception>| {
-        replay.is_judged(api, exchange, round, exception).await
-    };
-    assert_all(all().filter(|(_, exchange)| exchange.is_streamed()), &replay, check).await;
+    assert_all(all().filter(|(_, exchange)| exchange.is_streamed()), &replay, is_judged).await;
     assert!(plugin.seen().iter().any(|seen| seen.call.window.is_some()), "asked in windows");
 }
 

@@ -94,10 +94,6 @@ pub(super) enum Exception {
     RefusedAlways(String),
     /// It is refused while plugins may block or change something, unless `llm.allow` has this name.
     Refused(String),
-    /// Its answer lacks these members while plugins judge it.
-    Withheld(String),
-    /// Likewise, and nothing is left of it but a note.
-    WithheldWhole(String),
     /// The provider's error is about the operator's key or account, and becomes the gateway's of this code.
     Error(String),
     /// The first choice of its answer gets this message while plugins judge it.
