@@ -29,6 +29,8 @@ mod same_value;
 mod service;
 mod spelling;
 pub(crate) mod sse;
+#[cfg(test)]
+mod stream_test_support;
 pub(crate) mod surface;
 mod tool_results;
 pub(crate) mod unit;

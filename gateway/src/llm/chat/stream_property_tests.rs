@@ -10,6 +10,7 @@ use crate::{
     llm::{
         format::{FormatAssembly as _, StreamProgress},
         sse::SseDecoder,
+        stream_test_support::Cuts,
     },
 };
 
@@ -91,31 +92,6 @@ pub(super) fn answer() -> impl Strategy<Value = Value> {
         }
         answer
     })
-}
-
-/// Random places, one after the other.
-pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
-
-impl Cuts<'_> {
-    /// A number below `end`.
-    fn next(&mut self, end: usize) -> usize {
-        self.0.next().expect("never empty").index(end)
-    }
-
-    /// A text in pieces, at least one.
-    fn text(&mut self, text: &str) -> Vec<String> {
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        loop {
-            let end = if pieces.is_empty() { 0 } else { 1 } + self.next(rest.len() + 1);
-            let (piece, after) = rest.split_at(rest.ceil_char_boundary(end.min(rest.len())));
-            pieces.push(piece.to_owned());
-            rest = after;
-            if rest.is_empty() {
-                return pieces;
-            }
-        }
-    }
 }
 
 /// The deltas of one member of a message.
@@ -314,7 +290,7 @@ proptest! {
     fn an_answer_is_the_same_however_it_was_cut(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let chunks = random_chunks(&answer, &mut cuts);
         let events: String = chunks.iter().map(|chunk| format!(": x\r\n\r\ndata: {chunk}\r\n\r\n")).collect();
         let assembly = assemble(format!("{events}data: [DONE]\n\n").as_bytes(), &mut cuts);
@@ -328,7 +304,7 @@ proptest! {
     ) {
         let events = stream_events(&answer.to_string().into(), true);
         let events = [events.answer.concat(), events.end.concat()].concat();
-        let assembly = assemble(&events, &mut Cuts(cuts.iter().cycle()));
+        let assembly = assemble(&events, &mut Cuts::new(&cuts));
         prop_assert_eq!(without_nulls(value(&assembly.body())), without_nulls(answer));
     }
 

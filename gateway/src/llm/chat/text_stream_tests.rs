@@ -6,10 +6,11 @@ use crate::llm::{
     chat::{
         AnswerAssembly,
         chunks::stream_events,
-        stream_property_tests::{Cuts, answer, assemble, random_chunks, value, without_nulls},
+        stream_property_tests::{answer, assemble, random_chunks, value, without_nulls},
     },
     format::{FormatAssembly as _, FormatHeartbeat as _},
     sse::SseEvent,
+    stream_test_support::Cuts,
 };
 
 /// The events of a stream whose text goes out as it comes, and the assembly in the end.
@@ -78,7 +79,7 @@ proptest! {
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
         let answer = with_one_choice(answer);
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let sent = SentStream::of(&random_chunks(&answer, &mut cuts));
         let whole = value(&sent.assembly.body());
         let events = sent.ended_with(&whole).expect("the text that was sent");
@@ -89,7 +90,7 @@ proptest! {
     fn what_replaces_an_answer_follows_the_text_that_was_sent(
         answer in answer(), taken in any::<Index>(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let chunks = random_chunks(&with_one_choice(answer), &mut cuts);
         let sent = SentStream::of(&chunks[..taken.index(chunks.len() + 1)]);
         let text = sent.stream.as_ref().map_or("", |stream| stream.sent()).to_owned();

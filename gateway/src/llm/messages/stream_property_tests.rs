@@ -10,6 +10,7 @@ use crate::{
     llm::{
         format::{AnswerError, FormatAssembly, StreamProgress},
         sse::{SseDecoder, SseEvent, event},
+        stream_test_support::Cuts,
     },
 };
 
@@ -84,31 +85,6 @@ pub(super) fn answer() -> impl Strategy<Value = Value> {
             answer
         },
     )
-}
-
-/// Random places, one after the other.
-pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
-
-impl Cuts<'_> {
-    /// A number below `end`.
-    pub(super) fn next(&mut self, end: usize) -> usize {
-        self.0.next().expect("never empty").index(end)
-    }
-
-    /// A text in pieces, at least one.
-    fn text(&mut self, text: &str) -> Vec<String> {
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        loop {
-            let end = if pieces.is_empty() { 0 } else { 1 } + self.next(rest.len() + 1);
-            let (piece, after) = rest.split_at(rest.ceil_char_boundary(end.min(rest.len())));
-            pieces.push(piece.to_owned());
-            rest = after;
-            if rest.is_empty() {
-                return pieces;
-            }
-        }
-    }
 }
 
 /// How a block begins, and its deltas.
@@ -340,7 +316,7 @@ proptest! {
     fn an_answer_is_the_same_however_it_was_cut(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let mut stream = Vec::new();
         for data in random_events(&answer, &mut cuts) {
             if cuts.next(2) == 0 {
@@ -358,7 +334,7 @@ proptest! {
     fn the_events_of_an_answer_make_it_again(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let once = assemble(&stream(&answer.to_string().into()), &mut cuts).body();
         prop_assert_eq!(value(&once), answer);
         // The order of members is then one that stays.
@@ -387,7 +363,7 @@ proptest! {
         }
         let whole = assembly_within(limit, &taken).expect("taken before").body();
         // What was judged is what the client reads.
-        let again = assemble(&stream(&whole), &mut Cuts(cuts.iter().cycle()));
+        let again = assemble(&stream(&whole), &mut Cuts::new(&cuts));
         prop_assert_eq!(&value(&again.body())["content"], &value(&whole)["content"]);
     }
 
@@ -403,7 +379,7 @@ proptest! {
             let data = json!({ "type": "content_block_delta", "index": 0, "delta": delta }).to_string();
             stream.extend_from_slice(&event("content_block_delta", data.as_bytes()));
         }
-        let whole = value(&assemble(&stream, &mut Cuts(cuts.iter().cycle())).body());
+        let whole = value(&assemble(&stream, &mut Cuts::new(&cuts)).body());
         let text = pieces.concat();
         let is_object = text.is_empty() || scan(text.as_bytes(), MAX_DEPTH) == Ok(ValueKind::Object);
         let input = &whole["content"][0]["input"];

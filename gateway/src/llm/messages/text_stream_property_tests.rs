@@ -8,63 +8,33 @@ use serde_json::Value;
 
 use super::{
     MessageAssembly, MessageStream, MessagesAnswer, PingHeartbeat,
-    stream_property_tests::{Cuts, answer, assemble, random_events, stream, text, value},
+    stream_property_tests::{answer, assemble, random_events, stream, text, value},
 };
 use crate::llm::{
     format::{ChoiceEdit, FormatAnswer, FormatAssembly, FormatTextStream},
     sse::SseEvent,
+    stream_test_support::{Cuts, TextClient},
 };
 
-/// What a client has got.
-#[derive(Default)]
-struct Client {
-    stream: Option<MessageStream>,
-    events: Vec<Bytes>,
-    text: String,
-}
+type Client = TextClient<MessageStream>;
 
-impl Client {
-    /// Gets a part of what is new in the first text.
-    fn read(&mut self, assembly: &MessageAssembly, cuts: &mut Cuts<'_>) {
-        let Some(text) = assembly.first_text() else {
-            assert!(self.stream.is_none(), "a text stays");
-            return;
-        };
-        assert!(!text.is_empty());
-        let stream = self.stream.get_or_insert_with(|| {
-            let (stream, events) = MessageStream::begin(&assembly.body(), &PingHeartbeat);
-            self.events.extend(events);
-            stream
-        });
-        let new = text.strip_prefix(&*self.text).expect("a text goes on");
-        let (piece, _) = new.split_at(new.ceil_char_boundary(cuts.next(new.len() + 1)));
-        if piece.is_empty() {
-            self.events.push(stream.beat());
-        } else {
-            self.events.push(stream.text(piece));
-            self.text.push_str(piece);
-        }
-    }
-
-    /// Gets the rest, and reads the answer. `None` if it isn't that of a stream that has begun.
-    fn finish(mut self, answer: &Bytes, cuts: &mut Cuts<'_>) -> Option<Value> {
-        let rest = self.stream?.rest(answer, true)?;
-        self.events.extend(rest.answer.into_iter().chain(rest.end));
-        let assembly = assemble(&self.events.concat(), cuts);
-        assert!(assembly.is_complete());
-        Some(value(&assembly.body()))
-    }
+/// What a client reads that gets the rest of an answer. `None` if it isn't that of a stream that has begun.
+fn finished(client: Client, answer: &Bytes, cuts: &mut Cuts<'_>) -> Option<Value> {
+    let assembly = assemble(&client.finish(answer)?.concat(), cuts);
+    assert!(assembly.is_complete());
+    Some(value(&assembly.body()))
 }
 
 /// A client that has got the first text of an answer as it came, and the answer.
 fn streamed(answer: &Value, cuts: &mut Cuts<'_>) -> (Client, Bytes) {
     let mut assembly = MessageAssembly::new(1 << 20);
-    let mut client = Client::default();
+    let mut client = Client::new();
     for data in random_events(answer, cuts) {
         let name = data["type"].as_str().expect("a type").to_owned();
         assembly.push(&SseEvent { name, data: data.to_string() }).expect("an event of an answer");
         if cuts.next(2) == 0 {
-            client.read(&assembly, cuts);
+            let begin = || MessageStream::begin(&assembly.body(), &PingHeartbeat);
+            client.read(assembly.first_text(), cuts, begin);
         }
     }
     (client, assembly.body())
@@ -97,10 +67,10 @@ proptest! {
     fn an_answer_whose_text_goes_out_before_is_the_same(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, &mut cuts);
-        if client.stream.is_some() {
-            prop_assert_eq!(client.finish(&whole, &mut cuts), Some(answer));
+        if client.has_begun() {
+            prop_assert_eq!(finished(client, &whole, &mut cuts), Some(answer));
         }
     }
 
@@ -108,9 +78,9 @@ proptest! {
     fn plugins_may_change_what_comes_behind_the_text_that_was_sent(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, &mut cuts);
-        if client.stream.is_none() {
+        if !client.has_begun() {
             return Ok(());
         }
         let edit = if is_replaced {
@@ -122,7 +92,7 @@ proptest! {
         prop_assume!(edit.text.as_deref() != Some(""));
         let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], false, false).body;
         let expected = without_empty_citations(value(&assemble(&stream(&changed), &mut cuts).body()));
-        let read = without_empty_citations(client.finish(&changed, &mut cuts).expect("the text goes on"));
+        let read = without_empty_citations(finished(client, &changed, &mut cuts).expect("the text goes on"));
         if is_replaced {
             prop_assert_eq!(without_thoughts(&read), without_thoughts(&expected));
             prop_assert_eq!(&read["stop_reason"], &expected["stop_reason"]);
@@ -136,9 +106,9 @@ proptest! {
     fn what_was_sent_is_never_taken_back(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, &mut cuts);
-        if client.stream.is_none() || other.starts_with(&client.text) {
+        if !client.has_begun() || other.starts_with(&client.text) {
             return Ok(());
         }
         let edit = if is_replaced {
@@ -147,6 +117,6 @@ proptest! {
             ChoiceEdit { text: Some(other), ..ChoiceEdit::default() }
         };
         let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], is_replaced, false).body;
-        prop_assert_eq!(client.finish(&changed, &mut cuts), None);
+        prop_assert_eq!(finished(client, &changed, &mut cuts), None);
     }
 }

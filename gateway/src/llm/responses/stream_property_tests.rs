@@ -10,6 +10,7 @@ use crate::{
     llm::{
         format::{AnswerError, Echoes, FormatAssembly, FormatHeartbeat, StreamProgress},
         sse::{SseDecoder, SseEvent, event},
+        stream_test_support::Cuts,
     },
 };
 
@@ -104,28 +105,6 @@ pub(super) fn answer() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Random places, one after the other.
-pub(super) struct Cuts<'a>(pub(super) std::iter::Cycle<std::slice::Iter<'a, Index>>);
-
-impl Cuts<'_> {
-    /// A number below `end`.
-    pub(super) fn next(&mut self, end: usize) -> usize {
-        self.0.next().expect("never empty").index(end)
-    }
-
-    /// A text in pieces.
-    fn text(&mut self, text: &str) -> Vec<String> {
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at(rest.ceil_char_boundary(1 + self.next(rest.len())));
-            pieces.push(piece.to_owned());
-            rest = after;
-        }
-        pieces
-    }
-}
-
 /// The texts of an item: the type of their events, where they are, and the member of the last event.
 fn texts(item: &Value) -> Vec<(&'static str, Value, &'static str, String)> {
     let said = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -179,7 +158,7 @@ fn item_events(index: u64, item: &Value, cuts: &mut Cuts<'_>) -> (Value, Vec<Val
         let mut pieces = cuts.text(&text);
         if let Some(start) = start.get_mut(member) {
             // The first piece may be in the start.
-            *start = if pieces.is_empty() { String::new() } else { pieces.remove(0) }.into();
+            *start = pieces.remove(0).into();
         }
         pieces.iter().for_each(|piece| add("delta", "delta", piece));
         let is_split = pieces.is_empty() || cuts.next(2) == 0;
@@ -404,7 +383,7 @@ proptest! {
     fn an_answer_is_the_same_however_it_was_cut(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let mut stream = Vec::new();
         for data in random_events(&answer, &mut cuts) {
             if cuts.next(2) == 0 {
@@ -422,7 +401,7 @@ proptest! {
     fn the_events_of_an_answer_make_it_again(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let once = assemble(&stream(&answer.to_string().into()), &mut cuts).body();
         prop_assert_eq!(value(&once), answer);
         // The order of members is then one that stays.
@@ -433,7 +412,7 @@ proptest! {
     fn an_answer_that_is_cut_has_the_beginnings_of_texts_and_whole_calls(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), end in any::<Index>(), is_own in any::<bool>(),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let mut decoder = SseDecoder::new(1 << 20);
         let mut events: Vec<SseEvent> = Vec::new();
         if is_own {
@@ -476,7 +455,7 @@ proptest! {
         }
         let whole = assembly.body();
         // What was judged is what the client reads.
-        let again = assemble(&stream(&whole), &mut Cuts(cuts.iter().cycle()));
+        let again = assemble(&stream(&whole), &mut Cuts::new(&cuts));
         prop_assert_eq!(&value(&again.body())["output"], &value(&whole)["output"]);
     }
 }

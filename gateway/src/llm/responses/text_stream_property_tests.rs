@@ -6,56 +6,22 @@ use serde_json::Value;
 
 use super::{
     ResponseAssembly, ResponseStream, ResponsesAnswer, StreamHeartbeat,
-    stream_property_tests::{Cuts, answer, assemble, many_cases, random_events, stream, taken, text, value},
+    stream_property_tests::{answer, assemble, many_cases, random_events, stream, taken, text, value},
 };
-use crate::llm::format::{
-    ChoiceEdit, Echoes, FormatAnswer, FormatAssembly, FormatHeartbeat, FormatTextStream,
+use crate::llm::{
+    format::{ChoiceEdit, Echoes, FormatAnswer, FormatAssembly, FormatHeartbeat, FormatTextStream},
+    stream_test_support::{Cuts, TextClient},
 };
 
-/// What a client has got.
-struct Client {
-    /// Whether what no plugin saw is withheld from it.
-    is_guarded: bool,
-    heartbeat: StreamHeartbeat,
-    stream: Option<ResponseStream>,
-    events: Vec<Bytes>,
-    text: String,
-}
+type Client = TextClient<ResponseStream>;
 
-impl Client {
-    /// Gets a part of what is new in the first text, or a heartbeat.
-    fn read(&mut self, assembly: &ResponseAssembly, cuts: &mut Cuts<'_>) {
-        let Some(text) = assembly.first_text() else {
-            assert!(self.stream.is_none(), "a text stays");
-            self.events.push(self.heartbeat.beat());
-            return;
-        };
-        assert!(!text.is_empty());
-        let stream = self.stream.get_or_insert_with(|| {
-            let body = rendered(assembly.body(), ChoiceEdit::default(), self.is_guarded);
-            let (stream, events) = ResponseStream::begin(&body, &self.heartbeat);
-            self.events.extend(events);
-            stream
-        });
-        let new = text.strip_prefix(&*self.text).expect("a text goes on");
-        let (piece, _) = new.split_at(new.ceil_char_boundary(cuts.next(new.len() + 1)));
-        if piece.is_empty() {
-            self.events.push(stream.beat());
-        } else {
-            self.events.push(stream.text(piece));
-            self.text.push_str(piece);
-        }
-    }
-
-    /// Gets the rest, and reads the answer. `None` if it isn't that of a stream that has begun.
-    fn finish(mut self, answer: &Bytes, cuts: &mut Cuts<'_>) -> Option<Value> {
-        let rest = self.stream?.rest(answer, true)?;
-        self.events.extend(rest.answer.into_iter().chain(rest.end));
-        check_places(&self.events);
-        let assembly = assemble(&self.events.concat(), cuts);
-        assert!(assembly.is_complete());
-        Some(value(&assembly.body()))
-    }
+/// What a client reads that gets the rest of an answer. `None` if it isn't that of a stream that has begun.
+fn finished(client: Client, answer: &Bytes, cuts: &mut Cuts<'_>) -> Option<Value> {
+    let events = client.finish(answer)?;
+    check_places(&events);
+    let assembly = assemble(&events.concat(), cuts);
+    assert!(assembly.is_complete());
+    Some(value(&assembly.body()))
 }
 
 /// Checks that events are numbered, that items follow each other, and that an item has one id.
@@ -80,16 +46,22 @@ fn check_places(events: &[Bytes]) {
     }
 }
 
-/// A client that has got the first text of an answer as it came, and the answer.
+/// A client that has got the first text of an answer as it came, and the answer. With `is_guarded`, what no plugin saw is withheld
+/// from it.
 fn streamed(answer: &Value, is_guarded: bool, cuts: &mut Cuts<'_>) -> (Client, Bytes) {
     let mut assembly = ResponseAssembly::new(1 << 20);
-    let heartbeat = StreamHeartbeat::new(&Echoes::default(), is_guarded);
-    let mut client = Client { is_guarded, heartbeat, stream: None, events: Vec::new(), text: String::new() };
+    let mut heartbeat = StreamHeartbeat::new(&Echoes::default(), is_guarded);
+    let mut client = Client::new();
     for event in random_events(answer, cuts).iter().map(taken) {
         assembly.push(&event).expect("an event of an answer");
-        client.heartbeat.push(&event);
+        heartbeat.push(&event);
         if cuts.next(2) == 0 {
-            client.read(&assembly, cuts);
+            let text = assembly.first_text();
+            if text.is_none() {
+                client.events.push(heartbeat.beat());
+            }
+            let so_far = || rendered(assembly.body(), ChoiceEdit::default(), is_guarded);
+            client.read(text, cuts, || ResponseStream::begin(&so_far(), &heartbeat));
         }
     }
     (client, assembly.body())
@@ -123,10 +95,10 @@ proptest! {
     fn an_answer_whose_text_goes_out_before_is_the_same(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, false, &mut cuts);
-        if client.stream.is_some() {
-            prop_assert_eq!(client.finish(&whole, &mut cuts), Some(answer));
+        if client.has_begun() {
+            prop_assert_eq!(finished(client, &whole, &mut cuts), Some(answer));
         }
     }
 
@@ -134,9 +106,9 @@ proptest! {
     fn plugins_may_change_what_comes_behind_the_text_that_was_sent(
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, true, &mut cuts);
-        if client.stream.is_none() {
+        if !client.has_begun() {
             return Ok(());
         }
         let edit = if is_replaced {
@@ -149,7 +121,7 @@ proptest! {
         let changed = rendered(whole, edit, true);
         let mut expected = value(&assemble(&stream(&changed), &mut cuts).body());
         let is_same = set_first_id(&mut expected, &answer);
-        let read = client.finish(&changed, &mut cuts).expect("the text goes on");
+        let read = finished(client, &changed, &mut cuts).expect("the text goes on");
         if is_same {
             prop_assert_eq!(read, expected);
         } else {
@@ -162,10 +134,10 @@ proptest! {
         answer in answer(), cuts in prop::collection::vec(any::<Index>(), 1..16), other in text(), is_replaced in any::<bool>(),
         expects_json in any::<bool>(),
     ) {
-        let mut cuts = Cuts(cuts.iter().cycle());
+        let mut cuts = Cuts::new(&cuts);
         let (client, whole) = streamed(&answer, false, &mut cuts);
         let is_refused = is_replaced && expects_json;
-        if client.stream.is_none() || (other.starts_with(&client.text) && !is_refused) {
+        if !client.has_begun() || (other.starts_with(&client.text) && !is_refused) {
             return Ok(());
         }
         let edit = if is_replaced {
@@ -174,6 +146,6 @@ proptest! {
             ChoiceEdit { text: Some(other), ..ChoiceEdit::default() }
         };
         let changed = ResponsesAnswer::parse(whole, 1).expect("an answer").render(&[edit], expects_json, false).body;
-        prop_assert_eq!(client.finish(&changed, &mut cuts), None);
+        prop_assert_eq!(finished(client, &changed, &mut cuts), None);
     }
 }
