@@ -30,9 +30,9 @@ const TEXT: &str = "Write to ada.lovelace@example.com or call +1 202 555 0123.\n
                     IBAN DE89 3704 0044 0532 0130 00. password = correct-horse-7 and token: abcdef123456.\n```rust\nfn main() {}\n```\n\
                     See https://ada:secret7@db.example.com/x?a=1#b, {\"a\": [1, 2.5e3]}, 550e8400-e29b-41d4-a716-446655440000.";
 
-/// An answer after the plugin, and where it was cancelled.
+/// What goes out of an answer, and where the plugin cancelled it.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Shown {
+struct JudgedAnswer {
     text: String,
     cancel: Option<String>,
 }
@@ -56,9 +56,13 @@ pub(super) async fn windows(session: &mut Session) -> CheckVerdict {
 }
 
 /// Sends an answer through the plugin, as a gateway does while a model writes it in these pieces.
-async fn answer(session: &Session, connection: &TrialConnection, pieces: &[&str]) -> Result<Shown, Fault> {
+async fn answer(
+    session: &Session,
+    connection: &TrialConnection,
+    pieces: &[&str],
+) -> Result<JudgedAnswer, Fault> {
     let request_id = Uuid::now_v7().to_string();
-    let (mut shown, mut text) = (Shown::default(), WindowedText::default());
+    let (mut shown, mut text) = (JudgedAnswer::default(), WindowedText::default());
     for (place, piece) in pieces.iter().enumerate() {
         text.grow(piece, place + 1 == pieces.len());
         let mut call = session.call(&session.digest(), session.timeout);
@@ -110,7 +114,7 @@ fn consumed_fault(error: ConsumedError) -> Fault {
     }
 }
 
-fn compare(whole: &Shown, shown: &Shown, pieces: &[&str]) -> Result<(), Fault> {
+fn compare(whole: &JudgedAnswer, shown: &JudgedAnswer, pieces: &[&str]) -> Result<(), Fault> {
     // Where a cancel comes, windows before it may have gone out.
     let is_same = match (&whole.cancel, &shown.cancel) {
         (None, None) => whole.text == shown.text,
@@ -120,7 +124,7 @@ fn compare(whole: &Shown, shown: &Shown, pieces: &[&str]) -> Result<(), Fault> {
         return Ok(());
     }
     let at = whole.text.chars().zip(shown.text.chars()).take_while(|(whole, shown)| whole == shown).count();
-    let around = |shown: &Shown| match &shown.cancel {
+    let around = |shown: &JudgedAnswer| match &shown.cancel {
         Some(code) => format!("a cancel with the code {code}"),
         None => format!("{:?}", shown.text.chars().skip(at.saturating_sub(8)).take(32).collect::<String>()),
     };
@@ -180,13 +184,13 @@ mod tests {
             let error = rest_of_window(content, consumed, is_last).unwrap_err();
             assert_eq!(consumed_fault(error).got, got);
         }
-        let shown = |text: &str| Shown { text: text.into(), cancel: None };
+        let shown = |text: &str| JudgedAnswer { text: text.into(), cancel: None };
         let fault = compare(&shown("to [EMAIL]."), &shown("to ada@exam.."), &["to ada@exam", "ple.com."])
             .unwrap_err();
         assert!(fault.expected.ends_with("as in one window: \"to [EMAIL].\""), "{fault:?}");
         assert!(fault.got.ends_with("ends with [\"ada@exam\", \"ple.com.\"]"), "{fault:?}");
-        let stopped = Shown { cancel: Some("STOP".into()), ..shown("") };
-        assert!(compare(&stopped, &Shown { text: "to".into(), ..stopped.clone() }, &[]).is_ok());
+        let stopped = JudgedAnswer { cancel: Some("STOP".into()), ..shown("") };
+        assert!(compare(&stopped, &JudgedAnswer { text: "to".into(), ..stopped.clone() }, &[]).is_ok());
         assert!(compare(&stopped, &shown(""), &[]).is_err());
     }
 }
