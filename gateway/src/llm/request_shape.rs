@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{
     edits::span_in,
@@ -83,13 +84,8 @@ pub(super) struct Shape<O: FormatShape> {
     pub(super) own: O,
 }
 
-/// Reads a body that nobody has checked before.
-pub(super) fn read<O: FormatShape>(body: &Bytes) -> Result<Shape<O>, Vec<Violation>> {
-    read_scanned(scanned(body)?)
-}
-
 /// Reads the text of a body that was scanned before.
-pub(super) fn read_scanned<O: FormatShape>(text: &str) -> Result<Shape<O>, Vec<Violation>> {
+pub(super) fn read<O: FormatShape>(text: &str) -> Result<Shape<O>, Vec<Violation>> {
     let shape = Shape {
         members: Vec::new(),
         messages: Vec::new(),
@@ -103,13 +99,14 @@ pub(super) fn read_scanned<O: FormatShape>(text: &str) -> Result<Shape<O>, Vec<V
 }
 
 /// The text of a body that nobody has checked before: one JSON value.
-pub(super) fn scanned(body: &Bytes) -> Result<&str, Vec<Violation>> {
-    let Err(flaws) = json::scan_all(body, MAX_DEPTH) else {
-        return Ok(str::from_utf8(body).unwrap_or_default());
+pub(super) fn scanned(body: Bytes) -> Result<ByteString, Vec<Violation>> {
+    let Err(flaws) = json::scan_all(&body, MAX_DEPTH) else {
+        // The scan takes UTF-8 only.
+        return Ok(ByteString::try_from(body).unwrap_or_default());
     };
     let mut findings = Findings::default();
     for flaw in flaws {
-        findings.add(&JsonLocation::Root(&flaw.pointer), sentence(&flaw, body, "The body"));
+        findings.add(&JsonLocation::Root(&flaw.pointer), sentence(&flaw, &body, "The body"));
     }
     Err(findings.into_violations())
 }

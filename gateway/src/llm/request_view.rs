@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::request_shape::{FormatShape, Message, MessageRole, Shape};
 use crate::core::error::{Error, Violation};
@@ -16,7 +16,7 @@ pub(super) trait RequestView {
     type Own: FormatShape;
 
     /// The body as it came.
-    fn body(&self) -> &Bytes;
+    fn body(&self) -> &ByteString;
 
     /// Where the parts are in the body.
     fn shape(&self) -> &Shape<Self::Own>;
@@ -54,8 +54,8 @@ pub(super) trait RequestView {
 }
 
 /// The text in a span of the body.
-pub(super) fn text_at<'a>(body: &'a Bytes, span: &Range<usize>) -> &'a str {
-    body.get(span.clone()).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
+pub(super) fn text_at<'a>(body: &'a str, span: &Range<usize>) -> &'a str {
+    body.get(span.clone()).unwrap_or_default()
 }
 
 /// The index of the first message of the current turn: what follows the last assistant message that something else

@@ -152,9 +152,9 @@ impl<'a> FormatDraft<'a> for RequestDraft<'a> {
         let body = self.request.body();
         let has_own_edits = self.model.is_some() || self.stream_options.is_some() || self.breaks_lines;
         if !has_own_edits && !self.is_changed() {
-            return body.clone();
+            return body.as_bytes().clone();
         }
-        let text = str::from_utf8(body).unwrap_or_default();
+        let text: &str = body;
         let mut edits = Edits::default();
         let mut object = ObjectEdit::new(text, text);
         if let Some(model) = &self.model {
@@ -171,7 +171,7 @@ impl<'a> FormatDraft<'a> for RequestDraft<'a> {
             }
         }
         object.finish(&mut edits);
-        edits.apply(body)
+        edits.apply(body.as_bytes())
     }
 }
 
@@ -224,7 +224,7 @@ impl<'a> RequestDraft<'a> {
     }
 
     fn share(&self, part: &str) -> Bytes {
-        self.request.body().slice_ref(part.as_bytes())
+        self.request.body().slice_ref(part).into_bytes()
     }
 }
 

@@ -3,13 +3,14 @@
 use std::{borrow::Cow, sync::OnceLock};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{shape::ChatShape, units};
 use crate::{
     core::error::Error,
     llm::{
         format::{Conversation, FormatRequest},
-        request_shape::{FormatShape as _, MessageRole, Shape, read},
+        request_shape::{FormatShape as _, MessageRole, Shape, read, scanned},
         request_view::{RequestView, check_unit_count, current_turn, text_at},
         tool_results::check_results,
         unit::Unit,
@@ -56,7 +57,7 @@ impl Role {
 /// A request of the right shape. Keeps the body and where its parts are.
 #[derive(Debug)]
 pub(crate) struct ChatRequest {
-    body: Bytes,
+    body: ByteString,
     shape: Shape<ChatShape>,
     /// How many messages at the beginning are the system prompt.
     leading: usize,
@@ -70,6 +71,7 @@ impl FormatRequest for ChatRequest {
     const FORM: &'static str = "chat_completions";
 
     fn parse(body: Bytes) -> Result<Self, Error> {
+        let body = scanned(body).map_err(Error::invalid)?;
         let shape = read(&body).map_err(Error::invalid)?;
         let leading = units::leading(&body, &shape.messages);
         check_unit_count(ChatShape::MESSAGES, units::count(&shape.messages, leading))?;
@@ -129,7 +131,7 @@ impl FormatRequest for ChatRequest {
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
-        self.body.slice_ref(self.message_text(unit.message()).as_bytes())
+        self.body.slice_ref(self.message_text(unit.message())).into_bytes()
     }
 
     fn results_have_calls(&self) -> Result<(), Error> {
@@ -142,7 +144,7 @@ impl FormatRequest for ChatRequest {
 impl RequestView for ChatRequest {
     type Own = ChatShape;
 
-    fn body(&self) -> &Bytes {
+    fn body(&self) -> &ByteString {
         &self.body
     }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{call::ToolCall, request::Role};
 use crate::{
@@ -43,7 +44,7 @@ impl From<ToolCall> for KnownCall {
 }
 
 /// The units of `messages`, in their order. The first `leading` messages are the system prompt, and no units.
-pub(super) fn read(body: &Bytes, messages: &[Message<Role>], leading: usize) -> Conversation {
+pub(super) fn read(body: &ByteString, messages: &[Message<Role>], leading: usize) -> Conversation {
     let mut calls = Calls::default();
     let mut units = Vec::new();
     for (index, message) in messages.iter().enumerate().skip(leading) {
@@ -52,10 +53,10 @@ pub(super) fn read(body: &Bytes, messages: &[Message<Role>], leading: usize) -> 
             Role::User => Unit::of_message(index, UnitKind::User),
             Role::System | Role::Developer => Unit::of_message(index, UnitKind::System),
             Role::Tool | Role::Function => {
-                Unit::of_result(index, None, calls.result(body, message.role, text))
+                Unit::of_result(index, None, calls.result(body.as_bytes(), message.role, text))
             }
             Role::Assistant => {
-                calls.add(body, index, text);
+                calls.add(body.as_bytes(), index, text);
                 continue;
             }
         });
@@ -70,7 +71,7 @@ pub(super) fn count(messages: &[Message<Role>], leading: usize) -> usize {
 
 /// How many messages at the beginning are the system prompt. Plugins see no names there, so a message with a `name` ends
 /// it.
-pub(super) fn leading(body: &Bytes, messages: &[Message<Role>]) -> usize {
+pub(super) fn leading(body: &str, messages: &[Message<Role>]) -> usize {
     let is_prompt = |message: &&Message<Role>| {
         message.role.is_system() && member(text_at(body, &message.span), "name").is_none()
     };

@@ -126,7 +126,7 @@ impl<'r> FormatDraft<'r> for EmbeddingsDraft<'r> {
 
     fn render(&self) -> Bytes {
         let body = self.request.body();
-        let text = str::from_utf8(body).unwrap_or_default();
+        let text: &str = body;
         let mut edits = Edits::default();
         let mut object = ObjectEdit::new(text, text);
         if let Some(model) = &self.model {
@@ -140,7 +140,7 @@ impl<'r> FormatDraft<'r> for EmbeddingsDraft<'r> {
                 edits.replace(span, json.as_str());
             }
         }
-        edits.apply(body)
+        edits.apply(body.as_bytes())
     }
 }
 

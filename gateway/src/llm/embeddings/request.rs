@@ -3,6 +3,7 @@
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use crate::{
     core::error::{Error, Violation},
@@ -26,7 +27,7 @@ const INPUT_FORMS: &str = "a string, a list of strings, a list of tokens, or a l
 /// A request of the right shape. Keeps the body and where its parts are.
 #[derive(Debug)]
 pub(crate) struct EmbeddingsRequest {
-    body: Bytes,
+    body: ByteString,
     members: Vec<Member>,
     model: String,
     user: Option<String>,
@@ -42,7 +43,7 @@ impl FormatRequest for EmbeddingsRequest {
     const FORM: &'static str = "embeddings";
 
     fn parse(body: Bytes) -> Result<Self, Error> {
-        read(&body).map_err(Error::invalid)
+        read(body).map_err(Error::invalid)
     }
 
     fn model(&self) -> &str {
@@ -88,7 +89,7 @@ impl FormatRequest for EmbeddingsRequest {
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
-        self.text_span(unit).map(|span| self.body.slice(span)).unwrap_or_default()
+        self.text_span(unit).map(|span| self.body.as_bytes().slice(span)).unwrap_or_default()
     }
 
     fn results_have_calls(&self) -> Result<(), Error> {
@@ -97,7 +98,7 @@ impl FormatRequest for EmbeddingsRequest {
 }
 
 impl EmbeddingsRequest {
-    pub(super) fn body(&self) -> &Bytes {
+    pub(super) fn body(&self) -> &ByteString {
         &self.body
     }
 
@@ -117,8 +118,9 @@ impl EmbeddingsRequest {
 }
 
 /// Reads a body that nobody has checked before.
-fn read(body: &Bytes) -> Result<EmbeddingsRequest, Vec<Violation>> {
-    let text = scanned(body)?;
+fn read(body: Bytes) -> Result<EmbeddingsRequest, Vec<Violation>> {
+    let body = scanned(body)?;
+    let text: &str = &body;
     let mut findings = Findings::default();
     let mut request = EmbeddingsRequest {
         body: body.clone(),

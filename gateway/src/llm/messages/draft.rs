@@ -160,9 +160,9 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
         let body = self.request.body();
         let has_own_edits = self.model.is_some() || self.breaks_lines;
         if !has_own_edits && !self.is_changed() {
-            return body.clone();
+            return body.as_bytes().clone();
         }
-        let text = str::from_utf8(body).unwrap_or_default();
+        let text: &str = body;
         let mut edits = Edits::default();
         let mut object = ObjectEdit::new(text, text);
         if let Some(model) = &self.model {
@@ -179,7 +179,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
             }
         }
         object.finish(&mut edits);
-        edits.apply(body)
+        edits.apply(body.as_bytes())
     }
 }
 
@@ -247,7 +247,7 @@ impl<'r> RequestDraft<'r> {
     }
 
     fn share(&self, part: &str) -> Bytes {
-        self.request.body().slice_ref(part.as_bytes())
+        self.request.body().slice_ref(part).into_bytes()
     }
 }
 

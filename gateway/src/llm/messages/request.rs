@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{
     blocks::{unmarked, without_cache_marks, without_results},
@@ -13,7 +14,7 @@ use crate::{
     core::error::Error,
     llm::{
         format::{Conversation, FormatRequest},
-        request_shape::{FormatShape as _, MessageRole, Shape, read},
+        request_shape::{FormatShape as _, MessageRole, Shape, read, scanned},
         request_view::{RequestView, current_turn, text_at},
         tool_results::check_results,
         unit::{Unit, UnitKind},
@@ -41,7 +42,7 @@ impl MessageRole for Role {
 /// A request of the right shape. Keeps the body and where its parts are.
 #[derive(Debug)]
 pub(crate) struct MessagesRequest {
-    body: Bytes,
+    body: ByteString,
     shape: Shape<MessagesShape>,
     /// How many messages at the beginning are part of the system prompt.
     leading: usize,
@@ -53,7 +54,7 @@ pub(crate) struct MessagesRequest {
 impl RequestView for MessagesRequest {
     type Own = MessagesShape;
 
-    fn body(&self) -> &Bytes {
+    fn body(&self) -> &ByteString {
         &self.body
     }
 
@@ -70,6 +71,7 @@ impl FormatRequest for MessagesRequest {
     const FORM: &'static str = "messages";
 
     fn parse(body: Bytes) -> Result<Self, Error> {
+        let body = scanned(body).map_err(Error::invalid)?;
         let shape = read(&body).map_err(Error::invalid)?;
         let messages = &shape.messages;
         let leading = messages.iter().take_while(|message| message.role == Role::System).count();
@@ -134,7 +136,7 @@ impl FormatRequest for MessagesRequest {
         if self.units.has_results_beside(unit) {
             return without_results(text_at(&self.body, span)).into();
         }
-        self.body.slice(span.clone())
+        self.body.as_bytes().slice(span.clone())
     }
 
     fn lasting_json(json: Bytes) -> Bytes {

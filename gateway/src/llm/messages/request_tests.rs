@@ -302,7 +302,7 @@ fn a_message_is_its_results_and_what_else_it_says() {
         (2, None, UnitKind::System, r#"{"content":"s","role":"system"}"#),
     ];
     assert_eq!(seen, expected.map(|(message, block, kind, json)| (message, block, kind, json.to_owned())));
-    let memory = request.body().as_ptr_range();
+    let memory = request.body().as_bytes().as_ptr_range();
     let shared: Vec<_> =
         units(&request).map(|unit| memory.contains(&request.unit_json(unit).as_ptr())).collect();
     assert_eq!(shared, [true, true, true, false, true]);

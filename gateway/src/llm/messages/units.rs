@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{
     blocks::{blocks, is_result},
@@ -74,7 +75,7 @@ impl Units {
 }
 
 /// The units of `messages`, in their order. The first `leading` messages are part of the system prompt, and no units.
-pub(super) fn read(body: &Bytes, messages: &[Message<Role>], leading: usize) -> Units {
+pub(super) fn read(body: &ByteString, messages: &[Message<Role>], leading: usize) -> Units {
     let mut reader = Reader { body, calls: HashMap::new(), units: Units::default() };
     for (index, message) in messages.iter().enumerate().skip(leading) {
         match message.role {
@@ -90,7 +91,7 @@ pub(super) fn read(body: &Bytes, messages: &[Message<Role>], leading: usize) -> 
 }
 
 struct Reader<'a> {
-    body: &'a Bytes,
+    body: &'a ByteString,
     /// The tool calls of the messages so far, by id.
     calls: HashMap<String, KnownCall>,
     units: Units,
@@ -141,13 +142,13 @@ impl Reader<'_> {
 
     fn call(&self, block: &str) -> Option<KnownCall> {
         let name = string_member(block, "name")?.into_owned();
-        let input = member(block, "input").map(|input| self.body.slice_ref(input.as_bytes()));
+        let input = member(block, "input").map(|input| self.body.slice_ref(input).into_bytes());
         Some(KnownCall::new(name, input.unwrap_or(Bytes::from_static(b"{}"))))
     }
 }
 
-fn result(body: &Bytes, calls: &mut HashMap<String, KnownCall>, block: &str) -> ToolResult {
-    let content = member(block, "content").map(|content| body.slice_ref(content.as_bytes()));
+fn result(body: &ByteString, calls: &mut HashMap<String, KnownCall>, block: &str) -> ToolResult {
+    let content = member(block, "content").map(|content| body.slice_ref(content).into_bytes());
     let id = string_member(block, "tool_use_id").map(Cow::into_owned);
     let call = id.as_ref().and_then(|id| calls.get_mut(id));
     let is_success = member(block, "is_error") != Some("true");
@@ -170,8 +171,8 @@ mod tests {
             let blocks = (0..count).map(|index| block.replace("ID", &index.to_string()));
             format!(r#"{{"content":[{}]}}"#, blocks.collect::<Vec<_>>().join(","))
         });
-        let body = Bytes::from(contents.concat());
-        let text = str::from_utf8(&body).expect("UTF-8");
+        let body = ByteString::from(contents.concat());
+        let text: &str = &body;
         let roles = [Role::Assistant, Role::Assistant, Role::User];
         let messages: Vec<Message<Role>> = roles
             .into_iter()

@@ -148,7 +148,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
         // Items are read from a copy, where the client wrote a string.
         let is_string = self.request.has_string_input();
         let body = if is_string { self.request.original() } else { self.request.body() };
-        let text = str::from_utf8(body).unwrap_or_default();
+        let text: &str = body;
         let mut edits = Edits::default();
         let mut object = ObjectEdit::new(text, text);
         if let Some(model) = &self.model {
@@ -172,7 +172,7 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
             }
         }
         object.finish(&mut edits);
-        edits.apply(body)
+        edits.apply(body.as_bytes())
     }
 }
 
@@ -228,7 +228,7 @@ impl<'r> RequestDraft<'r> {
     }
 
     fn share(&self, part: &str) -> Bytes {
-        self.request.body().slice_ref(part.as_bytes())
+        self.request.body().slice_ref(part).into_bytes()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{
     marks::{unmarked, unmarked_content},
@@ -15,7 +16,7 @@ use crate::{
     llm::{
         edits::{Edits, span_in},
         format::{Conversation, FormatRequest},
-        request_shape::{FormatShape as _, MessageRole, Shape, read_scanned, scanned},
+        request_shape::{FormatShape as _, MessageRole, Shape, read, scanned},
         request_view::{MAX_UNITS, RequestView, check_counts, current_turn},
         tool_results::check_results,
         unit::{Unit, UnitKind},
@@ -63,9 +64,9 @@ impl Role {
 #[derive(Debug)]
 pub(crate) struct ResponsesRequest {
     /// As the client sent it.
-    original: Bytes,
+    original: ByteString,
     /// The same with a list as its `input`.
-    body: Bytes,
+    body: ByteString,
     shape: Shape<ResponsesShape>,
     /// How many items at the beginning are part of the system prompt.
     leading: usize,
@@ -77,7 +78,7 @@ pub(crate) struct ResponsesRequest {
 impl RequestView for ResponsesRequest {
     type Own = ResponsesShape;
 
-    fn body(&self) -> &Bytes {
+    fn body(&self) -> &ByteString {
         &self.body
     }
 
@@ -94,9 +95,9 @@ impl FormatRequest for ResponsesRequest {
     const FORM: &'static str = "responses";
 
     fn parse(original: Bytes) -> Result<Self, Error> {
-        let body = with_list(&original, scanned(&original).map_err(Error::invalid)?);
-        let text = str::from_utf8(&body).unwrap_or_default();
-        let shape = read_scanned::<ResponsesShape>(text).map_err(Error::invalid)?;
+        let original = scanned(original).map_err(Error::invalid)?;
+        let body = with_list(&original);
+        let shape = read::<ResponsesShape>(&body).map_err(Error::invalid)?;
         let items = &shape.messages;
         check_item_count(items.len())?;
         let leading = items.iter().take_while(|item| item.role.is_system()).count();
@@ -157,7 +158,7 @@ impl FormatRequest for ResponsesRequest {
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
-        self.body.slice_ref(self.message_text(unit.message()).as_bytes())
+        self.body.slice_ref(self.message_text(unit.message())).into_bytes()
     }
 
     fn lasting_json(json: Bytes) -> Bytes {
@@ -175,7 +176,7 @@ impl FormatRequest for ResponsesRequest {
 
 impl ResponsesRequest {
     /// The body as the client sent it.
-    pub(super) fn original(&self) -> &Bytes {
+    pub(super) fn original(&self) -> &ByteString {
         &self.original
     }
 
@@ -190,13 +191,13 @@ impl ResponsesRequest {
     }
 }
 
-/// The body, whose `text` was scanned, with a list in place of a string as its `input`. It means the same to the model.
-fn with_list(body: &Bytes, text: &str) -> Bytes {
-    let input = member(text, ResponsesShape::MESSAGES).filter(|input| kind(input) == ValueKind::String);
+/// The body with a list in place of a string as its `input`. It means the same to the model.
+fn with_list(body: &ByteString) -> ByteString {
+    let input = member(body, ResponsesShape::MESSAGES).filter(|input| kind(input) == ValueKind::String);
     let Some(input) = input else { return body.clone() };
     let mut edits = Edits::default();
-    edits.replace(span_in(text, input), format!(r#"[{{"role":"user","content":{input}}}]"#));
-    edits.apply(body)
+    edits.replace(span_in(body, input), format!(r#"[{{"role":"user","content":{input}}}]"#));
+    edits.apply_to_str(body).into()
 }
 
 /// Checks how many items there are.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{
     items::{CallForm, ItemKind, ToolCall, call_id, result_ids},
@@ -37,7 +38,7 @@ impl From<ToolCall> for KnownCall {
 }
 
 /// The units of `items`, in their order. The first `leading` items are part of the system prompt, and no units.
-pub(super) fn read(body: &Bytes, items: &[Message<Role>], leading: usize) -> Units {
+pub(super) fn read(body: &ByteString, items: &[Message<Role>], leading: usize) -> Units {
     let mut reader = Reader { body, calls: HashMap::new(), answer: HashSet::new(), units: Units::default() };
     for (index, item) in items.iter().enumerate().skip(leading) {
         let text = text_at(body, &item.span);
@@ -58,7 +59,7 @@ pub(super) fn read(body: &Bytes, items: &[Message<Role>], leading: usize) -> Uni
 }
 
 struct Reader<'a> {
-    body: &'a Bytes,
+    body: &'a ByteString,
     /// The tool calls of the items so far, by id.
     calls: HashMap<String, (CallForm, KnownCall)>,
     /// The ids of the calls in the answer that is read: all items of the model that nothing else stands between.
@@ -87,7 +88,7 @@ impl<'a> Reader<'a> {
         let Some(id) = call_id(item) else { return };
         // Some providers begin anew with each answer. A result is that of the nearest call before it.
         self.calls.remove(id.as_ref());
-        if let Some(call) = ToolCall::read(self.body, item) {
+        if let Some(call) = ToolCall::read(self.body.as_bytes(), item) {
             self.calls.insert(id.clone().into_owned(), (call.form, call.into()));
         }
         if !self.answer.insert(id) {
@@ -101,7 +102,7 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let output = form.and_then(|form| member(item, form.output_member()));
-        let output = output.map(|output| self.body.slice_ref(output.as_bytes()));
+        let output = output.map(|output| self.body.slice_ref(output).into_bytes());
         let ids: Vec<Cow<'_, str>> = form.into_iter().flat_map(|form| result_ids(form, item)).collect();
         let answers = |id: &&Cow<'_, str>| {
             let call = self.calls.get(id.as_ref()).map(|(call, _)| *call);
@@ -137,7 +138,7 @@ mod tests {
                 items.push(Message { role, span: start..text.len() });
             }
         }
-        let units = read(&Bytes::from(text), &items, 0);
+        let units = read(&ByteString::from(text), &items, 0);
         assert_eq!((units.list.len(), units.repeated_ids.len()), (MAX_UNITS, 0));
         assert_eq!((units.count, units.call_count), (count, 2 * count));
     }
