@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{messages_support, responses_support, support};
 
 /// What a client speaks.
-#[derive(Clone, Copy)]
-enum Api {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Api {
     OpenAi,
     Responses,
     Anthropic,
@@ -37,19 +37,39 @@ impl Api {
         }
     }
 
-    /// The last argument of clients, and the names of their variables for the address and the key, with the address.
-    fn of(self, gateway: &Gateway) -> (&'static str, [&'static str; 2], String) {
+    /// What clients of a gateway add their paths to.
+    pub(super) fn address_at(self, gateway: &Gateway) -> String {
         let address = gateway.data_addr();
+        match self {
+            Api::OpenAi | Api::Responses => format!("http://{address}/openai/v1"),
+            Api::Anthropic => format!("http://{address}/anthropic"),
+        }
+    }
+
+    /// The last argument of clients, and the names of their variables for the address and the key.
+    fn of(self) -> (&'static str, [&'static str; 2]) {
         let openai = ["OPENAI_BASE_URL", "OPENAI_API_KEY"];
         match self {
-            Api::OpenAi => ("openai", openai, format!("http://{address}/openai/v1")),
-            Api::Responses => ("responses", openai, format!("http://{address}/openai/v1")),
-            Api::Anthropic => (
-                "anthropic",
-                ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
-                format!("http://{address}/anthropic"),
-            ),
+            Api::OpenAi => ("openai", openai),
+            Api::Responses => ("responses", openai),
+            Api::Anthropic => ("anthropic", ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"]),
         }
+    }
+
+    /// What a client prints that is given this address and key, `form` being `whole` or `stream`.
+    pub(super) async fn printed(
+        self,
+        mut client: Command,
+        form: &str,
+        address: String,
+        key: String,
+    ) -> Value {
+        let (name, [base_url, api_key]) = self.of();
+        client.args([form, name]).env(base_url, address).env(api_key, key);
+        let output =
+            tokio::task::spawn_blocking(move || client.output()).await.expect("no panic").expect("it runs");
+        assert!(output.status.success(), "{form}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
     }
 }
 
@@ -109,7 +129,7 @@ fn agent_model_of_responses(request: &ProviderRequest) -> ProviderAct {
 }
 
 /// What a client behind the gateway prints, `form` being `whole` or `stream`.
-async fn run(mut client: Command, api: Api, form: &str) -> Value {
+async fn run(client: Command, api: Api, form: &str) -> Value {
     let provider = api.provider().await;
     let tools = json!({ "default": "allow", "rules": [{ "name": "no-shell", "tools": ["shell_*"], "action": "deny" }] });
     let words = json!({ "abuse": { "terms": ["bomb"] } });
@@ -118,11 +138,7 @@ async fn run(mut client: Command, api: Api, form: &str) -> Value {
     let gateway =
         setup.binding("content-policy", 10).binding("redact", 20).binding("tool-policy", 30).start().await;
     gateway.wait_until_ready().await;
-    let (name, [base_url, key], address) = api.of(&gateway);
-    client.args([form, name]).env(base_url, address).env(key, token("acme"));
-    let output =
-        tokio::task::spawn_blocking(move || client.output()).await.expect("no panic").expect("it runs");
-    assert!(output.status.success(), "{form}: {}", String::from_utf8_lossy(&output.stderr));
+    let printed = api.printed(client, form, api.address_at(&gateway), token("acme")).await;
     let mut requests = provider.requests();
     requests
         .retain(|request| ["/count_tokens", "/embeddings"].iter().all(|end| !request.path.ends_with(end)));
@@ -131,7 +147,7 @@ async fn run(mut client: Command, api: Api, form: &str) -> Value {
         let body = String::from_utf8_lossy(&request.body);
         assert!(!body.contains("ada@example.com") && !body.contains("bomb"), "{body}");
     }
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    printed
 }
 
 /// Checks that a client is guarded at all four points, and doesn't repeat a block, which it reports as `blocked`.
@@ -149,21 +165,21 @@ async fn assert_guarded(client: fn() -> Command, api: Api, blocked: &str) -> Val
     got
 }
 
-fn of_python(script: &str) -> Command {
+pub(super) fn of_python(script: &str) -> Command {
     let mut client = Command::new(python::sdk().join(".venv/bin/python"));
     client.arg(repository::root().join("tests/clients").join(script));
     client
 }
 
-fn of_node(script: &str) -> Command {
+pub(super) fn of_node(script: &str) -> Command {
     let mut client = Command::new("node");
     client.arg(clients::folder().join(script));
     client
 }
 
-const BAD_REQUEST: &str = "BadRequestError 400 CONTENT_BLOCKED";
-const REJECTED: &str = "ModelRequestRejectedError 400 CONTENT_BLOCKED";
-const CALL_ERROR: &str = "APICallError 400 CONTENT_BLOCKED";
+pub(super) const BAD_REQUEST: &str = "BadRequestError 400 CONTENT_BLOCKED";
+pub(super) const REJECTED: &str = "ModelRequestRejectedError 400 CONTENT_BLOCKED";
+pub(super) const CALL_ERROR: &str = "APICallError 400 CONTENT_BLOCKED";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn openais_own_client_for_python_is_guarded_at_all_four_points() {

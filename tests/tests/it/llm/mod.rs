@@ -1,5 +1,6 @@
 //! The LLM proxy over real sockets: clients of OpenAI's and of Anthropic's API, a provider, plugins.
 
+mod aimock;
 mod answers;
 mod clients;
 mod embeddings;
