@@ -3,8 +3,8 @@
 //! Every request needs a token, unless it came over the admin socket.
 //!
 //! Admin requests pass no chain and don't count as calls in flight. They show what the process already
-//! knows and contact no plugin, except in `process_ops`, which describes plugins again and makes test
-//! calls.
+//! knows and contact nobody, except in `process_ops`, which describes plugins again, makes test calls and
+//! checks upstreams.
 //!
 //! A token that names a tenant sees that tenant, its plans and explanations, the bindings for it and its
 //! calls' events. Everything else answers as if it did not exist: other tenants, plugins and their

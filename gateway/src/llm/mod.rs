@@ -35,6 +35,7 @@ pub(crate) mod surface;
 mod tool_results;
 pub(crate) mod unit;
 pub mod upstream;
+pub mod upstream_check;
 mod value;
 mod violation_path;
 mod withheld;

@@ -3,7 +3,7 @@
 use std::{sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
@@ -65,21 +65,15 @@ impl ProviderClient {
         ProviderClient { tls, policy, of_others, of_workers: OnceLock::new() }
     }
 
-    /// Posts a body. The client sends it again only where the provider can't have begun to work on it: the connection was closed while
+    /// Sends a request. The client sends it again only where the provider can't have begun to work on it: the connection was closed while
     /// it was idle, or the provider refused an HTTP/2 stream unseen (RFC 9113, section 8.7).
     ///
     /// # Errors
     /// There is no answer.
-    pub(super) async fn post(
+    pub(super) async fn send(
         &self,
-        uri: Uri,
-        headers: HeaderMap,
-        body: Bytes,
+        request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, legacy::Error> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
         let client = self.current();
         for _ in 1..MAX_ATTEMPTS {
             match client.request(request.clone()).await {

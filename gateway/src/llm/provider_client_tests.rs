@@ -63,7 +63,8 @@ impl RefusingProvider {
 
     /// The status of an answer, if there is one, and how many streams it took.
     async fn post(&self) -> (Option<StatusCode>, usize) {
-        let sent = self.client.post(self.uri.clone(), HeaderMap::new(), Bytes::from_static(b"{}")).await;
+        let request = Request::post(self.uri.clone()).body(Full::new(Bytes::from_static(b"{}"))).unwrap();
+        let sent = self.client.send(request).await;
         (sent.ok().map(|answer| answer.status()), self.streams.load(Ordering::SeqCst))
     }
 }

@@ -26,6 +26,7 @@ pub struct ModelRoutes {
 
 #[derive(Debug)]
 struct RouteRule {
+    name: String,
     /// As written.
     pattern: String,
     names: ModelNames,
@@ -103,6 +104,7 @@ impl ModelRoutes {
             let upstream = upstreams.iter().find(|upstream| **upstream.name() == *rule.upstream);
             match (names, upstream) {
                 (Ok(names), Some(upstream)) => rules.push(RouteRule {
+                    name: rule.effective_name().into_owned(),
                     pattern: rule.pattern.clone(),
                     names,
                     upstream: Arc::clone(upstream),
@@ -173,6 +175,24 @@ impl ModelRoutes {
         let globs = self.rules.iter().filter(is_other).map(|rule| named(&rule.pattern, rule));
         let has_others = tenant.is_none_or(ModelNames::has_globs);
         listed.chain(globs.filter(|_| has_others)).collect()
+    }
+
+    /// All upstreams, in the order of the configuration.
+    pub fn upstreams(&self) -> &[Arc<LlmUpstream>] {
+        &self.upstreams
+    }
+
+    /// The models that rules ask for at an upstream by their names there, each with the name of its rule. A glob asks for none.
+    pub fn models_at(&self, upstream: &str) -> Vec<(&str, &str)> {
+        let rules = self.rules.iter().filter(|rule| **rule.upstream.name() == *upstream);
+        let models = rules.flat_map(|rule| {
+            let models = match &rule.upstream_model {
+                Some(model) => vec![model.as_str()],
+                None => rule.names.literals().collect(),
+            };
+            models.into_iter().map(|model| (rule.name.as_str(), model))
+        });
+        models.collect()
     }
 
     fn rule(&self, format: ApiFormat, model: &str) -> Option<&RouteRule> {

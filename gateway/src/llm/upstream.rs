@@ -4,13 +4,13 @@
 //! credential, the operator's or the tenant's, which no agent sees. It follows no redirect, uses no proxy from the environment, keeps no cookies and
 //! decompresses nothing, since plugins judge the bytes as they are.
 //!
-//! A request is sent once; `ProviderClient::post` has the exceptions. Agents' SDKs retry what is worth it.
+//! A request is sent once; `ProviderClient::send` has the exceptions. Agents' SDKs retry what is worth it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
-use http_body_util::BodyExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy;
 use reqwest::Url;
@@ -24,7 +24,7 @@ use crate::{
     },
     egress,
     llm::{
-        demo_model::{self, DemoBody},
+        demo_model::{self, DemoAnswer, DemoBody},
         provider_client::ProviderClient,
     },
 };
@@ -50,6 +50,7 @@ const PASSED_PREFIXES: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 const REQUEST_IDS: [HeaderName; 2] =
     [HeaderName::from_static("x-request-id"), HeaderName::from_static("request-id")];
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// One provider of models. Its connections live as long as it does.
 pub struct LlmUpstream {
@@ -172,19 +173,46 @@ impl LlmUpstream {
         timeouts: UpstreamTimeouts,
     ) -> Result<UpstreamAnswer, UpstreamError> {
         let until = Instant::now() + timeouts.total;
-        let (status, headers, body) = match &self.provider {
+        match &self.provider {
             Provider::Http(provider) => {
-                let response = provider.send(path, headers, body, credential, timeouts).await?;
-                let (head, body) = response.into_parts();
-                (head.status, head.headers, AnswerBody::Http(body))
+                let response =
+                    provider.send(provider.post(path, headers, body, credential)?, timeouts).await?;
+                Ok(UpstreamAnswer::new(response, timeouts.idle, until))
             }
             Provider::Demo => {
-                let answer = demo_model::answer(path, &body);
-                (answer.status, answer.headers, AnswerBody::Demo(answer.body))
+                let DemoAnswer { status, headers, body } = demo_model::answer(path, &body);
+                let body = AnswerBody::Demo(body);
+                Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
             }
+            Provider::Barred(error) => Err(error.clone()),
+        }
+    }
+
+    /// Asks the provider for its models, with the upstream's own credential. `None`: it is the demo model, which answers to any
+    /// name.
+    ///
+    /// # Errors
+    /// As [`LlmUpstream::send`].
+    pub async fn list_models(
+        &self,
+        timeouts: UpstreamTimeouts,
+    ) -> Result<Option<UpstreamAnswer>, UpstreamError> {
+        let provider = match &self.provider {
+            Provider::Http(provider) => provider,
+            Provider::Demo => return Ok(None),
             Provider::Barred(error) => return Err(error.clone()),
         };
-        Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
+        let until = Instant::now() + timeouts.total;
+        let mut headers = HeaderMap::new();
+        let path = match self.format() {
+            ApiFormat::Openai => "models",
+            ApiFormat::Anthropic => {
+                headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+                "v1/models?limit=1000"
+            }
+        };
+        let response = provider.send(provider.get(path, &headers, None)?, timeouts).await?;
+        Ok(Some(UpstreamAnswer::new(response, timeouts.idle, until)))
     }
 }
 
@@ -206,22 +234,43 @@ impl HttpProvider {
     /// The response to a request, without its body.
     async fn send(
         &self,
-        path: &str,
-        headers: &HeaderMap,
-        body: Bytes,
-        credential: Option<&HeaderValue>,
+        request: Request<Full<Bytes>>,
         timeouts: UpstreamTimeouts,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let uri = format!("{}/{path}", self.base).parse();
-        let uri =
-            uri.map_err(|error: http::uri::InvalidUri| UpstreamError::Unavailable(error.to_string()))?;
         let UpstreamTimeouts { first_byte, total, .. } = timeouts;
         let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
-        let sent = self.client.post(uri, self.headers(headers, credential), body);
-        let response = timeout(first_byte.min(total), sent).await;
+        let response = timeout(first_byte.min(total), self.client.send(request)).await;
         let response = response.map_err(|_| UpstreamError::Timeout(late))??;
         check(&response)?;
         Ok(response)
+    }
+
+    fn post(
+        &self,
+        path: &str,
+        of_agent: &HeaderMap,
+        body: Bytes,
+        credential: Option<&HeaderValue>,
+    ) -> Result<Request<Full<Bytes>>, UpstreamError> {
+        let mut request = self.get(path, of_agent, credential)?;
+        *request.method_mut() = Method::POST;
+        *request.body_mut() = Full::new(body);
+        // Without parameters: the body is read as UTF-8, as plugins were shown it.
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(request)
+    }
+
+    fn get(
+        &self,
+        path: &str,
+        of_agent: &HeaderMap,
+        credential: Option<&HeaderValue>,
+    ) -> Result<Request<Full<Bytes>>, UpstreamError> {
+        let uri = format!("{}/{path}", self.base).parse::<Uri>();
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = uri.map_err(|error| UpstreamError::Unavailable(error.to_string()))?;
+        *request.headers_mut() = self.headers(of_agent, credential);
+        Ok(request)
     }
 
     /// The headers of a request.
@@ -229,8 +278,6 @@ impl HttpProvider {
         let mut headers = forwarded(of_agent);
         headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
         headers.entry(header::ACCEPT).or_insert(ACCEPT_ANY);
-        // Without parameters: the body is read as UTF-8, as plugins were shown it.
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(value) = credential.or(self.credential.as_ref()) {
             let name = match self.format {
@@ -308,6 +355,17 @@ impl AnswerBody {
 }
 
 impl UpstreamAnswer {
+    fn new(response: Response<Incoming>, idle: Duration, until: Instant) -> Self {
+        let (head, body) = response.into_parts();
+        UpstreamAnswer {
+            status: head.status,
+            headers: head.headers,
+            idle,
+            until,
+            body: AnswerBody::Http(body),
+        }
+    }
+
     /// The headers that agents get.
     pub fn passed_headers(&self) -> HeaderMap {
         only(&self.headers, |name| {

@@ -778,6 +778,55 @@ pub struct DeletePluginDataResponse {
     #[prost(uint64, tag = "1")]
     pub entries: u64,
 }
+/// The upstreams to check.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckUpstreamsRequest {
+    /// Names of active upstreams. Empty: all.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Reason, shown in the log: at most 500 bytes without control characters.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// A model that a rule asks for and that its provider doesn't list. The provider may still have it, for example under an alias.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnlistedModel {
+    /// Name of the rule.
+    #[prost(string, tag = "1")]
+    pub rule: ::prost::alloc::string::String,
+    /// The model's name at the provider.
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+}
+/// The check of one upstream.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpstreamCheck {
+    /// Name of the upstream.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What the check found.
+    #[prost(enumeration = "UpstreamCheckResult", tag = "2")]
+    pub result: i32,
+    /// Why the result is not OK; empty otherwise. It has no text of the provider's answer.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
+    /// From the start of connecting to the end of the answer, in microseconds.
+    #[prost(uint64, tag = "4")]
+    pub duration_us: u64,
+    /// How many models the provider lists. Absent without a list, and for the demo model, which answers to any name.
+    #[prost(uint64, optional, tag = "5")]
+    pub models: ::core::option::Option<u64>,
+    /// Models that rules ask for and that the list lacks. Empty if the list has further pages.
+    #[prost(message, repeated, tag = "6")]
+    pub unlisted: ::prost::alloc::vec::Vec<UnlistedModel>,
+}
+/// The result.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CheckUpstreamsResponse {
+    /// The checks, in the order of the configuration.
+    #[prost(message, repeated, tag = "1")]
+    pub upstreams: ::prost::alloc::vec::Vec<UpstreamCheck>,
+}
 /// A test call to a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallPluginRequest {
@@ -1071,6 +1120,51 @@ impl ReloadOutcome {
             "RELOAD_OUTCOME_APPLIED" => Some(Self::Applied),
             "RELOAD_OUTCOME_UNCHANGED" => Some(Self::Unchanged),
             "RELOAD_OUTCOME_WAITING" => Some(Self::Waiting),
+            _ => None,
+        }
+    }
+}
+/// What the check of an upstream finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UpstreamCheckResult {
+    /// Never sent.
+    Unspecified = 0,
+    /// The provider lists its models, or it is the demo model.
+    Ok = 1,
+    /// The provider refuses the key, or wants one.
+    CredentialRefused = 2,
+    /// This process can't resolve the upstream's `credential`.
+    CredentialMissing = 3,
+    /// The provider can't be reached, or doesn't answer within 8 s.
+    Unreachable = 4,
+    /// The provider answers, but not with a list of models.
+    NoModelList = 5,
+}
+impl UpstreamCheckResult {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UPSTREAM_CHECK_RESULT_UNSPECIFIED",
+            Self::Ok => "UPSTREAM_CHECK_RESULT_OK",
+            Self::CredentialRefused => "UPSTREAM_CHECK_RESULT_CREDENTIAL_REFUSED",
+            Self::CredentialMissing => "UPSTREAM_CHECK_RESULT_CREDENTIAL_MISSING",
+            Self::Unreachable => "UPSTREAM_CHECK_RESULT_UNREACHABLE",
+            Self::NoModelList => "UPSTREAM_CHECK_RESULT_NO_MODEL_LIST",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UPSTREAM_CHECK_RESULT_UNSPECIFIED" => Some(Self::Unspecified),
+            "UPSTREAM_CHECK_RESULT_OK" => Some(Self::Ok),
+            "UPSTREAM_CHECK_RESULT_CREDENTIAL_REFUSED" => Some(Self::CredentialRefused),
+            "UPSTREAM_CHECK_RESULT_CREDENTIAL_MISSING" => Some(Self::CredentialMissing),
+            "UPSTREAM_CHECK_RESULT_UNREACHABLE" => Some(Self::Unreachable),
+            "UPSTREAM_CHECK_RESULT_NO_MODEL_LIST" => Some(Self::NoModelList),
             _ => None,
         }
     }
@@ -1820,6 +1914,33 @@ pub mod admin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Makes this process ask upstreams for their models, with their keys.
+        pub async fn check_upstreams(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CheckUpstreamsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckUpstreamsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/CheckUpstreams",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "CheckUpstreams"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Recent events of this process and, with `follow`, new ones.
         ///
         /// A stream with `follow` ends with the status DRAINING when the process ends, TOKEN_EXPIRED when the token expires,
@@ -2039,6 +2160,14 @@ pub mod admin_service_server {
             request: tonic::Request<super::DeletePluginDataRequest>,
         ) -> std::result::Result<
             tonic::Response<super::DeletePluginDataResponse>,
+            tonic::Status,
+        >;
+        /// Makes this process ask upstreams for their models, with their keys.
+        async fn check_upstreams(
+            &self,
+            request: tonic::Request<super::CheckUpstreamsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckUpstreamsResponse>,
             tonic::Status,
         >;
         /// Server streaming response type for the StreamEvents method.
@@ -3177,6 +3306,51 @@ pub mod admin_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeletePluginDataSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/CheckUpstreams" => {
+                    #[allow(non_camel_case_types)]
+                    struct CheckUpstreamsSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::CheckUpstreamsRequest>
+                    for CheckUpstreamsSvc<T> {
+                        type Response = super::CheckUpstreamsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CheckUpstreamsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::check_upstreams(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CheckUpstreamsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

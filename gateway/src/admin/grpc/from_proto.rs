@@ -32,7 +32,7 @@ use crate::{
     registry::{
         bypass::{MAX_BYPASS_DURATION, MIN_BYPASS_DURATION},
         document::plural,
-        edit::can_be_reason,
+        edit::{can_be_name, can_be_reason},
         listing::{self, ListFilter},
     },
 };
@@ -244,6 +244,15 @@ pub(super) fn patience(millis: Option<u64>) -> Result<Duration, Error> {
     let patience = millis.map_or(routes::DEFAULT_DRAIN_TIMEOUT, Duration::from_millis);
     let right = || format!("{} at most", routes::MAX_DRAIN_TIMEOUT.as_millis());
     if patience > routes::MAX_DRAIN_TIMEOUT { Err(wrong("timeout_ms", &right())) } else { Ok(patience) }
+}
+
+/// The upstreams to check.
+///
+/// # Errors
+/// PAYLOAD_INVALID if one can be no name.
+pub(super) fn upstreams(names: Vec<String>) -> Result<Vec<String>, Error> {
+    let are_names = names.iter().all(|name| can_be_name(name));
+    if are_names { Ok(names) } else { Err(wrong("names", routes::UPSTREAMS_REQUIREMENT)) }
 }
 
 /// The JSON text of a test call's member, or empty if it is missing.

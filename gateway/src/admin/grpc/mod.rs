@@ -133,6 +133,7 @@ impl AdminRpc<'_> {
             "DescribePlugin" => self.unary(body, most, |asked| self.describe_plugin(asked)).await,
             "DrainPlugin" => self.unary(body, most, |asked| self.drain_plugin(asked)).await,
             "DeletePluginData" => self.unary(body, most, |asked| self.delete_plugin_data(asked)).await,
+            "CheckUpstreams" => self.unary(body, most, |asked| self.check_upstreams(asked)).await,
             "CallPlugin" => {
                 let most = self.admin.gateway.snapshots.current().limits.request;
                 self.unary(body, most, |asked| self.call_plugin(asked)).await

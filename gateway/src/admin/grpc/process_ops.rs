@@ -92,6 +92,18 @@ impl AdminRpc<'_> {
         Ok(wire::DeletePluginDataResponse { entries })
     }
 
+    pub(super) async fn check_upstreams(
+        &self,
+        wire::CheckUpstreamsRequest { names, reason }: wire::CheckUpstreamsRequest,
+    ) -> Result<wire::CheckUpstreamsResponse, Error> {
+        self.check_act(&["check-upstreams"])?;
+        let names = from_proto::upstreams(names)?;
+        let checks = self.admin.upkeep.check_upstreams(&self.operation_reason(reason)?, &names).await?;
+        Ok(wire::CheckUpstreamsResponse {
+            upstreams: checks.into_iter().map(to_proto::upstream_check).collect(),
+        })
+    }
+
     fn check_act(&self, path: &[&str]) -> Result<(), Error> {
         self.check(ProcessRoute::find(path).map(AdminRoute::Upkeep), &Method::POST)
     }

@@ -16,6 +16,7 @@ use crate::{
         object::{ObjectKind, Owner},
         point::Point,
     },
+    llm::upstream_check::{UnlistedModel, UpstreamCheck, UpstreamCheckResult},
     registry::effect::{Effect, Effects, FailingBinding, PlanEffect, TenantAdmission},
     snapshot::RejectedEntry,
 };
@@ -89,6 +90,27 @@ pub(super) fn outcome(outcome: ReloadResult) -> (wire::ReloadOutcome, Option<Str
         ReloadResult::Applied => (wire::ReloadOutcome::Applied, None),
         ReloadResult::Unchanged => (wire::ReloadOutcome::Unchanged, None),
         ReloadResult::Waiting(what) => (wire::ReloadOutcome::Waiting, Some(what)),
+    }
+}
+
+pub(super) fn upstream_check(check: UpstreamCheck) -> wire::UpstreamCheck {
+    let UpstreamCheck { name, result, detail, duration_us, models, unlisted } = check;
+    let result = match result {
+        UpstreamCheckResult::Ok => wire::UpstreamCheckResult::Ok,
+        UpstreamCheckResult::CredentialRefused => wire::UpstreamCheckResult::CredentialRefused,
+        UpstreamCheckResult::CredentialMissing => wire::UpstreamCheckResult::CredentialMissing,
+        UpstreamCheckResult::Unreachable => wire::UpstreamCheckResult::Unreachable,
+        UpstreamCheckResult::NoModelList => wire::UpstreamCheckResult::NoModelList,
+    };
+    let unlisted =
+        unlisted.into_iter().map(|UnlistedModel { rule, model }| wire::UnlistedModel { rule, model });
+    wire::UpstreamCheck {
+        name,
+        result: result.into(),
+        detail,
+        duration_us,
+        models,
+        unlisted: unlisted.collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations on a running process, as opposed to the stored configuration: reload, describe a plugin
-//! again, drain it, make a test call, delete what it stored (docs/decisions/0035-what-is-asked-of-a-process.md). HTTP and gRPC
-//! share this code; they authenticate the caller and encode the answer.
+//! again, drain it, make a test call, delete what it stored, check upstreams (docs/decisions/0035-what-is-asked-of-a-process.md).
+//! HTTP and gRPC share this code; they authenticate the caller and encode the answer.
 //!
 //! These operations pass no chain and don't count as agents' calls.
 
@@ -10,6 +10,7 @@ mod plugin_data;
 mod reload;
 pub mod routes;
 mod test_call;
+mod upstream_check;
 
 use std::sync::Arc;
 

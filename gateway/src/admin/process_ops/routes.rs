@@ -42,6 +42,7 @@ use crate::{
         reply::VerifiedReply,
     },
     json::pointer::push_key,
+    llm::upstream_check::UpstreamCheck,
     payload::MAX_VIOLATIONS,
     registry::edit,
     transcode::{self, ObjectWriter},
@@ -55,6 +56,9 @@ pub(crate) const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// What the tenant of a call must be.
 pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be absent";
 
+/// What the upstreams to check must be.
+pub(crate) const UPSTREAMS_REQUIREMENT: &str = "names of upstreams";
+
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessRoute {
@@ -63,6 +67,7 @@ pub(crate) enum ProcessRoute {
     Drain(String),
     Call(String),
     DeleteData(String),
+    CheckUpstreams,
 }
 
 /// The request for a test call.
@@ -90,6 +95,7 @@ impl ProcessRoute {
     pub(crate) fn find(parts: &[&str]) -> Option<Self> {
         match *parts {
             ["reload"] => Some(ProcessRoute::Reload),
+            ["check-upstreams"] => Some(ProcessRoute::CheckUpstreams),
             ["plugins", name, how] if edit::can_be_name(name) => {
                 let name = name.to_owned();
                 match how {
@@ -151,6 +157,11 @@ impl Admin {
             ProcessRoute::DeleteData(name) => {
                 let entries = self.delete_data(&who(only_reason(&head.uri)?), name).await?;
                 Ok((StatusCode::OK, encode(&DeletedView { entries })))
+            }
+            ProcessRoute::CheckUpstreams => {
+                let (names, reason) = checked_upstreams(&head.uri)?;
+                let upstreams = self.upkeep.check_upstreams(&who(reason), &names).await?;
+                Ok((StatusCode::OK, encode(&UpstreamChecksView { upstreams })))
             }
         }
     }
@@ -230,6 +241,17 @@ fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
     Ok((expected, patience.unwrap_or(DEFAULT_DRAIN_TIMEOUT), query::reason(&mut query)?))
 }
 
+/// Reads which upstreams to check, none for all, and the reason.
+fn checked_upstreams(uri: &Uri) -> Result<(Vec<String>, String), Error> {
+    let mut query = Query::read(uri, &["upstreams", "reason"])?;
+    let right = format!("{UPSTREAMS_REQUIREMENT}, separated by commas");
+    let names = query.read_as("upstreams", &right, |text| {
+        let names: Vec<_> = text.split(',').map(str::to_owned).collect();
+        names.iter().all(|name| edit::can_be_name(name)).then_some(names)
+    })?;
+    Ok((names.unwrap_or_default(), query::reason(&mut query)?))
+}
+
 /// Reads the body of a test call: an object without duplicate keys. Payload and context keep their bytes.
 fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
     const KNOWN_MEMBERS: [&str; 5] = ["point", "payload", "context", "tenant", "tenant_config"];
@@ -304,6 +326,11 @@ struct EndpointView {
 #[derive(Serialize)]
 struct DeletedView {
     entries: u64,
+}
+
+#[derive(Serialize)]
+struct UpstreamChecksView {
+    upstreams: Vec<UpstreamCheck>,
 }
 
 #[derive(Serialize)]

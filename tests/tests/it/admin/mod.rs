@@ -13,3 +13,4 @@ mod tally;
 mod tools;
 mod trial;
 mod upkeep;
+pub(crate) mod upstream_check;

@@ -102,7 +102,7 @@ async fn a_reload_that_waits_for_a_plugin_says_for_which() {
 async fn only_an_administrator_of_everything_may_ask() {
     let plugin = FakePlugin::named("guard").start().await;
     let gateway = by_file(&plugin).start().await;
-    let paths = ["reload"].into_iter().chain([
+    let paths = ["reload", "check-upstreams"].into_iter().chain([
         "plugins/guard/describe",
         "plugins/guard/drain",
         "plugins/guard/call",

@@ -142,6 +142,10 @@ const RPCS: &[(&str, RequestEncoder)] = &[
     ("DeletePluginData", |asked| {
         frame(&wire::DeletePluginDataRequest { name: asked.names[0].into(), reason: String::new() })
     }),
+    ("CheckUpstreams", |asked| {
+        let names = if asked.flag { vec![asked.names[0].into()] } else { Vec::new() };
+        frame(&wire::CheckUpstreamsRequest { names, reason: String::new() })
+    }),
     ("StreamEvents", |asked| {
         frame(&wire::StreamEventsRequest {
             names: if asked.flag { vec!["registry.*".into(), "plugin.*".into()] } else { Vec::new() },

@@ -115,6 +115,7 @@ async fn acts(client: &mut Client, tenant: &str) -> Vec<Told> {
                 .delete_plugin_data(wire::DeletePluginDataRequest { name: name(), ..Default::default() })
                 .await,
         ),
+        told(client.check_upstreams(wire::CheckUpstreamsRequest::default()).await),
         told(client.call_plugin(call).await),
     ]
 }
