@@ -21,7 +21,8 @@ use hookgate::{
     registry::{document::plural, listing::MAX_PAGE_SIZE},
 };
 
-/// Longest wait for an answer: a write may wait for the database and then for the gateway to activate it.
+/// Longest wait for an answer: a write may wait for the database and then for the gateway to activate it, and two rounds of
+/// checks of upstreams take 16 s.
 const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(20));
 /// How long a removed plugin's last calls are waited for, and how often the gateway is asked.
 const MAX_RELEASE_WAIT: Duration = Duration::from_secs(15);
@@ -285,6 +286,23 @@ impl Registry {
             }
             sleep(RELEASE_POLL_INTERVAL).await;
         }
+    }
+
+    /// Makes the gateway check these upstreams, or all if there are no names.
+    ///
+    /// # Errors
+    /// The gateway refused, or didn't answer.
+    pub(super) async fn check_upstreams(
+        &self,
+        names: &[String],
+        reason: Option<&str>,
+    ) -> Result<Answer, Exit> {
+        let names = (!names.is_empty()).then(|| format!("upstreams={}", encoded(&names.join(","))));
+        let reason = reason.map(|reason| format!("reason={}", encoded(reason)));
+        let query: Vec<_> = names.into_iter().chain(reason).collect();
+        let path = format!("/admin/v1/check-upstreams?{}", query.join("&"));
+        let answer = self.ask(Method::POST, &path, None).await?;
+        if answer.status == 200 { Ok(answer) } else { Err(self.refusal_exit(&answer, None)) }
     }
 
     /// What the gateway is waiting for before it activates a write, if it says so.

@@ -25,6 +25,7 @@ mod selector;
 mod set;
 pub(super) mod tenant;
 pub(super) mod upstream;
+mod upstream_check;
 
 use client::{Registry, Write};
 

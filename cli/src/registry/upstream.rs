@@ -10,6 +10,7 @@ use crate::{
         ObjectWriteArgs, Remove, ShowArgs, ended, render,
         selector::ListArgs,
         set::{self, ObjectChanges},
+        upstream_check::{self, CheckUpstreamsArgs},
     },
 };
 use hookgate::core::object::ObjectKind;
@@ -39,6 +40,15 @@ pub(crate) enum UpstreamCommand {
                             Exit codes: 0 removed, 1 there is no such upstream, or it can't be removed, 2 invalid \
                             usage, or the result would be invalid.")]
     Remove(Box<Remove>),
+    /// Checks whether a running gateway can use its upstreams: it asks each for its models, with the upstream's key.
+    ///
+    /// A warning names each model that a rule asks for and that the provider doesn't list. Providers don't list all names that they
+    /// accept, such as aliases and deployments, so a warning changes no exit code. Tenants' own keys aren't checked. With several
+    /// replicas, the one that answers does the check.
+    #[command(after_help = "Example: hookgate upstream check openai\n\n\
+                            Exit codes: 0 every upstream can be used, 1 an upstream can't, there is no such upstream, \
+                            or the gateway can't be reached or refuses, 2 invalid usage.")]
+    Check(Box<CheckUpstreamsArgs>),
 }
 
 /// The members to write.
@@ -72,6 +82,7 @@ pub(crate) async fn run(command: UpstreamCommand) -> Exit {
         UpstreamCommand::Show(show) => super::show(ObjectKind::Upstream, *show).await,
         UpstreamCommand::Set(set) => self::set(*set).await,
         UpstreamCommand::Remove(remove) => super::remove(ObjectKind::Upstream, *remove, false).await,
+        UpstreamCommand::Check(check) => upstream_check::run(*check).await,
     })
 }
 

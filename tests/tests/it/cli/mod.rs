@@ -29,4 +29,5 @@ pub(crate) mod support;
 mod token;
 mod tools;
 mod upkeep;
+mod upstream_check;
 mod whoami;
