@@ -1,18 +1,26 @@
 //! `hookgate env`: the lines with which a shell makes an unmodified client use the gateway for its models.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use clap::Args;
+use http::Method;
+use serde_json::Value;
 
 use super::{
     Exit,
-    client::{self, Place, Port},
+    client::{self, ApiResponse, Place, Port},
     model_client::{ModelClient, codex_toml},
-    output::{self, printable},
+    output::{self, printable, text},
     shell_quote,
     token::{self, SigningArgs, TokenChecker},
 };
-use hookgate::{config::Config, core::api_format::ApiFormat};
+use hookgate::{
+    config::{Config, Span},
+    core::api_format::ApiFormat,
+};
+
+/// How long the gateway may take to list the tenant's models.
+const MODELS_TIMEOUT: Span = Span(Duration::from_secs(5));
 
 /// The client, and which gateway and tenant it is for.
 #[derive(Debug, Args)]
@@ -36,26 +44,29 @@ pub(super) struct EnvArgs {
 }
 
 pub(super) async fn run(args: EnvArgs) -> Exit {
-    match text(args).await {
-        Ok(text) => output::print(&text, Exit::ok()),
+    match output_text(args).await {
+        Ok(lines) => output::print(&lines, Exit::ok()),
         Err(exit) => exit,
     }
 }
 
-async fn text(args: EnvArgs) -> Result<String, Exit> {
+async fn output_text(args: EnvArgs) -> Result<String, Exit> {
     let EnvArgs { client, signing, tenant, url, toml } = args;
     if toml && client != ModelClient::Codex {
         return Err(Exit::usage("--toml is only for codex: other clients read all from the environment"));
     }
     let checker = TokenChecker::new(&signing.config).map_err(|problems| Exit::problems(&problems))?;
     let file = shown(&signing.config);
-    serves(&checker.config, client, &file).map_err(Exit::failure)?;
+    let source = model_source(&checker.config, client, &file).map_err(Exit::failure)?;
     let gateway = address(&checker.config, url, &file).map_err(Exit::usage)?;
     if toml {
         return Ok(codex_toml(&gateway));
     }
     let tenant = tenant.expect("the arguments ask for it without --toml");
     let token = token::for_agent(&checker, signing, tenant).await?;
+    if source == ModelSource::Registry {
+        check_models(client.format(), &gateway, &token).await?;
+    }
     if client == ModelClient::Codex {
         output::note(
             "Codex reads the gateway's address from a file: print it once with --toml to \
@@ -72,19 +83,30 @@ fn lines(client: ModelClient, gateway: &str, token: &str) -> String {
     set.chain(client.second_token().map(|name| format!("unset {name}\n"))).collect()
 }
 
-/// Checks that a gateway of this configuration has models for the client.
+/// What may have models for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ModelSource {
+    File,
+    /// Only the registry: the gateway knows.
+    Registry,
+}
+
+/// Where a gateway of this configuration may have models for the client.
 ///
 /// # Errors
-/// One sentence with what to add.
-fn serves(config: &Config, client: ModelClient, file: &str) -> Result<(), String> {
+/// One sentence with what to add, if it can have none.
+fn model_source(config: &Config, client: ModelClient, file: &str) -> Result<ModelSource, String> {
     let Some(llm) = &config.llm else {
         return Err(format!(
             "{file} has no `llm`, so its gateway serves no models: add `llm` as in docs/llm-proxy.md"
         ));
     };
     let format = client.format();
-    if llm.upstreams.iter().any(|upstream| upstream.format == format) {
-        return Ok(());
+    let has_upstream = llm.upstreams.iter().any(|upstream| upstream.format == format);
+    match &config.store {
+        Some(store) if !(store.apply_file && has_upstream) => return Ok(ModelSource::Registry),
+        _ if has_upstream => return Ok(ModelSource::File),
+        _ => {}
     }
     let provider = match format {
         ApiFormat::Openai => "OpenAI",
@@ -94,6 +116,47 @@ fn serves(config: &Config, client: ModelClient, file: &str) -> Result<(), String
         "the client speaks {provider}'s API, and no upstream in `llm` of {file} does: add one with `format: {}`",
         format.as_str()
     ))
+}
+
+/// Asks the gateway for the tenant's models, as the client would. Only a gateway knows the registry's, and it need not run yet.
+///
+/// # Errors
+/// The gateway refuses: it would refuse the client too.
+async fn check_models(format: ApiFormat, gateway: &str, token: &str) -> Result<(), Exit> {
+    let not_checked = |why: String| {
+        output::note(&format!("whether the registry has models for the client was not checked: {why}"));
+    };
+    let ApiResponse { status, text: answer, .. } = match list_models(format, gateway, token).await {
+        Ok(response) => response,
+        Err(why) => {
+            not_checked(why);
+            return Ok(());
+        }
+    };
+    let body: Value = serde_json::from_str(&answer).unwrap_or_default();
+    match (status, body["data"].as_array()) {
+        (200, Some(models)) if models.is_empty() => output::note(&format!(
+            "{gateway} lists no model for the client: a request must name one that a rule with a wildcard matches \
+             (`hookgate model list`)"
+        )),
+        (200, Some(_)) => {}
+        (400..500, _) if body["error"]["message"].is_string() => {
+            let message = text(&body["error"]["message"]);
+            return Err(Exit::failure(format!("{gateway} refuses to list the client's models: {message}")));
+        }
+        _ => not_checked(format!("{gateway} answered {status} to a request for a list of models")),
+    }
+    Ok(())
+}
+
+async fn list_models(format: ApiFormat, gateway: &str, token: &str) -> Result<ApiResponse, String> {
+    let place = Place::parse(Port::Data, "--url", gateway)?;
+    let asker = client::with_token(place, token, MODELS_TIMEOUT)?;
+    let path = match format {
+        ApiFormat::Openai => "/models",
+        ApiFormat::Anthropic => "/v1/models",
+    };
+    asker.send(Method::GET, &format!("{}{path}", format.client_path()), None).await
 }
 
 /// The gateway's address for clients, without a slash at its end.

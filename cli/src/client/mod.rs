@@ -29,7 +29,7 @@ mod api;
 mod endpoint;
 mod stream;
 
-pub(super) use crate::client::api::ApiClient;
+pub(super) use crate::client::api::{ApiClient, ApiResponse};
 use crate::client::endpoint::DEFAULT_ADDR;
 pub(super) use crate::client::endpoint::{Place, Port};
 pub(super) use answer::Answer;
@@ -177,6 +177,17 @@ fn addressed(
 pub(super) fn default_data_address() -> Result<Option<(String, String)>, String> {
     let chosen = profile::chosen(None)?;
     Ok(addressed(None, Port::Data, chosen.as_ref()))
+}
+
+/// A client of the data port at `place` that has this token, and trusts the current profile's CAs.
+///
+/// # Errors
+/// One sentence, if the chosen profile or the token is invalid.
+pub(super) fn with_token(place: Place, token: &str, patience: Span) -> Result<ApiClient, String> {
+    let chosen = profile::chosen(None)?;
+    let ca_file = chosen.as_ref().and_then(SelectedProfile::ca_file);
+    let cas = ca_file.map(|(name, path)| certificates(&name, &path)).transpose()?;
+    ApiClient::new(Port::Data, place, Some(bearer("the new token", token)?), cas, patience)
 }
 
 /// Whether an argument names the profile, which then overrides the environment.

@@ -2,12 +2,15 @@
 //! an error instead of lines.
 
 use hookgate_tests::{
-    gateway::{Setup, binary},
+    gateway::{Gateway, Setup, binary},
     token::SECRET,
 };
 use serde_json::{Value, json};
 
-use crate::cli::support::{CommandOutput, Folder, pasted, smallest};
+use crate::{
+    admin::registry::support::{Stored, apply, stored_as, written},
+    cli::support::{CommandOutput, Folder, pasted, smallest},
+};
 
 const CLIENTS: [&str; 4] = ["openai", "anthropic", "claude-code", "codex"];
 
@@ -192,6 +195,51 @@ async fn a_gateway_without_models_for_the_client_gets_no_lines() {
         assert!(is_served || ran.stderr.contains("Anthropic's API") && ran.stdout.is_empty(), "{ran:?}");
         assert!(!ran.stderr.contains(SECRET) && !ran.stderr.contains("eyJ"), "{ran:?}");
     }
+}
+
+/// Only the gateway knows the models of its registry.
+#[tokio::test]
+async fn models_of_the_registry_are_asked_of_the_gateway() {
+    let mut setup = Gateway::with().tenant("acme").tenant("globex").admin();
+    setup = setup.set("/llm", json!({}));
+    let Stored { gateway, operator, folder: _store } = stored_as(setup).await;
+    let folder = Folder::new();
+    std::fs::copy(gateway.file(), folder.0.path().join("f.yaml")).unwrap();
+    let url = format!("http://{}", gateway.data_addr());
+    let run = async |client: &str, tenant: &str, url: &str| {
+        let ran = env(&folder, client, &["--tenant", tenant, "--url", url]).await;
+        (ran.code, ran.stdout.lines().count(), ran.stderr)
+    };
+    let none = format!(
+        "hookgate: {url} lists no model for the client: a request must name one that a rule with a wildcard matches \
+         (`hookgate model list`)\n"
+    );
+    assert_eq!(run("openai", "acme", &url).await, (Some(0), 2, none.clone()));
+
+    let document = json!({
+        "upstreams": [{ "name": "demo", "builtin": "demo-model" }],
+        "models": [{ "match": "demo", "upstream": "demo" }],
+        "tenants": [{ "id": "nova" }, { "id": "vega", "llm": { "models": [] } }],
+    });
+    written(&apply(&operator, "", document).await);
+    assert_eq!(run("openai", "acme", &url).await, (Some(0), 2, String::new()));
+    let (code, lines, said) = run("openai", "nova", &url).await;
+    assert!((code, lines) == (Some(0), 2) && said.contains("the file doesn't list tenant `nova`"), "{said}");
+    let (code, lines, said) = run("openai", "vega", &url).await;
+    assert!((code, lines) == (Some(0), 2) && said.ends_with(&none), "{said}");
+    assert_eq!(run("claude-code", "acme", &url).await, (Some(0), 3, none));
+    let (code, lines, said) = run("openai", "nobody", &url).await;
+    assert_eq!((code, lines), (Some(1), 0), "{said}");
+    assert!(said.contains(&format!("{url} refuses to list the client's models: ")), "{said}");
+    assert!(!said.contains("eyJ"), "{said}");
+
+    let (code, lines, said) = run("anthropic", "acme", "http://127.0.0.1:1").await;
+    assert_eq!((code, lines), (Some(0), 3), "the gateway need not run yet: {said}");
+    assert!(
+        said.starts_with(
+            "hookgate: whether the registry has models for the client was not checked: no answer"
+        )
+    );
 }
 
 #[tokio::test]
