@@ -184,7 +184,7 @@ impl Check<'_> {
             ItemKind::Result(form) => self.result(form, item),
             // Plugins see what the model said as it is, in `messages`.
             ItemKind::Reasoning => Ok(()),
-            ItemKind::Call(_) => self.call(item),
+            ItemKind::Call(form) => self.call(form, item),
             ItemKind::Other => self.other(item),
         }
     }
@@ -249,18 +249,26 @@ impl Check<'_> {
         let output = member(item, name).unwrap_or_default();
         let checked = match form {
             // The model may call them as it may those of the request.
-            CallForm::ToolSearch => self.tools(output),
+            CallForm::ToolSearch => {
+                self.stored_but_in(name, item, STORED_FOR_TOOLS)?;
+                self.tools(output)
+            }
             _ => each(json::elements(output), |part| self.stored_in_part(part)),
         };
         within(name, checked)
     }
 
     /// What a tool returned is an item of its own, about which plugins are asked.
-    fn call(&self, item: &str) -> Result<(), Violation> {
-        for name in ["output", "content", "result"] {
+    fn call(&self, form: CallForm, item: &str) -> Result<(), Violation> {
+        for name in ["output", "content", "result", form.output_member()] {
             if member(item, name).is_some() {
                 within(name, self.surface.refuse_named(&RESULT_IN_CALL, name))?;
             }
+        }
+        if form == CallForm::ToolSearch {
+            // The agent's arguments may have members with any name.
+            self.stored_but_in("arguments", item, STORED_FOR_TOOLS)?;
+            return within("tools", self.tools(member(item, "tools").unwrap_or_default()));
         }
         let environment = object_member(item, "environment").unwrap_or_default();
         within("environment", self.stored(environment, STORED_FOR_TOOLS))

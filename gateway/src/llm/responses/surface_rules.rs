@@ -134,7 +134,7 @@ pub(super) const UNKNOWN_ITEM: Rule = Rule {
 };
 
 pub(super) const RESULT_IN_CALL: Rule = Rule {
-    what: "`output`, `content` or `result` of a tool call",
+    what: "`output`, `content`, `result` or found `tools` of a tool call",
     when: When::Results,
     why: UNSEEN,
     opened_by: AllowSwitch::ItsName,

@@ -301,3 +301,35 @@ fn an_item_that_has_only_its_id_is_a_reference() {
         assert_eq!(refused(&item(whole.clone()), NONE), None, "{whole}");
     }
 }
+
+#[test]
+fn a_search_of_the_agent_names_nothing_that_the_provider_keeps() {
+    let search = |item_type: &str, member: &str, value: Value| {
+        let arguments = json!({ "file_id": "a file of the agent's" });
+        let mut search =
+            json!({ "type": item_type, "execution": "client", "call_id": "c", "arguments": arguments });
+        search[member] = value;
+        search
+    };
+    let stored = json!([{ "type": "file_search", "vector_store_ids": ["v"] }]);
+    for (searched, pointer, name) in [
+        (search("tool_search_call", "file_ids", json!(["f"])), "/input/0/file_ids", "file_ids"),
+        (
+            search("tool_search_call", "tools", stored),
+            "/input/0/tools/0/vector_store_ids",
+            "vector_store_ids",
+        ),
+        (
+            json!({ "type": "tool_search_output", "execution": "client", "call_id": "c", "tools": [], "file_ids": ["f"] }),
+            "/input/0/file_ids",
+            "file_ids",
+        ),
+    ] {
+        let request = item(searched);
+        assert_eq!(refused(&request, NONE).as_deref(), Some(pointer));
+        check_request(&request, NONE, &[name.to_owned()]).expect(pointer);
+    }
+    let found = item(search("tool_search_call", "tools", json!([{ "type": "function", "name": "f" }])));
+    assert_eq!(refused(&found, NONE), None);
+    assert_eq!(refused(&found, ALL).as_deref(), Some("/input/0/tools"));
+}

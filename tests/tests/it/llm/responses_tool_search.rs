@@ -56,7 +56,9 @@ async fn a_search_that_the_agent_runs_passes_as_a_call_and_its_result() {
     let gateway = gateway(&provider, &plugin).await;
     assert_eq!(say(&gateway, &question()).await.output(), json!([search_call()]));
     assert_eq!(stream(&gateway, question()).await.output(), json!([search_call()]));
-    for seen in plugin.seen() {
+    let calls = plugin.seen();
+    assert_eq!(calls.len(), 2, "one for each answer");
+    for seen in calls {
         let Payload::BeforeToolCall(call) = seen.payload else { panic!("{seen:?}") };
         assert_eq!((call.tool_name.as_str(), call.call_id.as_deref()), ("tool_search", Some("call_1")));
         assert_eq!(call.args, r#"{"goal":"the weather"}"#);
