@@ -151,12 +151,14 @@ async fn check_models(format: ApiFormat, gateway: &str, token: &str) -> Result<(
 
 async fn list_models(format: ApiFormat, gateway: &str, token: &str) -> Result<ApiResponse, String> {
     let place = Place::parse(Port::Data, "--url", gateway)?;
-    let asker = client::with_token(place, token, MODELS_TIMEOUT)?;
+    let client = client::with_token(place, token, MODELS_TIMEOUT)?;
     let path = match format {
         ApiFormat::Openai => "/models",
         ApiFormat::Anthropic => "/v1/models",
     };
-    asker.send(Method::GET, &format!("{}{path}", format.client_path()), None).await
+    let answer = client.send(Method::GET, &format!("{}{path}", format.client_path()), None).await;
+    // What it says more is about options of other commands.
+    answer.map_err(|_| format!("no gateway answers at {gateway}"))
 }
 
 /// The gateway's address for clients, without a slash at its end.

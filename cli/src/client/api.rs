@@ -93,7 +93,9 @@ impl ApiClient {
     ) -> Result<ApiResponse, String> {
         let grace = if body.is_some() { DECISION_GRACE } else { Duration::ZERO };
         let is_patch = method == Method::PATCH;
-        let is_write = self.port == Port::Admin && method != Method::GET && !path.contains("dry_run=true");
+        let changes_nothing =
+            method == Method::GET || path.contains("dry_run=true") || path.contains("/check-upstreams");
+        let is_write = self.port == Port::Admin && !changes_nothing;
         let mut request = self.request(method, path)?.timeout(self.patience.0 + grace);
         if let Some(body) = body {
             let millis = self.patience.0.as_millis().to_string();

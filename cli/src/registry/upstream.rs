@@ -46,7 +46,7 @@ pub(crate) enum UpstreamCommand {
     /// accept, such as aliases and deployments, so a warning changes no exit code. Tenants' own keys aren't checked. With several
     /// replicas, the one that answers does the check.
     #[command(after_help = "Example: hookgate upstream check openai\n\n\
-                            Exit codes: 0 every upstream can be used, 1 an upstream can't, there is no such upstream, \
+                            Exit codes: 0 every upstream passed, 1 an upstream failed, there is no such upstream, \
                             or the gateway can't be reached or refuses, 2 invalid usage.")]
     Check(Box<CheckUpstreamsArgs>),
 }

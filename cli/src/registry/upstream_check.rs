@@ -59,6 +59,6 @@ fn table(checks: &[Value]) -> String {
 fn exit(checks: &[Value]) -> Exit {
     match checks.iter().filter(|check| check["result"] != "ok").count() {
         0 => Exit::ok(),
-        failed => Exit::failure(format!("{failed} of {} upstreams can't be used", checks.len())),
+        failed => Exit::failure(format!("{failed} of {} upstreams failed the check", checks.len())),
     }
 }

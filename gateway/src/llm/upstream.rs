@@ -238,7 +238,7 @@ impl HttpProvider {
         timeouts: UpstreamTimeouts,
     ) -> Result<Response<Incoming>, UpstreamError> {
         let UpstreamTimeouts { first_byte, total, .. } = timeouts;
-        let late = if first_byte < total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
+        let late = if first_byte <= total { UpstreamTimeout::FirstByte } else { UpstreamTimeout::Total };
         let response = timeout(first_byte.min(total), self.client.send(request)).await;
         let response = response.map_err(|_| UpstreamError::Timeout(late))??;
         check(&response)?;

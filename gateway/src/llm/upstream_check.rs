@@ -22,7 +22,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(8);
 /// Half of the upstreams that a configuration may have.
 const MAX_PARALLEL_CHECKS: usize = 32;
 /// A list of thousands of models with their descriptions has about 1 MiB.
-const MAX_LIST_BYTES: usize = 8 << 20;
+const MAX_LIST_BYTES: usize = 2 << 20;
 /// Longest detail, in characters: the error of a handshake repeats the names in the provider's certificate.
 const MAX_DETAIL_CHARS: usize = 500;
 
@@ -121,10 +121,12 @@ impl CheckFailure {
                 UpstreamCheckResult::CredentialRefused,
                 &format!("the provider answers with the status {status_code}: check `credential`"),
             ),
-            _ => Self::new(
-                UpstreamCheckResult::NoModelList,
-                &format!("the provider answers with the status {status_code}: check `base_url` and `format`"),
-            ),
+            _ => {
+                let is_for_now = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+                let remedy = if is_for_now { "try again later" } else { "check `base_url` and `format`" };
+                let detail = format!("the provider answers with the status {status_code}: {remedy}");
+                Self::new(UpstreamCheckResult::NoModelList, &detail)
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of what a check makes of answers. Those over sockets are in `tests/tests/it/llm/upstream_check.rs`.
+//! Tests of what a check makes of answers. Those of a running gateway are in `tests/tests/it/admin/upstream_check.rs`.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -49,6 +49,17 @@ fn a_detail_is_one_line_of_bounded_length() {
     assert_eq!(failure.result, UpstreamCheckResult::Unreachable);
     assert_eq!(failure.detail.chars().count(), MAX_DETAIL_CHARS);
     assert!(failure.detail.starts_with("the provider is unavailable: a [31m é"), "{}", failure.detail);
+}
+
+#[test]
+fn a_provider_that_is_busy_has_no_wrong_address() {
+    for (status, remedy) in
+        [(404, "check `base_url` and `format`"), (429, "try again later"), (503, "try again later")]
+    {
+        let failure = CheckFailure::from_status(StatusCode::from_u16(status).unwrap());
+        assert_eq!(failure.result, UpstreamCheckResult::NoModelList);
+        assert_eq!(failure.detail, format!("the provider answers with the status {status}: {remedy}"));
+    }
 }
 
 fn routes(upstream: &Value) -> ModelRoutes {
@@ -111,7 +122,7 @@ async fn a_provider_that_never_answers_is_given_up() {
     let check = timeout(CHECK_TIMEOUT, checking).await.expect("its own limit is shorter");
     assert_eq!(
         (check.result, &*check.detail, check.models),
-        (UpstreamCheckResult::Unreachable, "the provider has not ended its answer in time", None)
+        (UpstreamCheckResult::Unreachable, "the provider has not begun its answer in time", None)
     );
     assert!(check.duration_us >= 50_000, "{check:?}");
 }

@@ -14,7 +14,7 @@ mod upstream_check;
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use uuid::Uuid;
 
 pub use crate::{
@@ -43,6 +43,8 @@ pub struct Upkeep {
     gateway: Arc<Gateway>,
     operations: Arc<Operations>,
     asks: mpsc::Sender<ReloadRequest>,
+    /// Held by a check of upstreams: one at a time, since each keeps lists of models in memory.
+    upstream_check: Mutex<()>,
 }
 
 impl Upkeep {
@@ -52,7 +54,7 @@ impl Upkeep {
         operations: Arc<Operations>,
         asks: mpsc::Sender<ReloadRequest>,
     ) -> Self {
-        Upkeep { gateway, operations, asks }
+        Upkeep { gateway, operations, asks, upstream_check: Mutex::new(()) }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::{
 };
 
 impl Upkeep {
-    /// Checks the active upstreams of these names, or all if there are no names. Dropping the future ends the requests.
+    /// Checks the active upstreams of these names, or all if there are no names, when no other check runs. Dropping the future ends the
+    /// requests.
     ///
     /// # Errors
     /// NOT_FOUND, with the first name that no active upstream has.
@@ -24,6 +25,7 @@ impl Upkeep {
             return Err(Error::new(Code::NotFound, detail));
         }
         log(who, "check_upstreams", None);
+        let _only = self.upstream_check.lock().await;
         match &llm {
             Some(llm) => Ok(check_upstreams(&llm.routes, names).await),
             None => Ok(Vec::new()),

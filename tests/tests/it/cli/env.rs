@@ -235,10 +235,9 @@ async fn models_of_the_registry_are_asked_of_the_gateway() {
 
     let (code, lines, said) = run("anthropic", "acme", "http://127.0.0.1:1").await;
     assert_eq!((code, lines), (Some(0), 3), "the gateway need not run yet: {said}");
-    assert!(
-        said.starts_with(
-            "hookgate: whether the registry has models for the client was not checked: no answer"
-        )
+    assert_eq!(
+        said,
+        "hookgate: whether the registry has models for the client was not checked: no gateway answers at http://127.0.0.1:1\n"
     );
 }
 

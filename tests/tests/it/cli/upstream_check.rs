@@ -31,7 +31,11 @@ async fn upstreams_that_can_not_be_used_are_lines_and_an_exit_code() {
     let providers = CheckedProviders::start().await;
     let gateway = providers.setup.start().await;
     let all = check(&gateway, &[]).await;
-    assert_eq!((all.code, &*all.stderr), (Some(1), "hookgate: 4 of 7 upstreams can't be used\n"), "{all:?}");
+    assert_eq!(
+        (all.code, &*all.stderr),
+        (Some(1), "hookgate: 4 of 7 upstreams failed the check\n"),
+        "{all:?}"
+    );
     let lines: Vec<_> = all.stdout.lines().collect();
     assert_eq!(lines.len(), 10, "{all:?}");
     let titles: Vec<_> = lines[0].split_whitespace().collect();
