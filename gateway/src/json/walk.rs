@@ -8,7 +8,7 @@ use memchr::memchr2;
 
 use super::word;
 
-/// Most names are no longer, in words.
+/// Words that are looked at before a search by vectors begins: as long as most names.
 const NAME_WORDS: usize = 3;
 
 const SPACES: [char; 4] = [' ', '\n', '\t', '\r'];

@@ -1,5 +1,5 @@
-//! Looks at eight bytes at a time (Hacker's Delight, section 6-1). A word has the bytes in little-endian order. What is found is the
-//! high bit of a byte's place; behind the first such place, others may be set in vain.
+//! Looks at eight bytes at a time (Hacker's Delight, section 6-1). A word has the bytes in little-endian order. A
+//! match is marked by its byte's high bit. Only the first mark is reliable.
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);

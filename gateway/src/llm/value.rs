@@ -10,7 +10,7 @@ pub(crate) const MAX_SETTING_BYTES: usize = 64;
 /// Most bytes that a byte of text takes in a JSON string (`\u0041`).
 const ESCAPED_BYTES: usize = 6;
 
-/// How many members most objects have at most.
+/// Room for the members of most objects.
 const FEW_MEMBERS: usize = 8;
 
 /// Longest object or list that is taken for settings, in bytes.

@@ -45,8 +45,8 @@ struct BrokenOff;
 struct AnswerState {
     /// The permits of the request, which are held until its answer is written.
     permits: Mutex<CallPermits>,
-    /// Whether the client has got all that it is to get. Work that panics, or that the runtime drops, doesn't say so.
-    is_complete: AtomicBool,
+    /// Whether the last piece is on its way. Work that panics, or that the runtime drops, doesn't say so.
+    has_ended: AtomicBool,
 }
 
 /// Where the work on a request writes an answer in pieces.
@@ -108,9 +108,9 @@ impl ClientStream {
         }
     }
 
-    /// Ends an answer that is whole. One that ends otherwise is broken off.
+    /// Ends the answer with the last piece that was sent. One that ends otherwise is broken off.
     pub(super) fn end(&self) {
-        self.state.is_complete.store(true, Ordering::Release);
+        self.state.has_ended.store(true, Ordering::Release);
     }
 
     /// Ends an answer that isn't whole: with this event, or by breaking off what isn't the gateway's own. A client that doesn't read the
@@ -184,7 +184,7 @@ impl http_body::Body for StreamBody {
         piece.map(|piece| match piece {
             Some(piece) => Some(Ok(Frame::data(piece))),
             // The client must not take what it got for the whole answer.
-            None => (!self.state.is_complete.load(Ordering::Acquire)).then_some(Err(BrokenOff)),
+            None => (!self.state.has_ended.load(Ordering::Acquire)).then_some(Err(BrokenOff)),
         })
     }
 }

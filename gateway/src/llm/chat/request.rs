@@ -61,7 +61,7 @@ pub(crate) struct ChatRequest {
     shape: Shape<ChatShape>,
     /// How many messages at the beginning are the system prompt.
     leading: usize,
-    /// Read when it is asked for: without plugins nobody does.
+    /// Read on first use: only plugins need it.
     conversation: OnceLock<units::Conversation>,
     /// The index of the first message of the current turn.
     turn: usize,

@@ -127,7 +127,7 @@ export class Instances {
       this.#endStart(digest, starting);
       throw error;
     }
-    // Up to here another gateway joins the start, also if it has just ended.
+    // Until here, other gateways can still join, even if the start has just ended.
     if (starting.gateways.has(link.gateway) || starting.gateways.size === 0) this.#endStart(digest, starting);
     if (this.#isClosed || !starting.gateways.has(link.gateway)) {
       return [started, this.#isClosed || (starting.gateways.size === 0 && !started.isHeld) ? started.retireOnce() : undefined];
