@@ -103,10 +103,11 @@ fn model_source(config: &Config, client: ModelClient, file: &str) -> Result<Mode
     };
     let format = client.format();
     let has_upstream = llm.upstreams.iter().any(|upstream| upstream.format == format);
-    match &config.store {
-        Some(store) if !(store.apply_file && has_upstream) => return Ok(ModelSource::Registry),
-        _ if has_upstream => return Ok(ModelSource::File),
-        _ => {}
+    if has_upstream && config.store.as_ref().is_none_or(|store| store.apply_file) {
+        return Ok(ModelSource::File);
+    }
+    if config.store.is_some() {
+        return Ok(ModelSource::Registry);
     }
     let provider = match format {
         ApiFormat::Openai => "OpenAI",

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Answer, Place, Port};
 use crate::output::printable;
-use hookgate::config::Span;
+use hookgate::{config::Span, core::error_chain::causes};
 
 /// Added to the caller's timeout when waiting for a decision, because a late answer says where the time went.
 const DECISION_GRACE: Duration = Duration::from_secs(1);
@@ -184,9 +184,5 @@ impl ApiClient {
 
 /// The innermost cause, which is the only specific one.
 pub(super) fn why(error: &(dyn Error + 'static)) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    printable(&inner.to_string())
+    printable(&causes(error).last().unwrap_or(error).to_string())
 }

@@ -8,12 +8,6 @@ pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e 
 }
 
 /// The error with its causes; many errors display only the outermost.
-pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
 }

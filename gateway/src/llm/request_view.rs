@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::request_shape::{FormatShape, Message, MessageRole, Shape};
@@ -34,6 +35,11 @@ pub(super) trait RequestView {
     fn member(&self, name: &str) -> Option<&str> {
         let member = self.shape().members.iter().find(|member| member.name == name)?;
         Some(text_at(self.body(), &member.value)).filter(|value| *value != "null")
+    }
+
+    /// A part of the body, without a copy.
+    fn share(&self, part: &str) -> Bytes {
+        self.body().slice_ref(part).into_bytes()
     }
 
     /// How many messages there are.

@@ -108,7 +108,8 @@ impl<'a> FormatDraft<'a> for RequestDraft<'a> {
         let others = (leading..self.request.message_count()).filter(|index| Some(*index) != main);
         let others: Vec<&str> = others.map(|index| self.message(index)).collect();
         payload.messages = format!("[{}]", others.join(",")).into();
-        payload.tools = self.request.member("tools").map(|tools| self.share(tools)).unwrap_or_default();
+        payload.tools =
+            self.request.member("tools").map(|tools| self.request.share(tools)).unwrap_or_default();
         payload.extra = self.extra().into();
         payload
     }
@@ -221,10 +222,6 @@ impl<'a> RequestDraft<'a> {
         let name = main.and_then(|main| string_member(main, "name"));
         let name = name.map(|name| format!(r#","name":{}"#, quote(&name))).unwrap_or_default();
         format!(r#"{{"request":{members}{name}}}"#)
-    }
-
-    fn share(&self, part: &str) -> Bytes {
-        self.request.body().slice_ref(part).into_bytes()
     }
 }
 

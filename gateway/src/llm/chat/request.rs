@@ -131,7 +131,7 @@ impl FormatRequest for ChatRequest {
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
-        self.body.slice_ref(self.message_text(unit.message())).into_bytes()
+        self.share(self.message_text(unit.message()))
     }
 
     fn results_have_calls(&self) -> Result<(), Error> {

@@ -115,7 +115,8 @@ impl<'r> FormatDraft<'r> for RequestDraft<'r> {
         });
         let others: Vec<Cow<'_, str>> = others.collect();
         payload.messages = format!("[{}]", others.join(",")).into();
-        payload.tools = self.request.member("tools").map(|tools| self.share(tools)).unwrap_or_default();
+        payload.tools =
+            self.request.member("tools").map(|tools| self.request.share(tools)).unwrap_or_default();
         payload.extra = self.extra().into();
         payload
     }
@@ -244,10 +245,6 @@ impl<'r> RequestDraft<'r> {
     /// `{"request": {...}}`: the members that plugins see nowhere else.
     fn extra(&self) -> String {
         format!(r#"{{"request":{}}}"#, shown_members(self.request, NOT_IN_EXTRA))
-    }
-
-    fn share(&self, part: &str) -> Bytes {
-        self.request.body().slice_ref(part).into_bytes()
     }
 }
 

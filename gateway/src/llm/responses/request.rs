@@ -158,7 +158,7 @@ impl FormatRequest for ResponsesRequest {
     }
 
     fn unit_json(&self, unit: &Unit) -> Bytes {
-        self.body.slice_ref(self.message_text(unit.message())).into_bytes()
+        self.share(self.message_text(unit.message()))
     }
 
     fn lasting_json(json: Bytes) -> Bytes {
