@@ -246,7 +246,7 @@ fn no_byte_of_a_tenant_is_in_any_answer_to_an_operator_of_another() {
         Ok(())
     });
     tried.unwrap_or_else(|error| panic!("{error}"));
-    assert!(hidden.get() > 20, "there was too little to hide: {}", hidden.get());
+    assert_ne!(hidden.get(), 0, "the unrestricted caller saw nothing of the other tenant either");
     runtime.block_on(async {
         assert_eq!(
             get(&world.it.operator, "tenants?limit=1").await.body["revision"],
