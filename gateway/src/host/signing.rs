@@ -140,3 +140,69 @@ fn secret() -> Result<[u8; 32], StoreError> {
         .map_err(|_| StoreError::Unavailable("the system gave no random bytes for a key".into()))?;
     Ok(secret)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::store;
+
+    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+    async fn ring() -> (KeyRing, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite:{}", folder.path().join("data.db").display());
+        let store = store::open(&url).expect("a database");
+        store.prepare().await.expect("its tables");
+        (KeyRing::new(store), folder)
+    }
+
+    /// Adds a key that is `age_ms` old, as another replica would have.
+    async fn add(ring: &KeyRing, generation: u64, age_ms: i64) {
+        let secret = [u8::try_from(generation).expect("few generations"); 32];
+        let key = SigningKey { generation, created_ms: now_ms() - age_ms, secret };
+        ring.data.add_signing_key(&key).await.expect("it is stored");
+        ring.refresh().await.expect("it is read");
+    }
+
+    fn signed(ring: &KeyRing) -> (u64, String) {
+        let expires = SystemTime::now() + Duration::from_secs(60);
+        let token = ring.sign(&TokenClaims::for_plugin("quota", &[], expires)).expect("there is a key");
+        (token::generation(&token).expect("it names its key"), token)
+    }
+
+    #[tokio::test]
+    async fn a_key_signs_for_a_day_and_is_accepted_for_another() {
+        let (ring, _folder) = ring().await;
+        add(&ring, 1, DAY_MS - 60_000).await;
+        let (first, of_first) = signed(&ring);
+        ring.refresh().await.expect("it is read");
+        assert_eq!((first, signed(&ring).0), (1, 1), "a key of less than a day signs");
+
+        add(&ring, 2, DAY_MS - 60_000).await;
+        let (second, of_second) = signed(&ring);
+        assert_eq!(second, 2);
+        assert!(ring.verify(&of_first).await.is_ok(), "the key before is accepted");
+
+        add(&ring, 3, DAY_MS).await;
+        let (newest, of_newest) = signed(&ring);
+        assert_eq!(newest, 4, "a key of a day is replaced");
+        assert!(ring.verify(&of_newest).await.is_ok());
+        for old in [of_first, of_second] {
+            assert_eq!(ring.verify(&old).await.err(), Some(Refusal::Invalid), "two generations are accepted");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_of_a_key_that_another_replica_made_is_accepted() {
+        let (ring, folder) = ring().await;
+        add(&ring, 1, DAY_MS - 60_000).await;
+        let url = format!("sqlite:{}", folder.path().join("data.db").display());
+        let replica = KeyRing::new(store::open(&url).expect("the database"));
+        add(&replica, 2, 0).await;
+        let (generation, token) = signed(&replica);
+        assert_eq!(generation, 2);
+        assert!(ring.verify(&token).await.is_ok());
+    }
+}

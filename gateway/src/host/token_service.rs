@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hookgate_proto::host::v1::{RenewTokenRequest, RenewTokenResponse, token_service_server::TokenService};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{HostServices, PLUGIN_TOKEN_AGE, error, token::Refusal};
+use super::{HostServices, PLUGIN_TOKEN_AGE, token::Refusal};
 use crate::upstream::HostAccess as _;
 
 pub(super) struct TokenServer(Arc<HostServices>);
@@ -25,11 +25,11 @@ impl TokenService for TokenServer {
         let claims = self.0.authorize(request.extensions(), None)?;
         // A call's token would turn into one that outlives the call.
         if claims.tenant.is_some() {
-            return Err(error::refused(Refusal::Capability));
+            return Err(self.0.refuse(Refusal::Capability, Some(&claims.plugin)));
         }
         let token = self.0.plugin_token(&claims.plugin, claims.capabilities());
         if token.is_empty() {
-            return Err(error::refused(Refusal::KeysUnavailable));
+            return Err(self.0.refuse(Refusal::KeysUnavailable, Some(&claims.plugin)));
         }
         let expires_in_ms = u64::try_from(PLUGIN_TOKEN_AGE.as_millis()).unwrap_or(u64::MAX);
         Ok(Response::new(RenewTokenResponse { token, expires_in_ms }))

@@ -118,6 +118,8 @@ async fn a_plugin_renews_its_own_token_and_loses_it_with_its_registration() {
     // A call's token ends with the call.
     let call = call_token(&gateway, &plugin, "acme").await;
     assert_eq!(reason(&renew(channel.clone(), &call).await.unwrap_err()), denied("CAPABILITY_MISSING"));
+    let refusals = Scrape::of(&gateway).await.sum("hookgate_host_refusals_total", &[]);
+    assert_eq!(refusals, 1.0, "it is counted");
 
     let other = FakePlugin::named("other").start().await;
     let without = support::stored_at(&url(&folder), folder.path(), &[])
