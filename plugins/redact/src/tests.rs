@@ -1,4 +1,4 @@
-use hookgate_sdk::{StatusCode, harness::TestPlugin};
+use hookgate_sdk::{Media, StatusCode, harness::TestPlugin, proto::types::v1::media};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -41,10 +41,13 @@ async fn a_conversation_is_redacted_and_its_format_stays() {
             { "type": "tool_use", "id": "a@b.cc", "name": "mail", "input": { "id": "a@b.cc", "n": 9007199254740993_u64 } },
         ] },
         { "role": "user", "parts": [
-            { "inlineData": { "mimeType": "image/png", "data": "a@b.cc" } },
+            { "inlineData": { "mimeType": "image/png", "data": long_id.replace("call_", "") } },
             { "functionResponse": { "name": "mail", "response": { "name": "a@b.cc" } } },
         ] },
         "a@b.cc",
+        { "role": "user", "content": [
+            { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "a@b.cc" } },
+        ] },
     ]);
     let mut expected = messages.clone();
     expected[0]["content"] = json!("[EMAIL]");
@@ -53,6 +56,7 @@ async fn a_conversation_is_redacted_and_its_format_stays() {
     expected[3]["content"][1]["input"]["id"] = json!("[MAIL]");
     expected[4]["parts"][1]["functionResponse"]["response"]["name"] = json!("[MAIL]");
     expected[5] = json!("[MAIL]");
+    expected[6]["content"][0]["source"]["data"] = json!("[MAIL]");
     let request = BeforeLlmRequestPayload {
         text: "from ada@example.com".to_owned(),
         system_prompt: Some("You serve ada@example.com".to_owned()),
@@ -68,6 +72,32 @@ async fn a_conversation_is_redacted_and_its_format_stays() {
     assert_eq!(patch.system_prompt.as_deref(), Some("You serve [EMAIL]"));
     assert_eq!(serde_json::from_slice::<Value>(patch.messages.as_ref().unwrap()).unwrap(), expected);
     assert_eq!((&patch.tools, &patch.extra), (&None, &None));
+}
+
+fn file(name: &str, data: &[u8]) -> Media {
+    let source = Some(media::Source::Data(data.to_vec().into()));
+    Media { mime_type: "text/plain".to_owned(), filename: Some(name.to_owned()), source }
+}
+
+#[tokio::test]
+async fn files_that_are_text_are_redacted_and_others_stay() {
+    let files = vec![
+        file("for a@b.cc", b"mail ada@example.com"),
+        file("a.pdf", b"%PDF \xff ada@example.com"),
+        Media { source: Some(media::Source::Url("https://a@b.cc/".to_owned())), ..file("x", b"") },
+        file("a.json", br#"{"to":"ada@example.com","n":1}"#),
+    ];
+    let expected = vec![
+        file("for [MAIL]", b"mail [EMAIL]"),
+        files[1].clone(),
+        files[2].clone(),
+        file("a.json", br#"{"to":"[EMAIL]","n":1}"#),
+    ];
+    let request = BeforeLlmRequestPayload { text: "look".to_owned(), files, ..Default::default() };
+    let reply = start(json!({})).await.before_llm_request(request).await.unwrap();
+    let patch = reply.changes().unwrap();
+    assert_eq!(patch.files.as_ref().map(|list| &list.items), Some(&expected));
+    assert_eq!((&patch.text, details(&reply)), (&None, json!({ "counts": { "email": 3 } })));
 }
 
 #[tokio::test]

@@ -75,6 +75,18 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Shows a plain text that is the `member` of an element of a list, which is a field of the payload.
+pub(crate) fn with_element<T>(
+    field: &str,
+    index: usize,
+    member: &str,
+    text: &str,
+    show: impl FnOnce(&Text<'_>) -> T,
+) -> T {
+    let open = [Container::Array { index }, Container::Object { member: Cow::Borrowed(member) }];
+    show(&Text { text, kind: TextKind::Value, field, open: &open })
+}
+
 /// Shows every string, name and number of `json`, a field of the payload, and replaces the strings for which there
 /// is a replacement. `None` if there is none.
 ///

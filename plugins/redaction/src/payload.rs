@@ -1,12 +1,13 @@
 //! Where payloads have texts, and patches that replace them.
 //!
 //! `messages` has the agent's own format. So that it stays valid, the members that belong to the format are left
-//! out: ids, roles, types, names, signatures and binary data.
+//! out: ids, roles, types, names, signatures and binary data. Of `files`, those are read whose data is text.
 
 use bytes::Bytes;
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, PluginError,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Media, MediaList,
+    PluginError, proto::types::v1::media::Source,
 };
 
 use super::json::{self, Text};
@@ -18,8 +19,7 @@ const MAX_KEY_BYTES: usize = 2048;
 const MAX_NESTED_JSON: usize = 4;
 
 /// Members of a conversation that belong to its format. Models sign what they thought, and accept no other text.
-const FORMAT_MEMBERS: [&str; 15] = [
-    "data",
+const FORMAT_MEMBERS: [&str; 14] = [
     "encrypted_content",
     "id",
     "media_type",
@@ -73,6 +73,7 @@ impl TextPayload for BeforeLlmRequestPayload {
             text: fields.text("text", &self.text),
             system_prompt: self.system_prompt.as_deref().and_then(|text| fields.text("system_prompt", text)),
             messages: fields.json("messages", &self.messages, is_content)?,
+            files: fields.files(&self.files),
             ..Default::default()
         };
         Ok(fields.replaced(patch))
@@ -144,6 +145,30 @@ impl Fields<'_, '_> {
         Ok(new.map(Bytes::from))
     }
 
+    fn files(&mut self, files: &[Media]) -> Option<MediaList> {
+        let (mut items, mut is_changed) = (files.to_vec(), false);
+        for (index, file) in items.iter_mut().enumerate() {
+            if let Some(name) =
+                file.filename.as_deref().and_then(|name| self.of_file(index, "filename", name))
+            {
+                (file.filename, is_changed) = (Some(name), true);
+            }
+            let Some(Source::Data(data)) = &file.source else { continue };
+            let text = str::from_utf8(data).ok().filter(|text| !is_data(text));
+            if let Some(data) = text.and_then(|text| self.of_file(index, "data", text)) {
+                (file.source, is_changed) = (Some(Source::Data(data.into())), true);
+            }
+        }
+        is_changed.then_some(MediaList { items })
+    }
+
+    fn of_file(&mut self, index: usize, member: &str, text: &str) -> Option<String> {
+        let new =
+            json::with_element("files", index, member, text, |text| replace_nested(text, self.replace, 0))?;
+        self.count(text.len(), new.len());
+        Some(new)
+    }
+
     fn count(&mut self, old: usize, new: usize) {
         self.growth = self.growth.saturating_add_unsigned(new).saturating_sub_unsigned(old);
     }
@@ -166,8 +191,19 @@ fn replace_nested(text: &Text<'_>, replace: &mut Replace<'_>, depth: usize) -> O
 fn is_content(text: &Text<'_>) -> bool {
     let Some(member) = text.member() else { return true };
     let is_of_tool = text.members().rev().skip(1).any(|member| TOOL_MEMBERS.contains(&member));
-    let is_format = FORMAT_MEMBERS.contains(&member) || member.ends_with("_id");
+    let is_format = match member {
+        "data" => is_base64(text.text), // a document may have its text there
+        _ => FORMAT_MEMBERS.contains(&member) || member.ends_with("_id"),
+    };
     is_of_tool || !is_format
+}
+
+/// Whether the text is base64 with the padding that it needs.
+fn is_base64(text: &str) -> bool {
+    let unpadded = text.trim_end_matches('=');
+    text.len().is_multiple_of(4)
+        && text.len() - unpadded.len() <= 2
+        && unpadded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
 }
 
 /// Whether the text is base64, perhaps in a `data:` URL, and too long for a key.

@@ -1,4 +1,4 @@
-use hookgate_sdk::{StatusCode, Verdict, harness::TestPlugin};
+use hookgate_sdk::{Media, StatusCode, Verdict, harness::TestPlugin, proto::types::v1::media::Source};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -178,4 +178,14 @@ proptest! {
         prop_assert!(!shown.contains(&secret), "{}", shown);
         prop_assert!(reply.cancelled().is_some() != reply.changes().is_some());
     }
+}
+
+#[tokio::test]
+async fn a_secret_in_a_text_file_is_found_with_its_place() {
+    let data = format!("key: {}", token()).into_bytes();
+    let file = Media { source: Some(Source::Data(data.into())), ..Media::default() };
+    let request = BeforeLlmRequestPayload { files: vec![Media::default(), file], ..Default::default() };
+    let reply = start(json!({})).await.before_llm_request(request).await.unwrap();
+    let message = "The request contains a secret: github_token at /files/1/data";
+    assert_eq!(reply.cancelled().unwrap().message(), message);
 }

@@ -2,6 +2,7 @@
 
 mod aimock;
 mod answers;
+mod attachments;
 mod clients;
 mod embeddings;
 mod history;
