@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::{
+        call_site::CallSite,
         context::CallContext,
         error::{Code, Error},
         failure::Failure,
@@ -111,14 +112,23 @@ impl Invoker {
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(Code::PlanChanged, "The plan no longer matches `expect_plan_digest`"));
         }
-        if tenant.lacks_steps(site) {
-            let message = format!("The tenant requires a step at {site}, and its plan has none");
-            return Err(Error::new(Code::StepsRequired, message));
-        }
+        check_steps(tenant, site)?;
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
         let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
     }
+}
+
+/// Refuses a call at `site` if the tenant requires a step there and the plan has none.
+///
+/// # Errors
+/// STEPS_REQUIRED.
+pub fn check_steps(tenant: &TenantPlans, site: &CallSite) -> Result<(), Error> {
+    if !tenant.lacks_steps(site) {
+        return Ok(());
+    }
+    let message = format!("The tenant requires a step at {site}, and its plan has none");
+    Err(Error::new(Code::StepsRequired, message))
 }
 
 impl Invoker {

@@ -27,7 +27,7 @@ use crate::{
         body,
         request_meta::RequestMeta,
     },
-    invoke::{BeforeResponse, Block},
+    invoke::{BeforeResponse, Block, ExtensionPoint as _, check_steps},
     llm::{
         Llm,
         format::{Echoes, Format, FormatDraft, FormatRequest},
@@ -167,6 +167,10 @@ impl<F: Format> Exchange<'_, F> {
         (end, stream): (Instant, &mut ClientStream),
     ) -> Result<ExchangeEnd, Error> {
         F::check_request(request, self.guarded, &self.llm.allow)?;
+        if F::HAS_CHOICES && F::MAY_STREAM {
+            // No client would get the answer, so neither plugins nor the provider are asked.
+            check_steps(self.caller.tenant, &CallSite::Point(BeforeResponse::POINT))?;
+        }
         let mut draft = F::Draft::new(request);
         let judged = timeout_at(end, self.judge_conversation(request, &mut draft, facts)).await;
         let late = "The conversation took longer to judge than `llm.limits.total`";

@@ -72,12 +72,14 @@ impl FormatAnswer for ChatAnswer {
     }
 
     fn payload(&self, choice: usize) -> BeforeResponsePayload {
+        // It is the usage of all choices together. Plugins that count tokens must count it once.
+        let token_usage = self.usage.filter(|_| choice == 0);
         let choice = &self.choices[choice];
         BeforeResponsePayload {
             content: choice.text.clone(),
             reasoning: choice.reasoning.clone(),
             model: self.model.clone(),
-            token_usage: self.usage,
+            token_usage,
             stop_reason: choice.finish_reason.clone(),
             ..BeforeResponsePayload::default()
         }

@@ -112,6 +112,7 @@ fn the_payload_has_all_text_and_all_reasoning() {
         (second.content.as_str(), second.reasoning.as_deref(), second.stop_reason),
         ("d", Some("efg"), None)
     );
+    assert_eq!(second.token_usage, None, "the usage is that of all choices");
 }
 
 #[test]

@@ -210,6 +210,21 @@ async fn an_agent_cannot_shorten_the_time_of_plugins() {
 }
 
 #[tokio::test]
+async fn a_provider_is_not_asked_for_an_answer_that_a_required_step_would_have_to_judge() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let plugin = FakePlugin::named("counter").only(&[REQUEST]).start().await;
+    let setup = setup(&provider).plugin(&plugin).binding("counter", 10);
+    let required = json!(["before_response"]);
+    let gateway = setup.set("/tenants/list/0/require_steps", required).start().await;
+    gateway.wait_until_ready().await;
+    for is_streamed in [false, true] {
+        let body = json!({ "model": "gpt-5", "messages": [user("x")], "stream": is_streamed });
+        chat(&gateway, &body).await.assert_error(503, "STEPS_REQUIRED");
+    }
+    assert!(provider.requests().is_empty() && plugin.seen().is_empty());
+}
+
+#[tokio::test]
 async fn a_request_that_is_invalid_is_refused_in_the_form_that_sdks_read() {
     let provider = FakeProvider::always(ProviderAct::says("hi")).await;
     let gateway = setup(&provider).start().await;
