@@ -138,6 +138,7 @@ impl PreparedConfig {
 
 /// Names the member and the rule, never the value.
 fn violation(error: &jsonschema::ValidationError<'_>) -> String {
+    let error = schema_violation::specific(error);
     let at = schema_violation::place(error);
     match error.kind() {
         ValidationErrorKind::Required { property } => format!("`{at}` lacks {property}"),
