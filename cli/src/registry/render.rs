@@ -89,11 +89,13 @@ pub(super) fn upstreams(list: &Value) -> String {
     table(list, ObjectKind::Upstream, titles, |upstream| {
         let spec = &upstream["spec"];
         let url = spec["builtin"].as_str().map(|model| format!("builtin:{model}"));
+        // The registry doesn't have the keys of the file's upstreams.
+        let is_in_file = upstream["owner"] == "file" && url.is_none();
         [
             cell(&upstream["name"]),
             spec["format"].as_str().unwrap_or("openai").to_owned(),
             url.unwrap_or_else(|| cell(&spec["base_url"])),
-            cell(&spec["credential"]),
+            if is_in_file { "(in the file)".to_owned() } else { cell(&spec["credential"]) },
             own_labels(upstream),
             cell(&upstream["owner"]),
             cell(&upstream["version"]),

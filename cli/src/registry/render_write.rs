@@ -195,7 +195,7 @@ fn effects(body: &Value) -> String {
             ]);
         }
         if effect["settings"] == true {
-            rows.push([tenant.clone(), "limits, answers".to_owned(), "change".to_owned()]);
+            rows.push([tenant.clone(), "settings".to_owned(), "change".to_owned()]);
         }
         let sites = ["points", "hooks"].map(|key| effect[key].as_object().into_iter().flatten());
         for (site, plan) in sites.into_iter().flatten() {
@@ -232,9 +232,10 @@ fn plan_change(plan: &Value) -> String {
     let order = names("order");
     let order =
         if order.is_empty() { "nothing runs".to_owned() } else { format!("runs {}", order.join(", ")) };
+    let order = if plan["lacks_steps"] == true { format!("{order}; refused: STEPS_REQUIRED") } else { order };
     let has_failing = plan["failing"].as_array().is_some_and(|failing| !failing.is_empty());
     match signs.as_str() {
-        "" if has_failing => order,
+        "" if has_failing || plan["lacks_steps"] == true => order,
         "" => format!("new order: {order}"),
         _ => format!("{signs}: {order}"),
     }

@@ -48,6 +48,13 @@ impl ModelNames {
     }
 }
 
+/// Lists of the same entries are equal; the order of globs counts.
+impl PartialEq for ModelNames {
+    fn eq(&self, other: &Self) -> bool {
+        self.literals == other.literals && self.globs.patterns() == other.globs.patterns()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -326,7 +326,11 @@ fn compared(before: &Built, after: &Built) -> Effects {
             let (is, plan_digest) = facts(after, &id, point);
             let (then_failing, failing) = (failing(before, &id, point), failing(after, &id, point));
             let who = |of: &[FailingBinding]| of.iter().map(|one| one.binding.clone()).collect::<Vec<_>>();
-            if was == is && who(&then_failing) == who(&failing) {
+            let lacks = |of: &Built| match of.table.tenant(&id) {
+                TenantRoute::Known(plans) => plans.lacks_steps(&point.into()),
+                _ => false,
+            };
+            if was == is && who(&then_failing) == who(&failing) && lacks(before) == lacks(after) {
                 return None;
             }
             let names = |of: &[(String, String)], keep: &dyn Fn(&(String, String)) -> bool| -> Vec<String> {
@@ -341,6 +345,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
                 changed: names(&is, &|(name, fact)| then.get(name).is_some_and(|was| was != fact)),
                 order: names(&is, &|_| true),
                 failing,
+                lacks_steps: lacks(after),
             };
             Some((point, effect))
         });
@@ -367,7 +372,9 @@ fn standing(config: &Config, id: &str) -> TenantAdmission {
 
 fn settings(table: &RouteTable, id: &str) -> String {
     match table.tenant(id) {
-        TenantRoute::Known(plans) => format!("{:?} {} {:?}", plans.detail, plans.in_flight, plans.rate),
+        TenantRoute::Known(plans) => {
+            format!("{:?} {} {:?} {:?}", plans.detail, plans.in_flight, plans.rate, plans.models)
+        }
         _ => String::new(),
     }
 }

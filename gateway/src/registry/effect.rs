@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     config::{Config, Detail, Rate},
-    core::{call_site::CallSite, failure::Failure, point::Point},
+    core::{call_site::CallSite, failure::Failure, model_names::ModelNames, point::Point},
     routing::{Plan, PlanTools, RouteTable, Step, TenantPlans, TenantRoute},
 };
 
@@ -43,7 +43,7 @@ pub struct Effect {
     pub tenant: String,
     pub before: TenantAdmission,
     pub after: TenantAdmission,
-    /// Whether its limits or the detail of its answers change.
+    /// Whether its limits, the detail of its answers or its models change.
     pub settings: bool,
     /// The points at which its plan changes.
     pub points: BTreeMap<Point, PlanEffect>,
@@ -80,6 +80,9 @@ pub struct PlanEffect {
     pub order: Vec<String>,
     /// The bindings that would fail, as far as known now.
     pub failing: Vec<FailingBinding>,
+    /// Whether calls are refused with STEPS_REQUIRED.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_steps: bool,
 }
 
 /// A binding whose step would fail if it ran now.
@@ -127,15 +130,16 @@ fn effect(
         _ => false,
     };
     let at = |site: &CallSite| {
+        let lacking = [was, is].map(|route| lacks_steps(route, site));
         let (was, is) = (SitePlan::new(was, site), SitePlan::new(is, site));
-        let same = was.is_same(is);
+        let same = was.is_same(is) && lacking[0] == lacking[1];
         if same && same_troubles {
             return None;
         }
         let [then, now] = [(was, before), (is, after)].map(|(plan, of)| failing(plan, of.troubles));
         let names =
             |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
-        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, now))
+        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, now, lacking[1]))
     };
     let points = Point::ALL.into_iter().filter_map(|point| Some((point, at(&point.into())?)));
     let points: BTreeMap<_, _> = points.collect();
@@ -161,8 +165,12 @@ fn tenant_admission(route: TenantRoute<'_>) -> TenantAdmission {
     }
 }
 
-fn settings(plans: &TenantPlans) -> (Detail, usize, Option<Rate>) {
-    (plans.detail, plans.in_flight, plans.rate)
+fn settings(plans: &TenantPlans) -> (Detail, usize, Option<Rate>, Option<&ModelNames>) {
+    (plans.detail, plans.in_flight, plans.rate, plans.models.as_deref())
+}
+
+fn lacks_steps(route: TenantRoute<'_>, site: &CallSite) -> bool {
+    matches!(route, TenantRoute::Known(plans) if plans.lacks_steps(site))
 }
 
 /// The hooks with a plan.
@@ -231,7 +239,12 @@ fn failing(plan: SitePlan<'_>, troubles: &StepFailures) -> Vec<FailingBinding> {
     plan.steps().into_iter().filter_map(one).collect()
 }
 
-fn plan_effect(was: SitePlan<'_>, is: SitePlan<'_>, failing: Vec<FailingBinding>) -> PlanEffect {
+fn plan_effect(
+    was: SitePlan<'_>,
+    is: SitePlan<'_>,
+    failing: Vec<FailingBinding>,
+    lacks_steps: bool,
+) -> PlanEffect {
     let tools = |plan: SitePlan<'_>, binding: &str| -> Vec<String> {
         plan.tool_names().filter(|(_, of)| *of == binding).map(|(name, _)| name.to_owned()).collect()
     };
@@ -250,6 +263,7 @@ fn plan_effect(was: SitePlan<'_>, is: SitePlan<'_>, failing: Vec<FailingBinding>
         changed: now.iter().filter(changed).map(name).collect(),
         order: now.iter().map(name).collect(),
         failing,
+        lacks_steps,
     }
 }
 

@@ -127,6 +127,37 @@ fn a_bypass_for_an_unlisted_tenant_names_that_tenant() {
     }
 }
 
+/// With these members of the listed tenant `t1`, which has no step at `before_response`.
+fn with_tenant(members: Value) -> (Config, RouteTable) {
+    let mut with = config(json!({}), json!({}));
+    let mut tenant = json!({ "id": "t1" });
+    tenant.as_object_mut().expect("an object").extend(members.as_object().expect("members").clone());
+    with.tenants.list[1] = serde_json::from_value(tenant).expect("a tenant");
+    built(with, manifest("1.0.0", Access::Read, json!({})))
+}
+
+#[test]
+fn a_tenant_that_requires_a_step_it_lacks_is_told_that_its_calls_are_refused() {
+    let (usual, strict) =
+        (with_tenant(json!({})), with_tenant(json!({ "require_steps": ["before_response"] })));
+    for (effects, is_refused) in [(told(&usual, &strict), true), (told(&strict, &usual), false)] {
+        let [effect] = effects.sample.as_slice() else { panic!("{effects:?}") };
+        assert_eq!((&*effect.tenant, effect.points.len()), ("t1", 1));
+        assert_eq!(effect.points[&Point::BeforeResponse].lacks_steps, is_refused);
+    }
+}
+
+#[test]
+fn a_tenants_models_are_settings() {
+    let [all, some, others] =
+        [json!({}), json!({ "llm": { "models": ["gpt-*"] } }), json!({ "llm": { "models": [] } })]
+            .map(with_tenant);
+    for (before, after, is_changed) in [(&all, &some, true), (&some, &others, true), (&some, &some, false)] {
+        let changed: Vec<_> = told(before, after).sample.iter().map(|effect| effect.settings).collect();
+        assert_eq!(changed, vec![true; usize::from(is_changed)]);
+    }
+}
+
 fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }

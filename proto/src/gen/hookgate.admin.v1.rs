@@ -76,6 +76,9 @@ pub struct PlanEffect {
     /// Name of the hook; empty for a point.
     #[prost(string, tag = "8")]
     pub hook: ::prost::alloc::string::String,
+    /// Whether calls at the point are refused with STEPS_REQUIRED after the change.
+    #[prost(bool, tag = "9")]
+    pub lacks_steps: bool,
 }
 /// A binding whose step would fail if it ran now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -102,7 +105,7 @@ pub struct TenantEffect {
     /// Status after the change.
     #[prost(enumeration = "TenantStatus", tag = "3")]
     pub after: i32,
-    /// Whether its limits or its answer detail change.
+    /// Whether its limits, its answer detail or its models change.
     #[prost(bool, tag = "4")]
     pub settings: bool,
     /// Changed plans: those of points in the order of an agent's loop, then those of hooks by name.

@@ -165,6 +165,7 @@ fn effect(Effect { tenant, before, after, settings, points, hooks }: Effect) -> 
         changed: effect.changed,
         order: effect.order,
         failing: effect.failing.into_iter().map(failing).collect(),
+        lacks_steps: effect.lacks_steps,
     };
     wire::TenantEffect {
         tenant,

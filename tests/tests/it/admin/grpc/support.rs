@@ -136,7 +136,7 @@ pub(crate) fn changes(changes: &[wire::Change]) -> Value {
 fn effect(effect: &wire::TenantEffect) -> Value {
     let mut points = Map::new();
     for plan in &effect.points {
-        let wire::PlanEffect { added, removed, changed, order, failing, .. } = plan;
+        let wire::PlanEffect { added, removed, changed, order, failing, lacks_steps, .. } = plan;
         let failing = failing.iter().map(|wire::FailingStep { binding, reason, detail }| {
             json!({ "binding": binding, "reason": reason, "detail": detail })
         });
@@ -146,6 +146,9 @@ fn effect(effect: &wire::TenantEffect) -> Value {
         });
         if let Some(digest) = &plan.plan_digest {
             said["plan_digest"] = json!(digest);
+        }
+        if *lacks_steps {
+            said["lacks_steps"] = json!(true);
         }
         points.insert(point(plan.point), said);
     }
