@@ -176,8 +176,8 @@ impl Story {
             "change" => self.change(argument, &text),
             "run" => drop(self.run(&format!("set -eu\n{text}")).await),
             "session" => return self.session(&text, argument == "eventually").await,
-            "start" => self.start(text.trim()).await,
-            "gateway" => self.serve(text.trim(), argument == "unready").await,
+            "start" => self.start(foreground(&text)).await,
+            "gateway" => self.serve(foreground(&text), argument == "unready").await,
             "installed" => {}
             _ => panic!("{}: `{story}` isn't a kind of block", self.page),
         }
@@ -312,6 +312,11 @@ impl Story {
         self.environment.insert("HOOKGATE_ADDR".to_owned(), format!("http://{}", gateway.data_addr()));
         self.gateway = Some(gateway);
     }
+}
+
+/// The command of a block, without the `&` for a shell that goes on.
+fn foreground(block: &str) -> &str {
+    block.trim().trim_end_matches(" &")
 }
 
 /// Rust code as readers see it, without the hidden lines of a doctest.
