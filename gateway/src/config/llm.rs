@@ -65,7 +65,7 @@ pub struct ModelUpstream {
     /// such as `https://api.anthropic.com`. The gateway adds the rest of the path. Exactly one of `base_url` and `builtin`
     /// is given.
     pub base_url: Option<String>,
-    /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tools that the
+    /// A model in the gateway, for trying it without a provider: it repeats what it is told, and calls the tool that the
     /// user names.
     pub builtin: Option<BuiltinModel>,
     /// The provider's key, sent as `authorization: Bearer`, or as `x-api-key` where `format` is `anthropic`. Write it as a
@@ -89,7 +89,7 @@ pub struct ModelUpstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BuiltinModel {
-    /// It repeats what it is told, and calls the tools that the user names.
+    /// It repeats what it is told, and calls the tool that the user names.
     DemoModel,
 }
 

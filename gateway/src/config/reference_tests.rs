@@ -50,6 +50,10 @@ fn an_unset_variable_is_named() {
         resolve("x${TOKEN}", &env(&[])).unwrap_err(),
         "the environment variable TOKEN is not set: set it, or write `${TOKEN:-default}`"
     );
+    assert_eq!(
+        resolve("${HOOKGATE_SECRET_KEY}", &env(&[])).unwrap_err(),
+        "the environment variable HOOKGATE_SECRET_KEY is not set: set it where the gateway runs"
+    );
 }
 
 #[test]

@@ -48,12 +48,7 @@ impl Registration {
         let builtin = builtin.iter().map(|builtin| format!("builtin:{builtin}"));
         let endpoints =
             self.plugin.addresses().map(str::to_owned).chain(builtin).collect::<Vec<_>>().join(" ");
-        tracing::info!(
-            event = "plugin.registered",
-            plugin = name,
-            endpoints,
-            "registered by the configuration"
-        );
+        tracing::info!(event = "plugin.registered", plugin = name, endpoints, "registered");
         if !enabled {
             tracing::info!(
                 event = "plugin.disabled",

@@ -29,6 +29,9 @@ const MAX_MEMBER_BYTES: usize = 64;
 /// Largest request and answer, in bytes.
 const MAX_BODY: u64 = 64 << 20;
 
+/// What the gateway adds to the `base_url` of an upstream.
+const ADDED_PATHS: [&str; 4] = ["/chat/completions", "/responses", "/embeddings", "/messages"];
+
 /// Where a name is written.
 enum Place {
     Value(String),
@@ -111,9 +114,16 @@ impl ConfigChecker<'_> {
         } else if let Some(host) = denied_host(url) {
             let message = format!("`{host}` {}", egress::DENIED_MESSAGE);
             self.report(at, message, "write the host of the provider");
+        } else if let Some(path) = ADDED_PATHS.iter().find(|path| url.trim_end_matches('/').ends_with(*path))
+        {
+            let message = format!("`base_url` ends with `{path}`, which the gateway adds itself");
+            self.report(at, message, format!("leave `{path}` out"));
         } else if format == ApiFormat::Anthropic && url.trim_end_matches('/').ends_with("/v1") {
             let message = "`base_url` ends with `/v1`, which is a part of the paths of Anthropic's API";
             self.report(at, message, "leave `/v1` out, such as `https://api.anthropic.com`");
+        } else if url.trim_end_matches('/').eq_ignore_ascii_case("https://api.openai.com") {
+            let message = "`base_url` lacks `/v1`: all paths of OpenAI's API are below it";
+            self.report(at, message, "write `https://api.openai.com/v1`");
         }
     }
 

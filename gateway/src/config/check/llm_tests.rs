@@ -169,6 +169,16 @@ fn a_base_url_is_a_url_that_a_path_can_be_added_to() {
         "`base_url` ends with `/v1`, which is a part of the paths of Anthropic's API",
         "leave `/v1` out, such as `https://api.anthropic.com`",
     );
+    upstream(
+        "name: u, base_url: \"https://a/v1/chat/completions\"",
+        "`base_url` ends with `/chat/completions`, which the gateway adds itself",
+        "leave `/chat/completions` out",
+    );
+    upstream(
+        "name: u, base_url: \"https://api.openai.com/\"",
+        "`base_url` lacks `/v1`: all paths of OpenAI's API are below it",
+        "write `https://api.openai.com/v1`",
+    );
 }
 
 #[test]

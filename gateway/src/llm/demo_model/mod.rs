@@ -1,5 +1,5 @@
 //! A model that is a script, for trying the proxy without a provider and its key. It repeats what it is told, and calls
-//! the tools that the user names. It reads a request's bytes and gives an answer as OpenAI's or Anthropic's API does;
+//! the tool that the user names. It reads a request's bytes and gives an answer as OpenAI's or Anthropic's API does;
 //! nothing is sent.
 
 mod chat;
