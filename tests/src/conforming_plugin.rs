@@ -4,7 +4,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs,
     future::pending,
+    io,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -31,74 +34,16 @@ use tokio::{net::UnixListener, task::JoinHandle, time::sleep};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap, transport::Server};
+use tower::layer::layer_fn;
 
-use crate::masked_window::masked_window;
+pub use crate::broken_rule::BrokenRule;
+use crate::{
+    masked_window::masked_window,
+    strict_fields::{StrictFields, StrictRpcs},
+};
 
 const MAX_CALL_BYTES: usize = 17 << 20;
 const TOOLS: [&str; 2] = ["memory.find", "memory.drop"];
-
-/// The rule that the plugin breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BrokenRule {
-    /// It keeps all of them.
-    Nothing,
-    /// Its version isn't semver.
-    OddVersion,
-    /// Calls with any digest are answered.
-    AnyDigest,
-    /// The latest configuration replaces the one before.
-    OneConfiguration,
-    /// A second Initialize with the same digest is an error.
-    InitializeOnce,
-    /// Release drops the configuration, whoever else has it.
-    ReleaseForAll,
-    /// Shutdown drops all configurations.
-    ShutdownForAll,
-    /// The plugin ends after Shutdown.
-    EndsOnShutdown,
-    /// After a cancelled call, the next one is an internal error.
-    PoisonedByCancel,
-    /// After a call whose time ran out, the next one is an internal error.
-    PoisonedByDeadline,
-    /// A reply names the tool, or repeats the message, of the latest call.
-    SharedState,
-    /// A reply has no verdict.
-    NoVerdict,
-    /// Calls with a known digest get no reply.
-    NoReply,
-    /// A point that isn't offered is answered.
-    SurplusPoint,
-    /// A hook that isn't offered is answered.
-    SurplusHook,
-    /// A contribution has a kind that its hook doesn't take.
-    ForeignKind,
-    /// The tools have names that no glob in the manifest covers.
-    UncoveredTool,
-    /// A second Initialize is answered with one tool less.
-    ChangingTools,
-    /// A tool that the plugin doesn't provide is run.
-    SurplusTool,
-    /// A call that is to run a tool is answered with continue.
-    ToolNotRun,
-    /// The result of a tool isn't JSON.
-    OddResult,
-    /// Each Describe has another version.
-    ChangingManifest,
-    /// Arguments that are `null` are an internal error.
-    NullFails,
-    /// Arguments are sent back with their numbers as doubles.
-    RoundedNumbers,
-    /// The receive limit is gRPC's default.
-    SmallReceiveLimit,
-    /// The health service says NOT_SERVING.
-    NotServing,
-    /// Half an address in a window passes.
-    HalfAddress,
-    /// What it has consumed of a window is counted in bytes.
-    CountedBytes,
-    /// A part of the last window is kept back.
-    RestOfLast,
-}
 
 /// A running plugin. It ends when this is dropped.
 #[derive(Debug)]
@@ -130,23 +75,10 @@ impl ConformingPlugin {
     }
 
     async fn start_service(service: Service) -> Self {
-        let (rule, ended) = (service.rule, service.ended.clone());
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
         let socket = UnixListener::bind(directory.path().join("s")).expect("the socket is new");
-        let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
-        let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
-        let (reporter, health) = tonic_health::server::health_reporter();
-        if rule == BrokenRule::NotServing {
-            reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
-        }
-        let server = Server::builder().add_service(service).add_service(health);
-        let serving = tokio::spawn(async move {
-            // It ends with the test.
-            let _ = server
-                .serve_with_incoming_shutdown(UnixListenerStream::new(socket), ended.cancelled_owned())
-                .await;
-        });
+        let serving = tokio::spawn(serve(service, socket));
         ConformingPlugin { directory, serving }
     }
 
@@ -162,6 +94,46 @@ impl Drop for ConformingPlugin {
     }
 }
 
+/// Runs a plugin at a point that breaks `rule` alone at this socket, until the process ends.
+///
+/// # Errors
+/// The plugin can't listen there.
+pub async fn run_at(path: &Path, rule: BrokenRule) -> io::Result<()> {
+    if rule != BrokenRule::StaleSocket && path.exists() {
+        fs::remove_file(path)?;
+    }
+    let mut service = Service::new(rule);
+    if rule == BrokenRule::KeptInstances {
+        let file = path.with_extension("instances");
+        let kept = if file.exists() { fs::read_to_string(&file)? } else { String::new() };
+        let holders = |digest: &str| (digest.to_owned(), HashSet::from(["the last process".to_owned()]));
+        service.state().instances = kept.lines().map(holders).collect();
+        service.instances_file = Some(file);
+    }
+    serve(service, UnixListener::bind(path)?).await;
+    Ok(())
+}
+
+async fn serve(service: Service, socket: UnixListener) {
+    let (rule, ended) = (service.rule, service.ended.clone());
+    let limit = if rule == BrokenRule::SmallReceiveLimit { 4 << 20 } else { MAX_CALL_BYTES };
+    let service = PluginServiceServer::new(service).max_decoding_message_size(limit);
+    let (reporter, health) = tonic_health::server::health_reporter();
+    if rule == BrokenRule::NotServing {
+        reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+    }
+    let strict = match rule {
+        BrokenRule::StrictDescribe => StrictRpcs::Describe,
+        BrokenRule::StrictCalls => StrictRpcs::Calls,
+        _ => StrictRpcs::None,
+    };
+    let layer = layer_fn(move |inner| StrictFields::new(inner, strict));
+    let server = Server::builder().layer(layer).add_service(service).add_service(health);
+    // It ends with the test.
+    let _ =
+        server.serve_with_incoming_shutdown(UnixListenerStream::new(socket), ended.cancelled_owned()).await;
+}
+
 struct Service {
     rule: BrokenRule,
     /// The hooks that are offered, in place of a point.
@@ -170,6 +142,8 @@ struct Service {
     has_tools: bool,
     /// Whether answers are judged in windows, in place of tool calls.
     in_windows: bool,
+    /// Where the digests are kept for the next process.
+    instances_file: Option<PathBuf>,
     state: Mutex<State>,
     ended: CancellationToken,
 }
@@ -204,6 +178,7 @@ impl Service {
             hooks: &[],
             has_tools: false,
             in_windows: false,
+            instances_file: None,
             state: Mutex::default(),
             ended: CancellationToken::new(),
         }
@@ -287,6 +262,12 @@ impl Service {
     fn patch(&self, args: &[u8]) -> Result<Option<BeforeToolCallPatch>, Status> {
         if self.breaks(BrokenRule::NullFails) && args == b"null" {
             return Err(Status::internal("no attribute `get` of null"));
+        }
+        if self.breaks(BrokenRule::ShallowJson) && args.starts_with(&[b'['; 33]) {
+            return Err(Status::internal("recursion limit exceeded"));
+        }
+        if self.breaks(BrokenRule::NulFails) && args.windows(6).any(|text| text == br"\u0000") {
+            return Err(Status::internal("a text must not contain NUL"));
         }
         if !self.breaks(BrokenRule::RoundedNumbers) {
             return Ok(None);
@@ -403,6 +384,10 @@ impl PluginService for Service {
         }
         let again = state.instances.contains_key(&config_digest);
         state.instances.entry(config_digest).or_default().insert(gateway_instance_id);
+        if let Some(file) = &self.instances_file {
+            let digests = state.instances.keys().fold(String::new(), |list, digest| list + digest + "\n");
+            fs::write(file, digests)?;
+        }
         Ok(Response::new(InitializeResponse { tools: self.tools(again) }))
     }
 

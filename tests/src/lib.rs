@@ -6,6 +6,7 @@
 //! inspects answers, logs and exit codes.
 
 pub mod agent;
+mod broken_rule;
 pub mod ca;
 pub mod clients;
 pub mod collector;
@@ -23,5 +24,6 @@ pub mod proxy;
 pub mod python;
 pub mod repository;
 pub mod sources;
+mod strict_fields;
 pub mod token;
 pub mod typescript;

@@ -5,7 +5,7 @@ use hookgate_proto::{
     types::v1::BeforeResponsePatch,
 };
 
-use crate::conforming_plugin::BrokenRule;
+use crate::broken_rule::BrokenRule;
 
 /// Masks the addresses in a window, which it keeps back as long as their last word may go on.
 pub(crate) fn masked_window(

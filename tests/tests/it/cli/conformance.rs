@@ -3,6 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
+use clap::ValueEnum as _;
 use hookgate_tests::{
     ca::{self, Ca},
     conforming_plugin::{BrokenRule, ConformingPlugin},
@@ -51,7 +52,7 @@ async fn plugin_that_keeps_every_rule_passes() {
 }
 
 /// The broken rule, its check, what came instead, and whether the other checks could be made.
-const BROKEN: [(BrokenRule, &str, &str, bool); 19] = [
+const BROKEN: [(BrokenRule, &str, &str, bool); 23] = [
     (BrokenRule::OddVersion, "manifest", "BAD_MANIFEST: `version` is `one`", false),
     (BrokenRule::AnyDigest, "unknown-digest", "a reply with the status OK", true),
     (
@@ -76,8 +77,17 @@ const BROKEN: [(BrokenRule, &str, &str, bool); 19] = [
     (BrokenRule::NoReply, "call", "no reply within 500ms", false),
     (BrokenRule::SurplusPoint, "other-points", "a reply with the status OK", true),
     (BrokenRule::SurplusHook, "hooks", "a reply with the status OK", true),
+    (BrokenRule::StrictDescribe, "unknown-fields", "status INVALID_ARGUMENT: a field is unknown", true),
+    (
+        BrokenRule::StrictCalls,
+        "unknown-fields",
+        "status INVALID_ARGUMENT: a field is unknown, after unknown fields",
+        true,
+    ),
     (BrokenRule::ChangingManifest, "connections", "a manifest with another `version`", true),
     (BrokenRule::NullFails, "payload-empty", "status INTERNAL: no attribute `get` of null", true),
+    (BrokenRule::ShallowJson, "payload-nested", "limit exceeded, after JSON of 64 levels", true),
+    (BrokenRule::NulFails, "payload-unicode", "must not contain NUL, after text with unusual", true),
     (BrokenRule::RoundedNumbers, "payload-numbers", "a patch with 9007199254740992", true),
     (BrokenRule::SmallReceiveLimit, "payload-large", "after a request of 16 MiB", true),
     (BrokenRule::NotServing, "health", "NOT_SERVING", true),
@@ -256,6 +266,33 @@ async fn reference_plugins_pass_with_a_restart() {
         // audit-log offers all points. The host of a plugin's SDK has a health service.
         let skipped: &[&str] = if name == "audit-log" { &["other-points"] } else { &[] };
         assert_eq!(with_outcome(&report, "skipped"), skipped, "{name}: {report:#}");
+    }
+}
+
+/// The command line that starts the conforming plugin as a process.
+fn conforming_command(socket: &Path, rule: BrokenRule) -> [String; 3] {
+    let rule = rule.to_possible_value().expect("no rule is hidden");
+    let program = env!("CARGO_BIN_EXE_conforming-plugin");
+    [program.to_owned(), socket.display().to_string(), rule.get_name().to_owned()]
+}
+
+#[tokio::test]
+async fn process_that_breaks_a_rule_of_restarts_fails_the_restart() {
+    for (rule, got) in [
+        (BrokenRule::Nothing, None),
+        (BrokenRule::StaleSocket, Some("the command ended before it listened: exit status: 1")),
+        (BrokenRule::KeptInstances, Some("a reply with the status OK, after a restart")),
+    ] {
+        let folder = Folder::new();
+        let socket = folder.0.path().join("s");
+        let endpoint = format!("unix://{}", socket.display());
+        let ran = conformance_of_command(&endpoint, &[], &conforming_command(&socket, rule)).await;
+        let report = ran.json();
+        let failed = if got.is_some() { vec!["restart"] } else { Vec::new() };
+        assert_eq!(with_outcome(&report, "failed"), failed, "{rule:?}: {report:#}");
+        assert_eq!(with_outcome(&report, "skipped"), Vec::<&str>::new(), "{rule:?}: {report:#}");
+        let text = check(&report, "restart")["got"].as_str();
+        assert!(got.is_none_or(|got| text.is_some_and(|text| text.contains(got))), "{rule:?}: {report:#}");
     }
 }
 
