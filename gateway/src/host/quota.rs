@@ -30,6 +30,16 @@ const MAX_SCOPES: usize = 100_000;
 struct UsageReading {
     at: Instant,
     usage: DataUsage,
+    since: Growth,
+}
+
+/// What writes change in the usage.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Growth {
+    /// At most.
+    added: DataUsage,
+    /// Whether an entry may have become smaller, or gone.
+    may_free: bool,
 }
 
 pub(super) struct QuotaCheck {
@@ -48,7 +58,7 @@ impl QuotaCheck {
         self.max.store(quota(limits).into());
     }
 
-    /// Whether `operations` have room.
+    /// Whether `operations` have room. Returns their exact growth, if it was necessary to know it.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if they have not, UNAVAILABLE if the database doesn't answer.
@@ -57,28 +67,35 @@ impl QuotaCheck {
         data: &dyn PluginData,
         scope: &DataScope,
         operations: &[DataOperation],
-    ) -> Result<(), Status> {
-        let growth = growth(operations);
-        if growth.entries == 0 {
-            return Ok(());
+    ) -> Result<Option<Growth>, Status> {
+        let most = sum(operations.iter().map(size));
+        if most.entries == 0 {
+            return Ok(None);
         }
         let reading = match self.reading(scope) {
-            Some(reading) if reading.at.elapsed() < MAX_AGE && self.has_room(reading.usage, growth) => {
-                return Ok(());
-            }
-            Some(reading) if reading.at.elapsed() < MAX_FULL_AGE => reading.usage,
+            Some(reading) if reading.at.elapsed() < MAX_AGE => reading,
             _ => self.read(data, scope).await?,
         };
-        if self.has_room(reading, growth) {
-            return Ok(());
+        let estimate = sum([reading.usage, reading.since.added].into_iter());
+        if self.has_room(estimate, most) {
+            return Ok(None);
         }
-        // Counters that exist don't grow, and a value may be replaced by one of its own size.
-        let growth = exact_growth(data, scope, operations).await?;
-        if growth == DataUsage::default() || self.has_room(reading, growth) {
-            return Ok(());
+        // Counters that exist don't grow, and a value may take the place of another one.
+        let exact = exact_growth(data, scope, operations).await?;
+        if exact.added == DataUsage::default() || self.has_room(estimate, exact.added) {
+            return Ok(Some(exact));
+        }
+        // The estimate alone refuses nothing: it is too high where entries were replaced, or deleted.
+        let is_full = !reading.since.may_free && !self.has_room(reading.usage, exact.added);
+        let usage = match reading.at.elapsed() < MAX_FULL_AGE && is_full {
+            true => reading.usage,
+            false => self.read(data, scope).await?.usage,
+        };
+        if self.has_room(usage, exact.added) {
+            return Ok(Some(exact));
         }
         let DataUsage { entries, bytes } = **self.max.load();
-        Err(error::quota_full(&if reading.entries + growth.entries > entries {
+        Err(error::quota_full(&if usage.entries + exact.added.entries > entries {
             format!("{entries} entries (`limits.storage_entries`)")
         } else {
             format!("{bytes} bytes (`limits.storage_bytes`)")
@@ -92,32 +109,31 @@ impl QuotaCheck {
         entries <= max.entries && bytes <= max.bytes
     }
 
-    /// Counts what was written.
-    pub(super) fn note(&self, scope: &DataScope, operations: &[DataOperation], changes: &[DataChange]) {
+    /// Counts what was written. `exact` is what [`Self::check`] returned.
+    pub(super) fn note(
+        &self,
+        scope: &DataScope,
+        operations: &[DataOperation],
+        changes: &[DataChange],
+        exact: Option<Growth>,
+    ) {
         let mut readings = self.readings();
-        let Some(UsageReading { usage, .. }) = readings.get_mut(scope) else { return };
-        for (operation, change) in operations.iter().zip(changes) {
-            let grows = match (operation, change) {
-                // Most likely a new counter. An existing one doesn't grow.
-                (DataOperation::Add { delta, .. }, DataChange::Added { counter, .. }) => delta == counter,
-                _ => true,
-            };
-            if grows {
-                let growth = growth(std::slice::from_ref(operation));
-                usage.entries = usage.entries.saturating_add(growth.entries);
-                usage.bytes = usage.bytes.saturating_add(growth.bytes);
-            }
-        }
+        let Some(UsageReading { since, .. }) = readings.get_mut(scope) else { return };
+        let Growth { added, may_free } = exact.unwrap_or_else(|| most_growth(operations, changes));
+        *since =
+            Growth { added: sum([since.added, added].into_iter()), may_free: since.may_free || may_free };
     }
 
-    async fn read(&self, data: &dyn PluginData, scope: &DataScope) -> Result<DataUsage, Status> {
+    async fn read(&self, data: &dyn PluginData, scope: &DataScope) -> Result<UsageReading, Status> {
+        let at = Instant::now();
         let usage = data.usage(scope, now_ms()).await.map_err(|error| error::unavailable(&error))?;
         let mut readings = self.readings();
         if readings.len() >= MAX_SCOPES {
             readings.clear();
         }
-        readings.insert(scope.clone(), UsageReading { at: Instant::now(), usage });
-        Ok(usage)
+        let reading = UsageReading { at, usage, since: Growth::default() };
+        readings.insert(scope.clone(), reading);
+        Ok(reading)
     }
 
     fn reading(&self, scope: &DataScope) -> Option<UsageReading> {
@@ -133,14 +149,14 @@ fn quota(limits: &config::Limits) -> DataUsage {
     DataUsage { entries: limits.storage_entries as u64, bytes: limits.storage_bytes.0 }
 }
 
-/// What `operations` add at most.
-fn growth(operations: &[DataOperation]) -> DataUsage {
-    operations.iter().map(size).fold(DataUsage::default(), |sum, size| DataUsage {
-        entries: sum.entries + size.entries,
-        bytes: sum.bytes + size.bytes,
+fn sum(usages: impl Iterator<Item = DataUsage>) -> DataUsage {
+    usages.fold(DataUsage::default(), |sum, usage| DataUsage {
+        entries: sum.entries.saturating_add(usage.entries),
+        bytes: sum.bytes.saturating_add(usage.bytes),
     })
 }
 
+/// How large the entry is that `operation` leaves behind.
 fn size(operation: &DataOperation) -> DataUsage {
     let content = match operation {
         DataOperation::Put { value, .. } => value.len() as u64,
@@ -150,21 +166,32 @@ fn size(operation: &DataOperation) -> DataUsage {
     DataUsage { entries: 1, bytes: operation.key().len() as u64 + content }
 }
 
-/// By how much `operations` grow the existing entries, and how many they create.
+/// What `operations` changed at most, whatever was there before.
+fn most_growth(operations: &[DataOperation], changes: &[DataChange]) -> Growth {
+    let grown = operations.iter().zip(changes).filter(|(operation, change)| match (operation, change) {
+        // Most likely a new counter. An existing one doesn't grow.
+        (DataOperation::Add { delta, .. }, DataChange::Added { counter, .. }) => delta == counter,
+        _ => true,
+    });
+    Growth {
+        added: sum(grown.map(|(operation, _)| size(operation))),
+        may_free: operations.iter().any(|operation| !matches!(operation, DataOperation::Add { .. })),
+    }
+}
+
+/// By how much `operations` together grow what they replace and delete.
 async fn exact_growth(
     data: &dyn PluginData,
     scope: &DataScope,
     operations: &[DataOperation],
-) -> Result<DataUsage, Status> {
+) -> Result<Growth, Status> {
     let keys: Vec<_> = operations.iter().map(|operation| operation.key().to_owned()).collect();
     let entries = data.read(scope, &keys, now_ms()).await.map_err(|error| error::unavailable(&error))?;
-    let mut sum = DataUsage::default();
-    for operation in operations {
-        let size = size(operation);
-        let existing = entries.iter().find(|entry| entry.key == operation.key());
-        let before = existing.map_or(0, entry_bytes);
-        sum.entries += size.entries.saturating_sub(u64::from(existing.is_some()));
-        sum.bytes += size.bytes.saturating_sub(before);
-    }
-    Ok(sum)
+    let before = sum(entries.iter().map(|entry| DataUsage { entries: 1, bytes: entry_bytes(entry) }));
+    let after = sum(operations.iter().map(size));
+    let added = DataUsage {
+        entries: after.entries.saturating_sub(before.entries),
+        bytes: after.bytes.saturating_sub(before.bytes),
+    };
+    Ok(Growth { added, may_free: before.entries > after.entries || before.bytes > after.bytes })
 }

@@ -47,11 +47,11 @@ impl StorageServer {
         now_ms: i64,
     ) -> Result<Result<Vec<DataChange>, RejectedWrite>, Status> {
         let HostServices { data, quota, .. } = &*self.0;
-        quota.check(&**data, scope, operations).await?;
+        let growth = quota.check(&**data, scope, operations).await?;
         let written =
             data.write(scope, operations, now_ms).await.map_err(|error| error::unavailable(&error))?;
         match &written {
-            Ok(changes) => quota.note(scope, operations, changes),
+            Ok(changes) => quota.note(scope, operations, changes, growth),
             Err(RejectedWrite { index, reason: RejectedReason::NotACounter }) => {
                 return Err(error::not_a_counter(operations.get(*index).map_or("", DataOperation::key)));
             }
