@@ -92,7 +92,8 @@ async fn a_plugins_line_is_in_the_log_and_the_collector_with_plugin_tenant_and_r
     assert!(gateway.log().lines().iter().all(|line| line.message() != Some("too fine")));
     let received = collector.wait_until(|received| received.log_of("budget is nearly").is_some()).await;
     let exported = attributes(&received.log_of("budget is nearly").unwrap().attributes);
-    assert_eq!((&*exported["plugin"], &*exported["tenant"]), ("noisy", "acme"));
+    let origin = ["plugin", "tenant", "request_id"].map(|name| &*exported[name]);
+    assert_eq!(origin, ["noisy", "acme", &request_id]);
 
     // Outside of calls there is no tenant.
     let records = vec![record(Severity::Info, "warmed up")];
@@ -124,6 +125,20 @@ async fn an_emitted_event_reaches_operators_and_no_tenant() {
         ("attributes", json!({ "entries": "12" })),
     ] {
         assert_eq!(sent.data[name], value, "{sent:?}");
+    }
+    // It is a line of the gateway's own log too.
+    let request_id = plugin.seen().pop().unwrap().call.context.unwrap().request_id;
+    let line = gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.emitted"))).await;
+    for (name, value) in [
+        ("level", json!("WARN")),
+        ("name", json!("catalog.updated")),
+        ("message", json!("12 entries")),
+        ("plugin", json!("noisy")),
+        ("tenant", json!("acme")),
+        ("request_id", json!(request_id)),
+        ("attributes", json!({ "entries": "12" })),
+    ] {
+        assert_eq!(line.field(name), Some(&value), "{}", line.text);
     }
     events_of(&plugin, &own_token(&plugin)).await.emit_event(event("started")).await.unwrap();
     let sent = stream.next_named("plugin.emitted").await;
