@@ -76,6 +76,7 @@ const CALLS: &[&[&str]] = &[
     &["--tool", "fs.read", "--agent", "coder", "--agent-path", "main/coder", "--label", "team=a"],
     &["--tool", "web get&x=ü+", "--label", "team=b", "--label", "claim.role=x", "--timeout", "900ms"],
     &["--tool", "fs.read", "--agent", "other", "--model", "m", "--text", "a secret"],
+    &["--tool", "fs.read", "--agent", "coder", "--agent-path", "batch/coder", "--label", "team=a"],
 ];
 
 #[tokio::test]
@@ -117,12 +118,14 @@ async fn a_call_does_what_is_explained_of_it() {
     let folder = Folder::new();
     let gateway = Setup::file(&file.to_string()).start().await;
     let operator = Token::for_operators().mint();
+    let of_coder = |path| json!({ "agent_id": "coder", "agent_path": path, "labels": { "team": "a" } });
     let calls = [
-        (CALLS[0], json!({ "agent_id": "coder", "labels": { "team": "a" } }), "fs.read"),
+        (CALLS[0], of_coder("main/coder"), "fs.read"),
         (CALLS[1], json!({ "labels": { "team": "b" } }), "web get&x=ü+"),
         (CALLS[2], json!({ "agent_id": "other", "model": "m" }), "fs.read"),
+        (CALLS[3], of_coder("batch/coder"), "fs.read"),
     ];
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut of_own) = (Vec::new(), Vec::new());
     for (args, context, tool) in calls {
         let said =
             ask(&folder, &admin(&gateway), &operator, &[args, &["--output", "json"]].concat()).await.json();
@@ -143,11 +146,14 @@ async fn a_call_does_what_is_explained_of_it() {
         let real: Vec<_> =
             steps.map(|step| json!([step["binding"], step["outcome"], step["reason"]])).collect();
         assert_eq!(explained.collect::<Vec<_>>(), real, "{args:?}");
+        of_own.extend(real.iter().filter(|step| step[0] == "own").map(|step| step[1].clone()));
         outcomes.extend(real.into_iter().map(|step| step[1].as_str().unwrap().to_owned()));
     }
     outcomes.sort();
     outcomes.dedup();
     assert_eq!(outcomes, ["continued", "failed_open", "observed", "skipped_condition"]);
+    // The calls of `coder` differ in the agent's path alone.
+    assert_eq!(of_own, ["continued", "skipped_condition", "skipped_condition", "skipped_condition"]);
 }
 
 #[tokio::test]
