@@ -2,6 +2,7 @@
 
 mod crash;
 mod deletion;
+mod histories;
 mod offer;
 mod output;
 mod registration;
