@@ -319,6 +319,36 @@ async fn agents_of_a_tenant_have_their_own_configuration_of_one_plugin() {
     assert_eq!(plugin.counts().calls, 2);
 }
 
+/// A call's `project_id` is no condition, so an agent also names its project in a label.
+#[tokio::test]
+async fn projects_of_a_tenant_have_their_own_configuration_of_one_plugin_by_label() {
+    let plugin = appending("guard").start().await;
+    let bound = |name: &str, project: &str, level: u64| {
+        let conditions = json!({ "labels": { "project": [project] } });
+        json!({ "name": name, "match": conditions, "config": { "level": level } })
+    };
+    let gateway = Gateway::with()
+        .tenant("acme")
+        .plugin(&plugin)
+        .binding_with("guard", 1, &bound("strict", "shop-*", 9))
+        .binding_with("guard", 2, &bound("lax", "wiki", 1))
+        .start()
+        .await;
+    let agent = gateway.http(&token("acme"));
+    for (project, level) in [("shop-eu", Some(9)), ("wiki", Some(1)), ("other", None)] {
+        let before = plugin.counts().calls;
+        let context = json!({ "project_id": project, "labels": { "project": project } });
+        let answer = agent.post(POINT, &json!({ "payload": payload(POINT), "context": context })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let calls = plugin.seen().split_off(usize::try_from(before).expect("they are few"));
+        let levels: Vec<Value> = calls
+            .iter()
+            .map(|seen| serde_json::from_slice(&seen.call.tenant_config).expect("it is JSON"))
+            .collect();
+        assert_eq!(levels, level.map(|level| json!({ "level": level })).into_iter().collect::<Vec<_>>());
+    }
+}
+
 #[tokio::test]
 async fn a_plugin_that_only_reads_a_response_sees_it_and_cannot_change_it() {
     let point = ExtensionPoint::BeforeResponse;
