@@ -91,6 +91,29 @@ async fn a_person_sees_what_another_build_wants_and_is_asked() {
 }
 
 #[tokio::test]
+async fn each_capability_is_shown_with_what_it_gives() {
+    let desk = desk().await;
+    let wants = ["storage:read", "storage:write", "log", "emit"].map(str::to_owned);
+    let plugin = FakePlugin::named("busy").manifest(move |manifest| manifest.capabilities = wants.into());
+    let plugin = plugin.only(&[ExtensionPoint::BeforeToolCall]).start().await;
+    let added = desk.run(&["plugin", "add", "busy", "--endpoint", &plugin.endpoint()]).await;
+    assert_eq!((added.code, plugin.counts().initializes), (Some(1), 0), "{added:?}");
+    let shown = desk.does(&["plugin", "approve", "busy", "--yes"]).await;
+    let asks = "\
+asks for  storage:read (new): reads its own data, which the gateway's database keeps for each tenant
+          storage:write (new): writes its own data in the gateway's database, for each tenant
+          log (new): writes lines to the gateway's log, up to 1,000 per second at each gateway
+          emit (new): emits events for operators, up to 100 per second at each gateway
+
+";
+    assert!(added.stdout.contains(asks), "{added:?}");
+    assert!(shown.contains(asks), "{shown}");
+    assert!(shown.contains("\nasks for  storage:read, storage:write, log, emit\n"), "{shown}");
+    let spec = &desk.json(&["plugin", "show", "busy"]).await["spec"];
+    assert_eq!(spec["grants"], json!(["storage:read", "storage:write", "log", "emit"]));
+}
+
+#[tokio::test]
 async fn the_hooks_of_a_plugin_are_approved_like_its_points() {
     let desk = desk().await;
     let mut plugin = FakePlugin::named("notes").only(&[]).hooks(&["recall", "turn_end"]).start().await;

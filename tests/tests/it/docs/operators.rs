@@ -40,7 +40,13 @@ async fn a_registry_is_written_applied_and_taken_back_from_the_command_line_as_t
 #[tokio::test]
 async fn a_registry_is_written_bypassed_and_kept_up_over_http_as_the_page_says() {
     let printed = Story::of("registry.md").await.told().await;
-    for stage in ["Approved tenant-auth", "\"active\":true", "\"drained\":true", "TOOL_NOT_ALLOWED"] {
+    for stage in [
+        "Approved tenant-auth",
+        "storage:write (new): writes",
+        "\"active\":true",
+        "\"drained\":true",
+        "TOOL_NOT_ALLOWED",
+    ] {
         assert!(printed.contains(stage), "{stage}: {printed}");
     }
 }
