@@ -43,6 +43,7 @@ console.log(JSON.stringify({
   type: "ok",
   memories: [{ content: `${call.type}: ${call.messages[0].content.length}`, tags: ["a"] }],
   events: [{ name: "saved", payload: { n: 1 } }, { payload: 2 }],
+  annotations: { mood: "calm" },
   log: "a line from the turn",
 }));
 "#;
@@ -58,6 +59,8 @@ console.log(JSON.stringify({
         answer.body["contributions"][1],
         json!({ "plugin": "program", "kind": "event", "value": { "kind": "saved", "data": { "n": 1 } } })
     );
+    assert_eq!(answer.body["contributions"].as_array().map(Vec::len), Some(2), "{answer:?}");
+    assert!(!answer.text.contains("mood"), "nothing takes annotations: {answer:?}");
     served.runner.wait_for("a line from the turn").await;
 }
 
