@@ -14,6 +14,7 @@ use crate::{
         check::check,
         environment,
         model::Config,
+        objects::ObjectSet,
         partial_config::PartialConfig,
         problem::{Problem, ProblemSource, Problems},
         reference,
@@ -34,14 +35,14 @@ pub struct LoadedConfig {
     /// Shared, because it is as large as the file, and every configuration made with a registry's objects has
     /// it.
     pub(super) source: Arc<ProblemSource>,
-    /// Whether the objects come from a registry, and so are not in the file.
-    pub(super) is_of_registry: bool,
+    /// If the objects come from a registry: those that the file applies to it.
+    pub(super) of_file: Option<Arc<ObjectSet>>,
 }
 
 impl LoadedConfig {
     /// Renders problems that others found in [`LoadedConfig::config`], with their lines.
     pub fn render(&self, problems: &[Problem]) -> Problems {
-        self.source.render(problems, |pointer| self.object_at(pointer))
+        self.source.render(problems, |pointer| self.registry_place(pointer))
     }
 }
 
@@ -113,7 +114,7 @@ pub fn from_text(
         Ok(mut config) => {
             config.take_tenant_credentials();
             config.number_models();
-            Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false })
+            Ok(LoadedConfig { config, source: Arc::new(source), of_file: None })
         }
         // The error would quote the value. This can't happen, because the schema is stricter than the types.
         Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),

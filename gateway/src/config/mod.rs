@@ -70,7 +70,7 @@ pub use objects::{ObjectSet, check as check_object, read};
 pub use plugin::*;
 pub(crate) use policy::{AddressRefusal, DialPolicy};
 pub use problem::did_you_mean;
-pub use problem::{LocatedProblem, Problem, Problems};
+pub use problem::{LocatedProblem, Problem, Problems, RegistryPlace};
 pub use reference::{ResolvedPluginConfig, resolve_references};
 pub(crate) use reference::{is_reference, masked as shown_reference};
 pub use schema::schema;

@@ -14,7 +14,7 @@ use crate::{
         model::{Config, Tenant},
         partial_config::PartialConfig,
         plugin::{Binding, Plugin},
-        problem::{Problem, item},
+        problem::{Problem, RegistryPlace, item},
         schema::Schema,
         tree::NodeFinder,
         validate::{SchemaViolations, validate},
@@ -64,8 +64,8 @@ impl LoadedConfig {
         has_models || !(plugins.is_empty() && tenants.list.is_empty() && bindings.is_empty())
     }
 
-    /// The same configuration with `objects` instead of the file's. Problems refer to them by name, since
-    /// they have no line. Reads the files that hold the keys of the API's upstreams.
+    /// This file's configuration with `objects` instead of its own. Problems of objects that the file applies and has refer
+    /// to its lines, others to the object's name. Reads the files that hold the keys of the API's upstreams.
     #[must_use]
     pub fn with(&self, objects: ObjectSet) -> Self {
         let ObjectSet { plugins, tenants, bindings, upstreams, models } = objects;
@@ -80,7 +80,8 @@ impl LoadedConfig {
                 llm.tenant_credentials.clear();
             }
         }
-        LoadedConfig { config, source: Arc::clone(&self.source), is_of_registry: true }
+        let of_file = if counts { self.config.objects() } else { ObjectSet::default() };
+        LoadedConfig { config, source: Arc::clone(&self.source), of_file: Some(Arc::new(of_file)) }
     }
 
     /// The same upstream with what is this machine's: the provider's key, which is the file's or what its reference names
@@ -103,33 +104,59 @@ impl LoadedConfig {
         Arc::new(ModelUpstream { credential, credential_error, egress, ..ModelUpstream::clone(&upstream) })
     }
 
-    /// If a pointer leads to an object of the registry, returns its kind and name, and the rest of the
-    /// pointer.
-    pub(super) fn object_at(&self, pointer: &str) -> Option<(ObjectKind, String, String)> {
-        if !self.is_of_registry {
-            return None;
-        }
-        let named = |list: &str| {
-            let rest = pointer.strip_prefix(list)?.strip_prefix('/')?;
-            let (index, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-            Some((index.parse::<usize>().ok()?, rest.to_owned()))
-        };
-        let config = &self.config;
-        if let Some((at, rest)) = named(PLUGINS) {
-            return Some((ObjectKind::Plugin, config.plugins.get(at)?.name.clone(), rest));
-        }
-        if let Some((at, rest)) = named(TENANTS) {
-            return Some((ObjectKind::Tenant, config.tenants.list.get(at)?.id.clone(), rest));
-        }
-        if let Some((at, rest)) = named(BINDINGS) {
-            return Some((ObjectKind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest));
-        }
-        let llm = config.llm.as_ref()?;
-        if let Some((at, rest)) = named(UPSTREAMS) {
-            return Some((ObjectKind::Upstream, llm.upstreams.get(at)?.name.clone(), rest));
-        }
-        let (at, rest) = named(MODELS)?;
-        Some((ObjectKind::Model, llm.models.get(at)?.effective_name().into_owned(), rest))
+    /// The place that a pointer leads to, if it is in an object of the registry.
+    pub(super) fn registry_place(&self, pointer: &str) -> Option<RegistryPlace> {
+        let of_file = self.of_file.as_ref()?;
+        let Config { plugins, tenants, bindings, llm, .. } = &self.config;
+        let (upstreams, models) = llm.as_ref().map(|llm| (&*llm.upstreams, &*llm.models)).unwrap_or_default();
+        None.or_else(|| {
+            let entry = Entry::find(pointer, PLUGINS, plugins)?;
+            Some(entry.place(ObjectKind::Plugin, entry.object.name.clone(), &of_file.plugins))
+        })
+        .or_else(|| {
+            let entry = Entry::find(pointer, TENANTS, &tenants.list)?;
+            Some(entry.place(ObjectKind::Tenant, entry.object.id.clone(), &of_file.tenants))
+        })
+        .or_else(|| {
+            let entry = Entry::find(pointer, BINDINGS, bindings)?;
+            let name = entry.object.effective_name().into_owned();
+            Some(entry.place(ObjectKind::Binding, name, &of_file.bindings))
+        })
+        .or_else(|| {
+            let entry = Entry::find(pointer, UPSTREAMS, upstreams)?;
+            Some(entry.place(ObjectKind::Upstream, entry.object.name.clone(), &of_file.upstreams))
+        })
+        .or_else(|| {
+            let entry = Entry::find(pointer, MODELS, models)?;
+            let name = entry.object.effective_name().into_owned();
+            Some(entry.place(ObjectKind::Model, name, &of_file.models))
+        })
+    }
+}
+
+/// The object of a list that a pointer leads to.
+struct Entry<'p, T> {
+    list: &'p str,
+    object: &'p T,
+    /// The rest of the pointer.
+    rest: &'p str,
+}
+
+impl<'p, T: PartialEq> Entry<'p, T> {
+    /// The object among `objects`, which are the list at `list`.
+    fn find(pointer: &'p str, list: &'p str, objects: &'p [Arc<T>]) -> Option<Self> {
+        let rest = pointer.strip_prefix(list)?.strip_prefix('/')?;
+        let (index, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let object = objects.get(index.parse::<usize>().ok()?)?;
+        Some(Entry { list, object, rest })
+    }
+
+    /// `of_file` are the objects of the file's list. One with other content is not the same: another process may have
+    /// applied another version of the file.
+    fn place(&self, kind: ObjectKind, name: String, of_file: &[Arc<T>]) -> RegistryPlace {
+        let at = of_file.iter().position(|own| **own == *self.object);
+        let in_file = at.map(|at| item(self.list, at) + self.rest);
+        RegistryPlace { kind, name, pointer: self.rest.to_owned(), in_file }
     }
 }
 
@@ -186,6 +213,17 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
 }
 
 impl Config {
+    fn objects(&self) -> ObjectSet {
+        let llm = self.llm.as_ref();
+        ObjectSet {
+            plugins: self.plugins.clone(),
+            tenants: self.tenants.list.clone(),
+            bindings: self.bindings.clone(),
+            upstreams: llm.map(|llm| llm.upstreams.clone()).unwrap_or_default(),
+            models: llm.map(|llm| llm.models.clone()).unwrap_or_default(),
+        }
+    }
+
     /// Moves the credentials of the file's tenants to the LLM proxy.
     pub(super) fn take_tenant_credentials(&mut self) {
         // Without it there is no upstream that they could be for.

@@ -12,7 +12,7 @@ use crate::{
         check::check_objects,
         load::{ReferenceReport, object_reference_mode, resolve},
         partial_config::PartialConfig,
-        problem::{Problem, ProblemSource, Problems, did_you_mean, item},
+        problem::{Problem, ProblemSource, Problems, RegistryPlace, did_you_mean, item},
         schema::Schema,
         tree::{self, Node, NodeKind, NodeMember},
         validate::validate,
@@ -116,7 +116,7 @@ impl ObjectsFile {
             ObjectLocation::Other(kind, name, rest) => {
                 // No pointer into a file begins like this.
                 let pointer = format!("other/{}", names.len());
-                names.insert(pointer.clone(), (kind, name, rest));
+                names.insert(pointer.clone(), RegistryPlace { kind, name, pointer: rest, in_file: None });
                 Problem::new(pointer, message)
             }
             ObjectLocation::Nowhere => Problem::new("", message),

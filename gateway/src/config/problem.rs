@@ -96,6 +96,17 @@ impl From<YamlFault> for Problem {
     }
 }
 
+/// A place in an object of a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryPlace {
+    pub kind: object::ObjectKind,
+    pub name: String,
+    /// From the object.
+    pub pointer: String,
+    /// From the root of the file, if it has the same object.
+    pub in_file: Option<String>,
+}
+
 /// A problem and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedProblem {
@@ -105,8 +116,9 @@ pub struct LocatedProblem {
     pub position: Option<(usize, usize)>,
     /// The environment variable that contains the problem, if there is one.
     pub variable: Option<String>,
-    /// The registry object that contains the problem, if there is one; the pointer begins there.
-    pub object: Option<(object::ObjectKind, String)>,
+    /// The registry object that contains the problem, if there is one. If the file has that object too, the problem is
+    /// placed in the file.
+    pub object: Option<RegistryPlace>,
     /// The complete problem as people read it, on several lines.
     rendered: String,
 }
@@ -230,27 +242,40 @@ impl ProblemSource {
         self.secrets.without_long(text)
     }
 
-    /// Renders `problems` against the file, in its order and without duplicates. `object` returns the kind
-    /// and name of an object that isn't in the file, with the rest of the pointer.
+    /// Renders `problems` against the file, in its order and without duplicates. `object` returns the place of a
+    /// pointer in an object of a registry.
     pub(super) fn render(
         &self,
         problems: &[Problem],
-        object: impl Fn(&str) -> Option<(object::ObjectKind, String, String)>,
+        object: impl Fn(&str) -> Option<RegistryPlace>,
     ) -> Problems {
+        let problems: Vec<_> = problems
+            .iter()
+            .map(|problem| {
+                let (object, mut problem) = (object(&problem.pointer), problem.clone());
+                if let Some(RegistryPlace { pointer, in_file, .. }) = &object {
+                    problem.pointer = in_file.as_ref().unwrap_or(pointer).clone();
+                }
+                (object, problem)
+            })
+            .collect();
         let mut finder = self.root.as_ref().map(NodeFinder::new);
         let mut placed: Vec<_> = problems
             .iter()
-            .map(|problem| {
-                let place = match object(&problem.pointer) {
-                    Some((kind, name, pointer)) => ProblemLocation::Object(kind, name, pointer),
-                    None => place(finder.as_mut(), problem),
+            .map(|(object, problem)| {
+                let place = match object {
+                    Some(object) if object.in_file.is_none() => ProblemLocation::Object(object),
+                    _ => place(finder.as_mut(), problem),
                 };
-                (place, problem)
+                (place, object, problem)
             })
             .collect();
-        placed.sort_by_key(|(place, _)| place.position().unwrap_or((usize::MAX, 0)));
+        placed.sort_by_key(|(place, ..)| place.position().unwrap_or((usize::MAX, 0)));
         let (mut seen, mut line) = (HashSet::new(), None);
-        let located = placed.into_iter().map(|(place, problem)| self.locate(place, problem, &mut line));
+        let located = placed.into_iter().map(|(place, object, problem)| {
+            let object = object.as_ref().map(|object| self.redact_place(object));
+            LocatedProblem { object, ..self.locate(place, problem, &mut line) }
+        });
         Problems(located.filter(|located| seen.insert(located.rendered.clone())).collect())
     }
 
@@ -262,8 +287,7 @@ impl ProblemSource {
         line: &mut Option<SourceLine>,
     ) -> LocatedProblem {
         let position = place.position();
-        let (mut variable, mut object, mut excerpt) = (None, None, String::new());
-        let mut problem = problem.clone();
+        let (mut variable, mut excerpt) = (None, String::new());
         let at = match place {
             ProblemLocation::File(region) => {
                 // Without a tree it isn't known which parts of the line are secret.
@@ -276,11 +300,8 @@ impl ProblemSource {
                 variable = Some(name.to_owned());
                 format!("environment variable {name}")
             }
-            ProblemLocation::Object(kind, name, pointer) => {
-                problem.pointer = pointer;
-                let at = format!("{kind} `{name}` in the registry");
-                object = Some((kind, name));
-                at
+            ProblemLocation::Object(RegistryPlace { kind, name, .. }) => {
+                format!("{kind} `{name}` in the registry")
             }
             ProblemLocation::Nowhere => self.file.clone(),
         };
@@ -289,7 +310,7 @@ impl ProblemSource {
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{at}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        LocatedProblem { problem, position, variable, object, rendered }
+        LocatedProblem { problem, position, variable, object: None, rendered }
     }
 
     fn excerpt(&self, region: Region, line: &mut Option<SourceLine>) -> String {
@@ -300,15 +321,26 @@ impl ProblemSource {
         line.as_ref().map(|line| line.excerpt(region)).unwrap_or_default()
     }
 
-    fn redact(&self, mut problem: Problem) -> Problem {
-        let clean = |text: String| {
-            let text = self.secrets.without(&text);
-            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SENTENCE).collect::<String>()
-        };
-        problem.pointer = clean(problem.pointer);
-        problem.message = clean(problem.message);
-        problem.remedy = problem.remedy.map(clean);
-        problem
+    fn redact(&self, problem: &Problem) -> Problem {
+        Problem {
+            pointer: self.clean(&problem.pointer),
+            message: self.clean(&problem.message),
+            remedy: problem.remedy.as_deref().map(|remedy| self.clean(remedy)),
+            anchor: problem.anchor.clone(),
+        }
+    }
+
+    fn redact_place(&self, place: &RegistryPlace) -> RegistryPlace {
+        RegistryPlace {
+            pointer: self.clean(&place.pointer),
+            in_file: place.in_file.as_deref().map(|pointer| self.clean(pointer)),
+            ..place.clone()
+        }
+    }
+
+    fn clean(&self, text: &str) -> String {
+        let text = self.secrets.without(text);
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SENTENCE).collect()
     }
 }
 
@@ -317,8 +349,8 @@ enum ProblemLocation<'p> {
     File(Region),
     /// In the environment variable with this name.
     Variable(&'p str),
-    /// In a registry object with this kind and name, at this pointer.
-    Object(object::ObjectKind, String, String),
+    /// In an object that only the registry has.
+    Object(&'p RegistryPlace),
     Nowhere,
 }
 
@@ -327,7 +359,7 @@ impl ProblemLocation<'_> {
     fn position(&self) -> Option<(usize, usize)> {
         match self {
             ProblemLocation::File(Region { start: Mark { line, column }, .. }) => Some((*line, column + 1)),
-            ProblemLocation::Variable(_) | ProblemLocation::Object(..) | ProblemLocation::Nowhere => None,
+            ProblemLocation::Variable(_) | ProblemLocation::Object(_) | ProblemLocation::Nowhere => None,
         }
     }
 }

@@ -417,11 +417,11 @@ fn holds_reference(value: &serde_json::Value) -> bool {
 /// Converts problems of the contents to errors for the writer.
 pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     let one = |located: &LocatedProblem| {
-        let problem = &located.problem;
+        let object = located.object.as_ref();
         Invalid {
-            object: located.object.clone(),
-            pointer: problem.pointer.clone(),
-            message: problem.sentence(),
+            object: object.map(|object| (object.kind, object.name.clone())),
+            pointer: object.map_or(&located.problem.pointer, |object| &object.pointer).clone(),
+            message: located.problem.sentence(),
         }
     };
     problems.iter().map(one).collect()

@@ -5,6 +5,7 @@ use hookgate::{
     core::object::{ObjectKind, Owner},
     store::{ObjectContent, Tables},
 };
+use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::fake::FakePlugin;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -130,8 +131,8 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
                 binding(json!({ "plugin": "nobody" })),
                 &["binding `own` in the registry: /plugin: ", "`nobody`"],
             ),
-            // This error would be in the registry once the file is applied.
-            (binding(json!({ "priority": 1 })), &["binding `content-policy`", "/priority: ", "`own`"]),
+            // The file's binding conflicts with one of the API.
+            (binding(json!({ "priority": 1 })), &["f.yaml:", ": /bindings/0/priority: ", "`own`"]),
         ];
         let mut base = 0;
         for (what, says) in steps {
@@ -147,6 +148,57 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
         }
         assert_eq!(connect(&file).await.code, Some(0));
     }
+}
+
+/// Mistakes that only asking plugins finds.
+#[tokio::test]
+async fn what_plugins_refuse_in_the_file_is_shown_with_its_line_as_without_a_store() {
+    let guard = FakePlugin::named("guard")
+        .only(&[ExtensionPoint::BeforeToolCall])
+        .config_schema(json!({ "properties": { "level": { "type": "integer" } } }))
+        .tenant_config_schema(json!({ "properties": { "tools": { "type": "array" } } }))
+        .start()
+        .await;
+    let mut bindings = smallest();
+    bindings["egress"] = json!({ "cidrs": ["127.0.0.0/8"] });
+    bindings["plugins"] = json!([{ "name": "guard", "endpoint": guard.endpoint() }]);
+    bindings["bindings"] = json!([{ "plugin": "guard", "tenant": "*", "priority": 9, "points": ["before_tool_call", "before_response"] }]);
+    bindings["tenants"]["list"][0]["config"] = json!({ "guard": { "tools": "all" } });
+    let mut plugin = bindings.clone();
+    plugin["plugins"][0]["config"] = json!({ "level": "high" });
+    // The registry lists these before the file's.
+    let place = Place::file();
+    let store = place.prepared().await;
+    let api_plugin = json!({ "name": "a", "endpoint": guard.endpoint(), "enabled": false });
+    let own = json!({ "name": "own", "plugin": "guard", "tenant": "a", "priority": 3, "points": ["before_response"] });
+    let objects = [(ObjectKind::Plugin, "a", api_plugin), (ObjectKind::Tenant, "a", json!({ "id": "a" }))];
+    let changes = objects.map(|(kind, name, spec)| change(kind, name, None, api(spec)));
+    store.commit(&draft(0, changes.to_vec())).await.unwrap();
+    let mistakes = |ran: &CommandOutput| -> (Option<i32>, Vec<Value>) {
+        let place =
+            |mistake: &Value| json!([mistake["pointer"], mistake["message"], mistake["line"].is_u64()]);
+        (ran.code, ran.json()["mistakes"].as_array().unwrap().iter().map(place).collect())
+    };
+    let as_json = &["--connect", "--output", "json"];
+    for (mut file, pointers) in [
+        (bindings.clone(), &["/bindings/0/points/1", "/tenants/list/0/config/guard"][..]),
+        (plugin, &["/plugins/0/config"]),
+    ] {
+        let without = mistakes(&check(&file, as_json).await);
+        for pointer in pointers {
+            let is_found = without.1.iter().any(|mistake| mistake[0] == *pointer && mistake[2] == true);
+            assert!(is_found, "{without:?}");
+        }
+        file["store"] = json!({ "url": &place.url });
+        assert_eq!(mistakes(&check(&file, as_json).await), without);
+    }
+    // What the API owns has no line.
+    bindings["store"] = json!({ "url": &place.url });
+    let own = change(ObjectKind::Binding, "own", None, api(own));
+    store.commit(&draft(1, vec![own])).await.unwrap();
+    let ran = connect(&bindings).await;
+    assert!(ran.stderr.contains("binding `own` in the registry: /points/0: "), "{ran:?}");
+    assert!(ran.stderr.contains(": /bindings/0/points/1: "), "{ran:?}");
 }
 
 #[tokio::test]
