@@ -9,8 +9,8 @@ use crate::{
     app::{App, drain},
     config::{self, Config, Problem},
     control::readiness_gate::{self, is_from_registry},
-    core::{manifest::Manifest, object::Owner, point::Point},
-    routing::RouteTable,
+    core::{manifest::Manifest, object::Owner},
+    routing::{RouteTable, UnofferedSite, unoffered_sites},
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
 };
 
@@ -174,37 +174,6 @@ fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
             problems.push(Problem::new(format!("/plugins/{index}/config"), message));
         }
     }
-    let of = |plugin: &str| {
-        let index = config.plugins.iter().position(|known| known.name == plugin)?;
-        manifests[index].as_deref().filter(|_| config.plugins[index].enabled)
-    };
-    for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| binding.enabled) {
-        let Some(manifest) = of(&binding.plugin) else { continue };
-        let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
-        let offered = offered.map(|point| format!("`{point}`")).collect::<Vec<_>>().join(", ");
-        for (at, point) in binding.points.iter().flatten().enumerate() {
-            if manifest.offers(*point).is_none() {
-                let message =
-                    format!("plugin `{}` doesn't offer `{point}`: its step there would fail", binding.plugin);
-                let remedy = format!("it offers {offered}: name some of these, or omit `points` for all");
-                problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));
-            }
-        }
-        for (at, hook) in binding.hooks.iter().flatten().enumerate() {
-            if !manifest.hooks.contains_key(hook) {
-                let message = format!(
-                    "plugin `{}` doesn't offer the hook `{hook}`: its step there would fail",
-                    binding.plugin
-                );
-                let offered =
-                    manifest.hooks.keys().map(|hook| format!("`{hook}`")).collect::<Vec<_>>().join(", ");
-                let remedy = match &*offered {
-                    "" => "it offers no hooks: name `points` instead, or remove the binding".to_owned(),
-                    offered => format!("it offers {offered}: name some of these"),
-                };
-                problems.push(Problem::new(format!("/bindings/{index}/hooks/{at}"), message).remedy(remedy));
-            }
-        }
-    }
+    problems.extend(unoffered_sites(config, &manifests).iter().map(UnofferedSite::problem));
     problems
 }

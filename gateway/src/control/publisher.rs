@@ -1,7 +1,7 @@
 //! Makes configurations active, and publishes a new routing table of the active one whenever the accepted
 //! manifests change or a bypass begins or ends.
 
-use std::{slice, sync::Arc};
+use std::{collections::HashSet, slice, sync::Arc};
 
 use arc_swap::ArcSwap;
 use tokio::{
@@ -18,7 +18,7 @@ use crate::{
         generation::{AcceptedManifests, ConfigBasis, Generation, RuntimeBuilder},
     },
     registry::{Contents, Registry, bypass},
-    routing::RouteTable,
+    routing::{RouteTable, UnofferedSite, unoffered_sites},
     snapshot::SnapshotCell,
     task::{drop_off_thread::drop_off_thread, join::joined},
 };
@@ -45,6 +45,8 @@ pub(crate) struct Publisher {
     seen: Arc<ArcSwap<Generation>>,
     /// The manifests of the active table.
     manifests: AcceptedManifests,
+    /// Where steps of the active table fail for want of an offer.
+    unoffered: Vec<UnofferedSite>,
     /// The bypasses of the active table.
     bypassed: ActiveBypasses,
     /// The objects of the active configuration. Their bypasses are always those that were read last, even if
@@ -89,6 +91,7 @@ impl Publisher {
             current,
             seen,
             manifests,
+            unoffered: Vec::new(),
             bypassed,
             contents,
             registry,
@@ -255,21 +258,23 @@ impl Publisher {
         manifests: AcceptedManifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
-        let (bypassed, config, table) = loop {
+        let (bypassed, BuiltTable { config, table, unoffered }) = loop {
             let active = || self.workshop.bypasses.active(contents);
             let bypassed = active();
             let config = with_bypasses(&generation.config, &bypassed.bypasses);
-            let (config, table) = build(generation, config, &manifests, revision).await?;
-            generation.table.store(Arc::new(table.clone()));
+            let built = build(generation, config, &manifests, revision).await?;
+            generation.table.store(Arc::new(built.table.clone()));
             // A bypass may have ended while the table was built. The next table is built from this one.
             if active().bypasses == bypassed.bypasses {
-                break (bypassed, config, table);
+                break (bypassed, built);
             }
         };
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
         }
+        log_unoffered(&self.unoffered, &unoffered);
+        self.unoffered = unoffered;
         self.snapshots.publish(self.workshop.to_snapshot(generation, config, table));
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "a new routing table is active");
@@ -287,6 +292,13 @@ async fn sleep_until_moment(moment: Option<Instant>) {
     }
 }
 
+/// A table, its configuration, and where steps of it fail for want of an offer.
+struct BuiltTable {
+    config: Arc<Config>,
+    table: RouteTable,
+    unoffered: Vec<UnofferedSite>,
+}
+
 /// Builds the table of `config`, which is the generation's own apart from bypasses. Runs on a blocking
 /// thread, because a changed manifest rebuilds the plans of all tenants.
 async fn build(
@@ -294,9 +306,12 @@ async fn build(
     config: Arc<Config>,
     manifests: &AcceptedManifests,
     revision: u64,
-) -> Result<(Arc<Config>, RouteTable), Vec<Problem>> {
+) -> Result<BuiltTable, Vec<Problem>> {
     let (before, manifests) = (generation.table.load_full(), manifests.clone());
-    let built = move || before.after(&config, &manifests, revision).map(|table| (config, table));
+    let built = move || {
+        let table = before.after(&config, &manifests, revision)?;
+        Ok(BuiltTable { unoffered: unoffered_sites(&config, &manifests), config, table })
+    };
     joined(spawn_blocking(built)).await
 }
 
@@ -331,6 +346,27 @@ fn log_bypass_changes(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
             %until,
             reason,
             "the binding applies to the tenant again"
+        );
+    }
+}
+
+/// Logs where steps begin to fail because their plugin doesn't offer the point or hook.
+fn log_unoffered(before: &[UnofferedSite], now: &[UnofferedSite]) {
+    let key = |unoffered: &UnofferedSite| {
+        (unoffered.plugin.clone(), unoffered.binding.clone(), unoffered.site.clone())
+    };
+    let before: HashSet<_> = before.iter().map(key).collect();
+    for unoffered in now.iter().filter(|unoffered| !before.contains(&key(unoffered))) {
+        let UnofferedSite { plugin, binding, site, remedy, .. } = unoffered;
+        let (point, hook) = (site.point().map(|point| point.as_str()), site.hook().map(|hook| hook.as_str()));
+        tracing::warn!(
+            event = "binding.point_not_offered",
+            plugin,
+            binding,
+            point,
+            hook,
+            remedy,
+            "the plugin doesn't offer `{site}`, which its binding names: each step there fails"
         );
     }
 }

@@ -21,6 +21,7 @@ mod tenant;
 mod tenant_entry;
 #[cfg(test)]
 mod tests;
+mod unoffered;
 
 pub use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 pub use crate::routing::applicability::{AbsenceReason, absent, stands};
@@ -31,3 +32,4 @@ pub(crate) use groups::{form_groups, form_one_group};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use plan_tools::{PlanTool, PlanTools};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
+pub use unoffered::{UnofferedSite, unoffered_sites};

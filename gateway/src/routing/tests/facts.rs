@@ -71,6 +71,39 @@ fn a_point_listed_but_not_offered_keeps_its_step_and_is_marked() {
     assert!(!plan(&with_manifest(listed, None), "acme", Point::BeforeResponse).steps[0].not_offered);
 }
 
+/// The pointers and remedies of the sites that `a`, which offers `points`, doesn't offer.
+fn unoffered(members: Value, points: &[Point]) -> Vec<(String, String)> {
+    let sites = unoffered_sites(&config(members), &[manifest("1.0.0", points, None)]);
+    let told = sites.iter().map(|unoffered| unoffered.problem());
+    told.map(|problem| (problem.pointer, problem.remedy.unwrap_or_default())).collect()
+}
+
+#[test]
+fn points_and_hooks_that_a_plugin_does_not_offer_are_found_with_what_it_offers() {
+    let named = one_binding(json!({ "points": ["before_tool_call", "before_response"] }));
+    let found = |pointer: &str, remedy: &str| vec![(pointer.to_owned(), remedy.to_owned())];
+    assert_eq!(
+        unoffered(named.clone(), &[TOOL]),
+        found(
+            "/bindings/0/points/1",
+            "it offers `before_tool_call`: name some of these, or omit `points` for all"
+        )
+    );
+    assert_eq!(unoffered(named.clone(), &[TOOL, Point::BeforeResponse]), []);
+    let tools = found("/bindings/0/points/1", "it offers only tools: omit `points`");
+    assert_eq!(unoffered(named.clone(), &[])[1..], tools);
+    let hooks = one_binding(json!({ "hooks": ["recall"], "mode": "observe" }));
+    let nothing = "it offers no hooks: name `points` instead, or remove the binding";
+    assert_eq!(unoffered(hooks, &[TOOL]), found("/bindings/0/hooks/0", nothing));
+    assert_eq!(unoffered(one_binding(json!({})), &[TOOL]), [], "without a list it applies where it can");
+    for disabled in ["/bindings/0", "/plugins/0"] {
+        let mut members = named.clone();
+        members.pointer_mut(disabled).expect("it is there")["enabled"] = json!(false);
+        assert_eq!(unoffered(members, &[TOOL]), [], "{disabled}");
+    }
+    assert_eq!(unoffered_sites(&config(named), &[None]), [], "what it offers is unknown");
+}
+
 #[test]
 fn the_tenants_keys_replace_those_of_the_binding_at_the_top_level() {
     let mut members = one_binding(json!({ "config": { "deep": { "x": 1, "y": 2 }, "kept": null } }));

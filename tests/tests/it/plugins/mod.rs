@@ -14,4 +14,5 @@ mod secrets;
 mod shared_endpoint;
 mod stored;
 mod tool_policy;
+mod unoffered_point;
 mod webhook;
