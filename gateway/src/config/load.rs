@@ -58,11 +58,37 @@ impl fmt::Debug for LoadedConfig {
 /// # Errors
 /// All mistakes of the file and of the environment, each with its place and without secrets.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<LoadedConfig, Problems> {
+    load_for(path, env, PluginVariables::Required)
+}
+
+/// Like [`load`], but the variables that plugins' `config` refers to may be unset: for who initializes no plugin.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_without_plugin_variables(
+    path: &Path,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<LoadedConfig, Problems> {
+    load_for(path, env, PluginVariables::Optional)
+}
+
+/// Whether the variables that the `config` of enabled plugins refers to have to be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PluginVariables {
+    Required,
+    Optional,
+}
+
+fn load_for(
+    path: &Path,
+    env: impl IntoIterator<Item = (String, String)>,
+    variables: PluginVariables,
+) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
     let text = read(path).map_err(|message| {
         Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
     })?;
-    from_text(file, &text, env)
+    parse(file, &text, env, variables)
 }
 
 /// The text of a file.
@@ -84,6 +110,15 @@ pub fn from_text(
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<LoadedConfig, Problems> {
+    parse(file, text, env, PluginVariables::Required)
+}
+
+fn parse(
+    file: String,
+    text: &str,
+    env: impl IntoIterator<Item = (String, String)>,
+    variables: PluginVariables,
+) -> Result<LoadedConfig, Problems> {
     let env: BTreeMap<String, String> = env.into_iter().collect();
     let schema = Schema::new();
     let parsed = tree::parse(text);
@@ -102,7 +137,9 @@ pub fn from_text(
     source.resolved(&root);
 
     let value = root.to_json();
-    problems.extend(unset.into_iter().filter(|problem| is_in_use(problem, &value)));
+    if variables == PluginVariables::Required {
+        problems.extend(unset.into_iter().filter(|problem| is_in_use(problem, &value)));
+    }
     let mut misfits = validate(&value, &schema, &known);
     problems.append(&mut misfits.problems);
     misfits.pointers.extend(known);

@@ -219,6 +219,44 @@ async fn a_file_and_a_gateway_say_the_same_of_built_in_plugins() {
 }
 
 #[tokio::test]
+async fn a_file_is_explained_without_the_variables_of_its_plugins() {
+    let mut file = smallest();
+    file["plugins"] = json!([
+        { "name": "away", "endpoint": "unix:///nowhere.sock", "config": { "key": "${AWAY_KEY}" } },
+        { "name": "tool-policy", "builtin": "tool-policy", "config": { "deny": ["${DENIED_TOOL}"] } },
+    ]);
+    file["bindings"] = json!([
+        { "plugin": "away", "tenant": "*", "priority": 1 },
+        { "plugin": "tool-policy", "tenant": "*", "priority": 2 },
+    ]);
+    let folder = Folder::new();
+    let asked = [
+        "explain",
+        "--config",
+        "f.yaml",
+        "--tenant",
+        "acme",
+        "--point",
+        "before_tool_call",
+        "--output",
+        "json",
+    ];
+    let mut explained = Vec::new();
+    for variables in [&[][..], &[("AWAY_KEY", "k"), ("DENIED_TOOL", "k")]] {
+        folder.write("f.yaml", &format!("{file:#}"));
+        let ran = folder.run_with(&asked, variables, "").await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        explained.push(ran.json());
+    }
+    assert_eq!(explained[0], explained[1]);
+    let plugins: Vec<_> =
+        explained[0]["steps"].as_array().unwrap().iter().map(|step| &step["plugin"]).collect();
+    assert_eq!(plugins, ["away", "tool-policy"], "{}", explained[0]);
+    let llm = ["explain", "--config", "f.yaml", "--tenant", "acme", "--surface", "llm"];
+    assert_eq!(folder.run(&llm).await.code, Some(0));
+}
+
+#[tokio::test]
 async fn people_are_told_what_runs_what_does_not_and_why() {
     let (_plugins, file) = plugins().await;
     let folder = Folder::new();

@@ -109,6 +109,28 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
 
 /// With a registry, the file alone doesn't list the served tenants.
 #[tokio::test]
+async fn no_variable_of_a_plugin_is_needed_for_a_token() {
+    let mut file = smallest();
+    file["plugins"] =
+        json!([{ "name": "away", "endpoint": "unix:///nowhere.sock", "config": { "key": "${AWAY_KEY}" } }]);
+    file["bindings"] = json!([{ "plugin": "away", "tenant": "*", "priority": 1 }]);
+    let folder = Folder::new();
+    folder.write("f.yaml", &format!("{file:#}"));
+    let token = mint(&folder, &["--tenant", "acme"]).await;
+    let (ran, _) = inspect(&folder, &token).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // A start needs it.
+    let ran = folder.run(&["config", "check", "f.yaml"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("AWAY_KEY is not set"), "{ran:?}");
+    // The secret that signs the token is needed.
+    file["auth"]["issuers"][0]["keys"][0]["secret"] = json!("${SIGNING_KEY}");
+    folder.write("f.yaml", &format!("{file:#}"));
+    let ran = folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "acme"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("SIGNING_KEY is not set"), "{ran:?}");
+    assert!(!ran.stderr.contains("AWAY_KEY"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() {
     let folder = Folder::new();
     let mut file = file();
