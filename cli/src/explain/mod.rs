@@ -44,7 +44,7 @@ const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The configuration to explain. Only built-in plugins are asked what they offer; versions and points of others
-    /// are unknown. Variables that plugins' `config` refers to may be unset.
+    /// are unknown. Variables of plugins' `config` and of providers' keys may be unset.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "profile", "ca", "token_file"])]
     config: Option<PathBuf>,
     /// Tenant of the call.
@@ -189,9 +189,9 @@ async fn llm_of_file(file: &Path, tenant: &str) -> Result<LlmExplanation, Exit> 
 /// The configuration, and its table with what the built-in plugins offer.
 async fn table_of_file(file: &Path) -> Result<(LoadedConfig, RouteTable), Exit> {
     let wrong = |problems: Problems| Exit::problems(&problems);
-    // Plugins are described at most, so their `config` isn't needed.
+    // Plugins are described at most, and no provider is asked.
     let loaded =
-        config::load_without_plugin_variables(file, config::environment_variables()).map_err(wrong)?;
+        config::load_without_outgoing_secrets(file, config::environment_variables()).map_err(wrong)?;
     let manifests = builtin_manifests(&loaded.config).await;
     let table = RouteTable::build(&loaded.config, &manifests, 1)
         .map_err(|problems| wrong(loaded.render(&problems)))?;

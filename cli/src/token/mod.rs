@@ -36,7 +36,7 @@ pub(super) enum TokenCommand {
         /// standard input is not a terminal.
         #[arg(value_name = "TOKEN|-")]
         token: Option<String>,
-        /// The gateway's configuration. Variables that plugins' `config` refers to may be unset.
+        /// The gateway's configuration. Variables of plugins' `config` and of providers' keys may be unset.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
         /// Output format.
@@ -80,7 +80,7 @@ pub(super) struct Mint {
 /// token is for.
 #[derive(Debug, Args)]
 pub(super) struct SigningArgs {
-    /// The gateway's configuration. Variables that plugins' `config` refers to may be unset.
+    /// The gateway's configuration. Variables of plugins' `config` and of providers' keys may be unset.
     #[arg(long, display_order = 0, value_name = "FILE")]
     pub(super) config: PathBuf,
     /// Operator that acts for the tenant.
@@ -121,7 +121,7 @@ pub(super) struct TokenChecker {
 
 impl TokenChecker {
     pub(super) fn new(file: &Path) -> Result<Self, Problems> {
-        let loaded = config::load_without_plugin_variables(file, config::environment_variables())?;
+        let loaded = config::load_without_outgoing_secrets(file, config::environment_variables())?;
         let auth = Authenticator::new(&loaded.config.auth);
         let auth = auth.map_err(|wrong| loaded.render(&Problem::all(wrong)))?;
         let table = RouteTable::build(&loaded.config, &[], 1).map_err(|wrong| loaded.render(&wrong))?;

@@ -58,23 +58,24 @@ impl fmt::Debug for LoadedConfig {
 /// # Errors
 /// All mistakes of the file and of the environment, each with its place and without secrets.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<LoadedConfig, Problems> {
-    load_for(path, env, PluginVariables::Required)
+    load_for(path, env, OutgoingSecrets::Required)
 }
 
-/// Like [`load`], but the variables that plugins' `config` refers to may be unset: for who initializes no plugin.
+/// Like [`load`], but the variables of plugins' `config` and of providers' keys may be unset, and those keys are not resolved:
+/// for who calls no plugin and no provider.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_without_plugin_variables(
+pub fn load_without_outgoing_secrets(
     path: &Path,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<LoadedConfig, Problems> {
-    load_for(path, env, PluginVariables::Optional)
+    load_for(path, env, OutgoingSecrets::Optional)
 }
 
-/// Whether the variables that the `config` of enabled plugins refers to have to be set.
+/// Whether the variables have to be set of what the gateway sends to plugins and providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PluginVariables {
+enum OutgoingSecrets {
     Required,
     Optional,
 }
@@ -82,13 +83,13 @@ enum PluginVariables {
 fn load_for(
     path: &Path,
     env: impl IntoIterator<Item = (String, String)>,
-    variables: PluginVariables,
+    secrets: OutgoingSecrets,
 ) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
     let text = read(path).map_err(|message| {
         Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
     })?;
-    parse(file, &text, env, variables)
+    parse(file, &text, env, secrets)
 }
 
 /// The text of a file.
@@ -110,14 +111,14 @@ pub fn from_text(
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<LoadedConfig, Problems> {
-    parse(file, text, env, PluginVariables::Required)
+    parse(file, text, env, OutgoingSecrets::Required)
 }
 
 fn parse(
     file: String,
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
-    variables: PluginVariables,
+    secrets: OutgoingSecrets,
 ) -> Result<LoadedConfig, Problems> {
     let env: BTreeMap<String, String> = env.into_iter().collect();
     let schema = Schema::new();
@@ -130,14 +131,17 @@ fn parse(
         }
         return Err(source.render(&problems, |_| None));
     };
-    let ReferenceReport { problems: unresolved, known, unset } =
-        resolve(&mut root, &env, &schema, reference_mode);
+    let mode = match secrets {
+        OutgoingSecrets::Required => reference_mode,
+        OutgoingSecrets::Optional => secret_reference_mode,
+    };
+    let ReferenceReport { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema, mode);
     problems.extend(unresolved);
     problems.extend(environment::overlay(&mut root, &env, &schema));
     source.resolved(&root);
 
     let value = root.to_json();
-    if variables == PluginVariables::Required {
+    if secrets == OutgoingSecrets::Required {
         problems.extend(unset.into_iter().filter(|problem| is_in_use(problem, &value)));
     }
     let mut misfits = validate(&value, &schema, &known);
@@ -241,6 +245,16 @@ pub(super) fn object_reference_mode(pointer: &str) -> Option<ReferenceMode> {
     match keys.as_slice() {
         ["llm", "upstreams", _, "credential"] => Some(ReferenceMode::AsReference),
         _ => reference_mode(pointer),
+    }
+}
+
+/// The mode for who needs no key of a provider.
+fn secret_reference_mode(pointer: &str) -> Option<ReferenceMode> {
+    let keys: Vec<_> = pointer::keys(pointer).collect();
+    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+    match keys.as_slice() {
+        ["tenants", "list", _, "llm", "credentials", _] => Some(ReferenceMode::AsReference),
+        _ => object_reference_mode(pointer),
     }
 }
 

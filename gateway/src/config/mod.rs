@@ -63,7 +63,7 @@ pub use llm::{
     default_model_name,
 };
 pub use load::MAX_FILE;
-pub use load::{LoadedConfig, from_text, load, load_without_plugin_variables};
+pub use load::{LoadedConfig, from_text, load, load_without_outgoing_secrets};
 pub use model::*;
 pub(crate) use objects::{BINDINGS, MODELS, PLUGINS, TENANTS, UPSTREAMS};
 pub use objects::{ObjectSet, check as check_object, read};

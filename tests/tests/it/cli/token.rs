@@ -109,8 +109,14 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
 
 /// With a registry, the file alone doesn't list the served tenants.
 #[tokio::test]
-async fn no_variable_of_a_plugin_is_needed_for_a_token() {
+async fn no_variable_of_a_plugin_and_no_providers_key_is_needed_for_a_token() {
     let mut file = smallest();
+    file["llm"] = json!({
+        "upstreams": [{ "name": "openai", "base_url": "https://api.openai.com/v1", "credential": "${PROVIDER_KEY}" }],
+        "models": [{ "match": "*", "upstream": "openai" }],
+    });
+    let credentials = json!({ "openai": "${file:/nowhere/key-of-acme}" });
+    file["tenants"] = json!({ "list": [{ "id": "acme", "llm": { "credentials": credentials } }] });
     file["plugins"] =
         json!([{ "name": "away", "endpoint": "unix:///nowhere.sock", "config": { "key": "${AWAY_KEY}" } }]);
     file["bindings"] = json!([{ "plugin": "away", "tenant": "*", "priority": 1 }]);
@@ -121,13 +127,16 @@ async fn no_variable_of_a_plugin_is_needed_for_a_token() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // A start needs it.
     let ran = folder.run(&["config", "check", "f.yaml"]).await;
-    assert!(ran.code == Some(2) && ran.stderr.contains("AWAY_KEY is not set"), "{ran:?}");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    for needed in ["AWAY_KEY is not set", "PROVIDER_KEY is not set", "/nowhere/key-of-acme"] {
+        assert!(ran.stderr.contains(needed), "{ran:?}");
+    }
     // The secret that signs the token is needed.
     file["auth"]["issuers"][0]["keys"][0]["secret"] = json!("${SIGNING_KEY}");
     folder.write("f.yaml", &format!("{file:#}"));
     let ran = folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "acme"]).await;
     assert!(ran.code == Some(2) && ran.stderr.contains("SIGNING_KEY is not set"), "{ran:?}");
-    assert!(!ran.stderr.contains("AWAY_KEY"), "{ran:?}");
+    assert!(!ran.stderr.contains("AWAY_KEY") && !ran.stderr.contains("PROVIDER_KEY"), "{ran:?}");
 }
 
 #[tokio::test]
