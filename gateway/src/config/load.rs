@@ -42,7 +42,8 @@ pub struct LoadedConfig {
 impl LoadedConfig {
     /// Renders problems that others found in [`LoadedConfig::config`], with their lines.
     pub fn render(&self, problems: &[Problem]) -> Problems {
-        self.source.render(problems, |pointer| self.registry_place(pointer))
+        let registry = self.registry_places();
+        self.source.render(problems, |pointer| registry.as_ref()?.find(pointer))
     }
 }
 

@@ -1,7 +1,11 @@
 //! Plugins, tenants, bindings, upstreams and models as single objects: those of the file, as JSON, and a configuration with
 //! other objects than the file's (docs/protocol.md, section 7). Doesn't know where they are stored.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -104,33 +108,75 @@ impl LoadedConfig {
         Arc::new(ModelUpstream { credential, credential_error, egress, ..ModelUpstream::clone(&upstream) })
     }
 
-    /// The place that a pointer leads to, if it is in an object of the registry.
-    pub(super) fn registry_place(&self, pointer: &str) -> Option<RegistryPlace> {
+    /// Finds places in objects of the registry, if the objects are a registry's.
+    pub(super) fn registry_places(&self) -> Option<RegistryPlaces<'_>> {
         let of_file = self.of_file.as_ref()?;
-        let Config { plugins, tenants, bindings, llm, .. } = &self.config;
+        let plugins = of_file.plugins.iter().map(|plugin| (ObjectKind::Plugin, (&*plugin.name).into()));
+        let tenants = of_file.tenants.iter().map(|tenant| (ObjectKind::Tenant, (&*tenant.id).into()));
+        let bindings = of_file.bindings.iter().map(|own| (ObjectKind::Binding, own.effective_name()));
+        let upstreams = of_file.upstreams.iter().map(|own| (ObjectKind::Upstream, (&*own.name).into()));
+        let models = of_file.models.iter().map(|rule| (ObjectKind::Model, rule.effective_name()));
+        let named = plugins.enumerate().chain(tenants.enumerate()).chain(bindings.enumerate());
+        let named = named.chain(upstreams.enumerate()).chain(models.enumerate());
+        let in_file = named.map(|(at, name)| (name, at)).collect();
+        Some(RegistryPlaces { config: &self.config, of_file, in_file })
+    }
+}
+
+/// The kind and name of an object.
+type ObjectName<'c> = (ObjectKind, Cow<'c, str>);
+
+/// Finds places in objects of a registry.
+pub(super) struct RegistryPlaces<'c> {
+    config: &'c Config,
+    of_file: &'c ObjectSet,
+    /// The indices of `of_file`: there may be tens of thousands of objects, and as many problems.
+    in_file: HashMap<ObjectName<'c>, usize>,
+}
+
+impl RegistryPlaces<'_> {
+    /// The place that a pointer leads to, if it is in an object of the registry.
+    pub(super) fn find(&self, pointer: &str) -> Option<RegistryPlace> {
+        let RegistryPlaces { config: Config { plugins, tenants, bindings, llm, .. }, of_file, .. } = self;
         let (upstreams, models) = llm.as_ref().map(|llm| (&*llm.upstreams, &*llm.models)).unwrap_or_default();
         None.or_else(|| {
             let entry = Entry::find(pointer, PLUGINS, plugins)?;
-            Some(entry.place(ObjectKind::Plugin, entry.object.name.clone(), &of_file.plugins))
+            Some(self.place(&entry, (ObjectKind::Plugin, (&*entry.object.name).into()), &of_file.plugins))
         })
         .or_else(|| {
             let entry = Entry::find(pointer, TENANTS, &tenants.list)?;
-            Some(entry.place(ObjectKind::Tenant, entry.object.id.clone(), &of_file.tenants))
+            Some(self.place(&entry, (ObjectKind::Tenant, (&*entry.object.id).into()), &of_file.tenants))
         })
         .or_else(|| {
             let entry = Entry::find(pointer, BINDINGS, bindings)?;
-            let name = entry.object.effective_name().into_owned();
-            Some(entry.place(ObjectKind::Binding, name, &of_file.bindings))
+            let name = (ObjectKind::Binding, entry.object.effective_name());
+            Some(self.place(&entry, name, &of_file.bindings))
         })
         .or_else(|| {
             let entry = Entry::find(pointer, UPSTREAMS, upstreams)?;
-            Some(entry.place(ObjectKind::Upstream, entry.object.name.clone(), &of_file.upstreams))
+            Some(self.place(&entry, (ObjectKind::Upstream, (&*entry.object.name).into()), &of_file.upstreams))
         })
         .or_else(|| {
             let entry = Entry::find(pointer, MODELS, models)?;
-            let name = entry.object.effective_name().into_owned();
-            Some(entry.place(ObjectKind::Model, name, &of_file.models))
+            let name = (ObjectKind::Model, entry.object.effective_name());
+            Some(self.place(&entry, name, &of_file.models))
         })
+    }
+
+    /// `of_file` are the objects of the file's list. One with other content is not the same: another process may have
+    /// applied another version of the file.
+    fn place<T: PartialEq>(
+        &self,
+        entry: &Entry<'_, T>,
+        (kind, name): ObjectName<'_>,
+        of_file: &[Arc<T>],
+    ) -> RegistryPlace {
+        let Entry { list, object, rest } = entry;
+        let name = name.into_owned();
+        let at = self.in_file.get(&(kind, Cow::Borrowed(&*name)));
+        let at = at.filter(|at| of_file.get(**at).is_some_and(|own| **own == **object));
+        let in_file = at.map(|at| item(list, *at) + rest);
+        RegistryPlace { kind, name, pointer: (*rest).to_owned(), in_file }
     }
 }
 
@@ -142,21 +188,13 @@ struct Entry<'p, T> {
     rest: &'p str,
 }
 
-impl<'p, T: PartialEq> Entry<'p, T> {
+impl<'p, T> Entry<'p, T> {
     /// The object among `objects`, which are the list at `list`.
     fn find(pointer: &'p str, list: &'p str, objects: &'p [Arc<T>]) -> Option<Self> {
         let rest = pointer.strip_prefix(list)?.strip_prefix('/')?;
         let (index, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let object = objects.get(index.parse::<usize>().ok()?)?;
         Some(Entry { list, object, rest })
-    }
-
-    /// `of_file` are the objects of the file's list. One with other content is not the same: another process may have
-    /// applied another version of the file.
-    fn place(&self, kind: ObjectKind, name: String, of_file: &[Arc<T>]) -> RegistryPlace {
-        let at = of_file.iter().position(|own| **own == *self.object);
-        let in_file = at.map(|at| item(self.list, at) + self.rest);
-        RegistryPlace { kind, name, pointer: self.rest.to_owned(), in_file }
     }
 }
 
