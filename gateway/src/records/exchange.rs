@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use opentelemetry::{Context, KeyValue, trace::TraceContextExt as _};
+use opentelemetry::{Context, KeyValue, StringValue, trace::TraceContextExt as _};
 use tokio::time::Instant;
+use tracing::Level;
 use uuid::Uuid;
 
 use crate::{
@@ -17,7 +18,10 @@ use crate::{
     records::log_line::MAX_SENTENCE_BYTES,
     telemetry::{
         Inner, Telemetry,
-        names::{CODE, DECISION, ERROR_TYPE, OPERATOR, OUTCOME, REASON, REQUEST_ID, TENANT, UPSTREAM},
+        names::{
+            CODE, CONVENTION_OTHER, DECISION, ERROR_TYPE, OPERATOR, OUTCOME, REASON, REQUEST_ID, TENANT,
+            UPSTREAM,
+        },
         trace,
         value::cut,
     },
@@ -73,6 +77,11 @@ pub enum ExchangeOutcome<'a> {
         /// Whether plugins blocked any of it.
         is_blocked: bool,
     },
+    /// The client gets an error of the provider.
+    ProviderError {
+        /// Its status, as the client gets it.
+        status: u16,
+    },
     /// A plugin blocked the request.
     Block(&'a Block),
     /// There is no answer of the model.
@@ -86,6 +95,7 @@ impl ExchangeOutcome<'_> {
         match self {
             ExchangeOutcome::Answer { is_blocked: false, .. } => "answer",
             ExchangeOutcome::Answer { is_blocked: true, .. } | ExchangeOutcome::Block(_) => "block",
+            ExchangeOutcome::ProviderError { .. } => "provider_error",
             ExchangeOutcome::Error(_) => "error",
             ExchangeOutcome::Cancelled => "cancelled",
         }
@@ -95,8 +105,40 @@ impl ExchangeOutcome<'_> {
         match self {
             ExchangeOutcome::Error(error) => Some(error.code),
             ExchangeOutcome::Cancelled => Some(Code::Cancelled),
-            ExchangeOutcome::Answer { .. } | ExchangeOutcome::Block(_) => None,
+            ExchangeOutcome::Answer { .. }
+            | ExchangeOutcome::ProviderError { .. }
+            | ExchangeOutcome::Block(_) => None,
         }
+    }
+
+    /// The code of the error, or the status of the provider's. A status that HTTP doesn't have is no series of its own.
+    fn error_type(&self) -> Option<StringValue> {
+        match self {
+            ExchangeOutcome::ProviderError { status: status @ 400..=599 } => Some(status.to_string().into()),
+            ExchangeOutcome::ProviderError { .. } => Some(CONVENTION_OTHER.into()),
+            outcome => outcome.error().map(|code| code.as_str().into()),
+        }
+    }
+
+    fn message(&self, is_refused: bool) -> &'static str {
+        match self {
+            ExchangeOutcome::Answer { is_blocked: true, .. } => "a part of a model's answer was blocked",
+            ExchangeOutcome::Answer { .. } => "a model answered, with remarks",
+            ExchangeOutcome::ProviderError { .. } => "a provider answered with an error",
+            ExchangeOutcome::Block(_) => "a request to a model was blocked",
+            ExchangeOutcome::Error(_) if is_refused => "a caller was refused",
+            ExchangeOutcome::Error(_) => "a request to a model has no answer",
+            ExchangeOutcome::Cancelled => "a client disconnected",
+        }
+    }
+
+    /// A failure of the gateway, a plugin or the provider is a warning. What the client can correct isn't.
+    fn level(&self) -> Level {
+        let status = match self {
+            ExchangeOutcome::ProviderError { status } => *status,
+            outcome => outcome.error().map_or(0, Code::http),
+        };
+        if status >= 500 { Level::WARN } else { Level::INFO }
     }
 }
 
@@ -156,7 +198,7 @@ impl ExchangeRecord {
             known.into_iter().chain(upstream.clone()).chain(tenant.clone()).collect()
         };
         let mut ended = vec![KeyValue::new(OUTCOME, outcome.as_str())];
-        ended.extend(outcome.error().map(|code| KeyValue::new(ERROR_TYPE, code.as_str())));
+        ended.extend(outcome.error_type().map(|error| KeyValue::new(ERROR_TYPE, error)));
         instruments.llm_exchange.record(took.as_secs_f64(), &attributes(ended));
         if let Some(upstream_took) = facts.upstream_took {
             instruments.llm_upstream.record(upstream_took.as_secs_f64(), &attributes(Vec::new()));
@@ -204,22 +246,14 @@ impl ExchangeRecord {
         let (block, error) = match outcome {
             ExchangeOutcome::Block(block) => (Some(*block), None),
             ExchangeOutcome::Error(error) => (None, Some(*error)),
-            ExchangeOutcome::Answer { .. } | ExchangeOutcome::Cancelled => (None, None),
+            _ => (None, None),
         };
         let code = block.map(|block| block.code.as_str());
         let code = code.or(outcome.error().map(Code::as_str));
         let sentence = block.map(|block| block.message.as_str());
         let sentence = sentence.or(error.map(|error| error.detail.as_str()));
-        let message = match outcome {
-            ExchangeOutcome::Answer { is_blocked: true, .. } => "a part of a model's answer was blocked",
-            ExchangeOutcome::Answer { .. } => "a model answered, with remarks",
-            ExchangeOutcome::Block(_) => "a request to a model was blocked",
-            ExchangeOutcome::Error(_) if facts.refused.is_some() => "a caller was refused",
-            ExchangeOutcome::Error(_) => "a request to a model has no answer",
-            ExchangeOutcome::Cancelled => "a client disconnected",
-        };
+        let message = outcome.message(facts.refused.is_some());
         let event = if facts.refused.is_some() { "auth.refused" } else { "llm.exchange" };
-        let is_fault = error.is_some_and(|error| error.code.http() >= 500);
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -248,7 +282,7 @@ impl ExchangeRecord {
                 )
             };
         }
-        if is_fault || is_slow { line!(warn) } else { line!(info) }
+        if is_slow || outcome.level() == Level::WARN { line!(warn) } else { line!(info) }
     }
 }
 

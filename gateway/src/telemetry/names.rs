@@ -325,8 +325,9 @@ pub const HOST_DROPPED: Metric = counter("hookgate.host.dropped", "{record}", &[
 pub const LLM_EXCHANGE: Metric =
     histogram("hookgate.llm.exchange.duration", LLM_BOUNDS, &[UPSTREAM, OUTCOME, ERROR_TYPE]).by_tenant().says(
         "Requests to models, including refused ones, from the headers to the answer. `hookgate.outcome` is `answer`, `block`, \
-         `error` or `cancelled`; `error.type` is the error code.",
-        "the share of `error`",
+         `provider_error` (the client got an error of the provider), `error` or `cancelled`; `error.type` is the error code, or \
+         the status of the provider's error.",
+        "the share of `error` and `provider_error`",
     );
 pub const LLM_UPSTREAM: Metric =
     histogram("hookgate.llm.upstream.duration", LLM_BOUNDS, &[UPSTREAM]).by_tenant().says(

@@ -191,6 +191,9 @@ async fn exchange<F: Format>(
 /// What the record says of a result.
 fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
     match result {
+        Ok(ExchangeEnd::Answer(answer)) if answer.status.as_u16() >= 400 => {
+            ExchangeOutcome::ProviderError { status: answer.status.as_u16() }
+        }
         Ok(ExchangeEnd::Answer(answer)) => {
             ExchangeOutcome::Answer { status: answer.status.as_u16(), is_blocked: answer.is_blocked }
         }

@@ -3,6 +3,7 @@
 use hookgate_proto::types::v1::{BeforeResponsePatch, BeforeToolCallPatch, CancelScope, ExtensionPoint};
 use hookgate_tests::{
     fake::{Act, FakePlugin, Payload, Seen},
+    metrics::Scrape,
     provider::{FakeProvider, ProviderAct, completion},
 };
 use serde_json::{Value, json};
@@ -250,6 +251,41 @@ async fn errors_about_the_credential_are_told_from_those_about_the_request() {
         got.assert_error(expected, code);
         assert!(!got.text.contains("org-Ab12"), "{}", got.text);
     }
+}
+
+#[tokio::test]
+async fn an_error_of_the_provider_is_no_answer_in_metrics_and_the_log() {
+    let cases = [(500, "WARN"), (503, "WARN"), (429, "INFO"), (400, "INFO")];
+    let provider = FakeProvider::start(|request| match request.json()["messages"][0]["content"].as_str() {
+        Some("ok") => ProviderAct::says("hi"),
+        status => {
+            let status = status.and_then(|status| status.parse().ok()).expect("a status");
+            ProviderAct::text(status, r#"{"error":{"message":"No.","type":"t","param":null,"code":"c"}}"#)
+        }
+    });
+    let provider = provider.await;
+    let gateway = setup(&provider).set("/telemetry/slow_invocation", "60s").start().await;
+    for (status, level) in cases {
+        let got = chat(&gateway, &ask(&json!([user(&status.to_string())]))).await;
+        assert_eq!(got.status.as_u16(), status, "{got:?}");
+        let line = gateway.log().wait_for(|line| line.field("upstream_status") == Some(&json!(status))).await;
+        let fields = [line.field("event"), line.field("outcome")].map(|field| field.and_then(Value::as_str));
+        assert_eq!(fields, [Some("llm.exchange"), Some("provider_error")], "{}", line.text);
+        assert_eq!(
+            (line.level(), line.message()),
+            (Some(level), Some("a provider answered with an error")),
+            "{}",
+            line.text
+        );
+    }
+    assert_eq!(chat(&gateway, &ask(&json!([user("ok")]))).await.status, 200);
+    let scrape = Scrape::of(&gateway).await;
+    let count = |labels: &[(&str, &str)]| scrape.sum("hookgate_llm_exchange_duration_seconds_count", labels);
+    for (status, _) in cases {
+        let labels = [("hookgate_outcome", "provider_error"), ("error_type", &*status.to_string())];
+        assert_eq!(count(&labels), 1.0, "{status}: {}", scrape.text);
+    }
+    assert_eq!(count(&[("hookgate_outcome", "answer")]), 1.0, "{}", scrape.text);
 }
 
 #[tokio::test]
