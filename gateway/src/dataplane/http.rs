@@ -118,16 +118,18 @@ async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
     refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path requires the method that `Allow` names"))
 }
 
-async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
-    unknown(&gateway)
+async fn unknown_path(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    unknown(&gateway, &request.into_parts().0)
 }
 
 /// The answer at a path that isn't served.
-pub(super) fn unknown(gateway: &Gateway) -> Response {
-    let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
-                  /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/tools lists the tools of plugins; /v1/whoami describes a \
-                  token";
-    refuse(gateway, &Error::new(Code::NotFound, detail))
+pub(super) fn unknown(gateway: &Gateway, head: &Parts) -> Response {
+    llm::unserved_path::answer(gateway, head).unwrap_or_else(|| {
+        let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
+                      /v1/after-tool-result and /v1/before-response; hooks are /v1/hooks/NAME; /v1/tools lists the tools of plugins; \
+                      /v1/whoami describes a token; models are below /openai/v1 and /anthropic";
+        refuse(gateway, &Error::new(Code::NotFound, detail))
+    })
 }
 
 fn refuse(gateway: &Gateway, error: &Error) -> Response {

@@ -47,6 +47,7 @@ mod stream_writer;
 mod streamed_answer;
 mod text_release;
 mod units;
+pub(super) mod unserved_path;
 
 use client_stream::ClientStream;
 use error_body::error_body;
@@ -112,10 +113,10 @@ impl Route {
 pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Response<Body> {
     let meta = RequestMeta::now();
     let snapshot = gateway.snapshots.current();
-    let Some(llm) = snapshot.llm.as_ref().map(Arc::clone) else {
-        return super::http::unknown(&gateway);
-    };
     let (head, body) = request.into_parts();
+    let Some(llm) = snapshot.llm.as_ref().map(Arc::clone) else {
+        return super::http::unknown(&gateway, &head);
+    };
     let mut detail = snapshot.limits.detail;
     let (api, route) = Route::of(head.uri.path());
     let client = Client { api, meta: &meta };
@@ -146,9 +147,7 @@ pub(super) async fn answer(State(gateway): State<Arc<Gateway>>, request: Request
                 models::one(&gateway, &snapshot, &llm, client, (&head.headers, &model), &mut detail).await;
             reply::of_question(client, model, detail)
         }
-        (Route::Unknown, _) => {
-            reply::of_error(client, &Error::new(Code::NotFound, unknown_path(api)), detail)
-        }
+        (Route::Unknown, _) => super::http::unknown(&gateway, &head),
         (Route::Exchange(_), _) => wrong_method(client, "POST", detail),
         (Route::Models | Route::Model(_), _) => wrong_method(client, "GET", detail),
     }
@@ -202,19 +201,6 @@ fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
         }
         Ok(ExchangeEnd::Block(block)) => ExchangeOutcome::Block(block),
         Err(error) => ExchangeOutcome::Error(error),
-    }
-}
-
-const fn unknown_path(api: ApiFormat) -> &'static str {
-    match api {
-        ApiFormat::Openai => {
-            "The gateway serves /openai/v1/chat/completions, /openai/v1/responses, /openai/v1/embeddings and /openai/v1/models only: what \
-             passes elsewhere could not be judged"
-        }
-        ApiFormat::Anthropic => {
-            "The gateway serves /anthropic/v1/messages, /anthropic/v1/messages/count_tokens and /anthropic/v1/models only: what passes \
-             elsewhere could not be judged"
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod aimock;
 mod answers;
 mod attachments;
+mod base_urls;
 mod clients;
 mod embeddings;
 mod history;

@@ -276,7 +276,10 @@ async fn callers_are_known_by_their_token_and_paths_are_closed() {
         "/openai/v1/chat/completions/chatcmpl-1",
         "/openai/v2/models",
     ] {
-        send(get(path)).await.assert_error(404, "NOT_FOUND");
+        let got = send(get(path)).await;
+        got.assert_error(404, "NOT_FOUND");
+        assert!(got.text.contains(&format!("There is no path `{path}`")), "{}", got.text);
+        assert!(!got.text.contains("base URL"), "it is not the base URL: {}", got.text);
     }
     let got = send(get("/openai/v1/chat/completions")).await;
     got.assert_error(405, "METHOD_NOT_ALLOWED");
