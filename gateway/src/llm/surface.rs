@@ -2,6 +2,8 @@
 //! one for each member, part and tool that is known; what is not known is refused if it may carry text. A format's
 //! [`SurfaceTable`] has all of them, and [`super::explain`] shows it.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -278,8 +280,8 @@ pub(crate) fn check_model(model: &str, guarded: GuardedPoints, allowed: &[String
         [(searches, SEARCHING_MODEL, WEB_SEARCH), (is_compound, COMPOUND_MODEL, COMPOUND)]
     {
         if is_one && when.applies(guarded) && !is_allowed(allowed, entry) {
-            let message =
-                format!("the model `{}` is refused: {why}; `llm.allow: [{entry}]` allows it", cut(model));
+            let remedy = remedy(when, entry);
+            let message = format!("the model `{}` is refused: {why}; {remedy}", cut(model));
             return Err(unsupported(Violation::new("/model", message)));
         }
     }
@@ -418,9 +420,21 @@ impl Surface<'_> {
         if !when.applies(self.guarded) || self.allows(name) {
             return Ok(());
         }
-        let name = cut(name);
-        let message = format!("`{name}` is refused: {why}; `llm.allow: [{name}]` allows it");
+        let message = format!("`{}` is refused: {why}; {}", cut(name), remedy(when, name));
         Err(Violation::new("", message))
+    }
+}
+
+/// What to do about a refusal. It doesn't name `llm.allow` where that would open one tenant's state to another or let the provider
+/// replace the model, nor where the client gains nothing by it.
+fn remedy(when: When, name: &str) -> Cow<'static, str> {
+    match (when, name) {
+        (_, "previous_response_id" | "conversation" | "thread" | "item_reference") => {
+            "send the whole conversation instead".into()
+        }
+        // The gateway serves no path where the answer could be fetched.
+        (When::Always, _) | (_, "background") => "leave it out".into(),
+        _ => format!("`llm.allow: [{}]` allows it for all tenants", cut(name)).into(),
     }
 }
 

@@ -293,7 +293,7 @@ fn the_sentence_names_what_opens_it_and_that_opens_it() {
     assert_eq!(
         error.detail,
         "`web_search` is refused: the provider runs it before `before_tool_call` can be asked; \
-         `llm.allow: [web_search]` allows it"
+         `llm.allow: [web_search]` allows it for all tenants"
     );
     check_request(&request, ALL, &["web_search".to_owned()]).expect("it is allowed");
     let audio = message(json!({ "role": "assistant", "audio": { "id": "a" } }));

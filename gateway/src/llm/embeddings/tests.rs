@@ -164,7 +164,7 @@ fn tokens_are_refused_where_requests_are_judged() {
     assert_eq!(
         error.detail,
         "`tokens` is refused: plugins can't read tokens; send texts (in LangChain: \
-         check_embedding_ctx_length=False); `llm.allow: [tokens]` allows it"
+         check_embedding_ctx_length=False); `llm.allow: [tokens]` allows it for all tenants"
     );
 }
 

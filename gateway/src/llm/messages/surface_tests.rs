@@ -241,7 +241,11 @@ fn media_that_plugins_would_not_see_are_refused() {
         assert_eq!(refused(&listed, REQUESTS).as_deref(), Some(pointer), "{block}");
         assert_eq!(refused(&user(block.clone()), GuardedPoints { request: false, ..ALL }), None, "{block}");
         let error = check_request(&user(block), REQUESTS, &[]).expect_err(pointer);
-        assert!(error.detail.ends_with(&format!("`llm.allow: [{name}]` allows it")), "{}", error.detail);
+        assert!(
+            error.detail.ends_with(&format!("`llm.allow: [{name}]` allows it for all tenants")),
+            "{}",
+            error.detail
+        );
     }
     let allowed = |name: &str| [name.to_owned()];
     check_request(&user(document(content)), ALL, &allowed("document")).expect("it is allowed");
@@ -464,7 +468,7 @@ fn the_sentence_names_what_opens_it() {
     assert_eq!(
         error.detail,
         "`web_search` is refused: the provider runs it before `before_tool_call` can be asked; \
-         `llm.allow: [web_search]` allows it"
+         `llm.allow: [web_search]` allows it for all tenants"
     );
     let both = with(
         "tools",

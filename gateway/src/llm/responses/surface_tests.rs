@@ -224,7 +224,11 @@ fn media_that_plugins_would_not_see_are_refused() {
         assert_eq!(refused(&user(part.clone()), GuardedPoints { request: false, ..ALL }), None, "{part}");
         let error = check_request(&user(part.clone()), REQUESTS, &[]).expect_err(pointer);
         let name = part["type"].as_str().expect("a type");
-        assert!(error.detail.ends_with(&format!("`llm.allow: [{name}]` allows it")), "{}", error.detail);
+        assert!(
+            error.detail.ends_with(&format!("`llm.allow: [{name}]` allows it for all tenants")),
+            "{}",
+            error.detail
+        );
     }
     let stored = |more: Value| {
         let mut part = json!({ "type": "input_file", "file_id": "f" });
@@ -435,17 +439,26 @@ fn the_sentence_names_what_opens_it() {
     assert_eq!(
         detail(&tool(typed("web_search_preview_2025_03_11"))),
         "`web_search` is refused: the provider runs it before `before_tool_call` can be asked; \
-         `llm.allow: [web_search]` allows it"
+         `llm.allow: [web_search]` allows it for all tenants"
     );
     assert_eq!(
         detail(&item(typed("computer_call"))),
-        "`computer` is refused: screens have no text to judge; `llm.allow: [computer]` allows it"
+        "`computer` is refused: screens have no text to judge; `llm.allow: [computer]` allows it for all tenants"
     );
     assert_eq!(
         detail(&item(json!({ "id": "rs_1" }))),
         "`item_reference` is refused: it names an item that the provider keeps, which may be another tenant's, so the \
-         client must send items whole, as most do with `store: false`; `llm.allow: [item_reference]` allows it"
+         client must send items whole, as most do with `store: false`; send the whole conversation instead"
     );
+    for (member, remedy) in [
+        ("previous_response_id", "send the whole conversation instead"),
+        ("conversation", "send the whole conversation instead"),
+        ("background", "leave it out"),
+        ("models", "leave it out"),
+    ] {
+        let said = detail(&with(member, json!(["x"])));
+        assert!(said.ends_with(&format!("; {remedy}")), "{said}");
+    }
     let both = with("tools", json!([typed("web_search_preview"), typed("mcp")]));
     let error = check_request(&both, ALL, &["web_search".to_owned()]).expect_err("not all is allowed");
     assert_eq!(error.violations[0].pointer, "/tools/1/type");
