@@ -134,18 +134,21 @@ impl CallRecord<'_> {
             && self.end.steps.iter().all(is_plain)
     }
 
-    /// The level: errors are the gateway's to repair, warnings are worth a look.
+    /// The level: errors are the gateway's to repair, warnings are failures of plugins. A notice is a plugin's ordinary work, whatever
+    /// its kind: `redact` sends one for each text that it changes.
     fn level(&self) -> Level {
         let end = self.end;
         let status = end.error.map_or(0, |error| error.code.http());
-        let warns = |remark: &Remark| matches!(remark.notice.kind(), NoticeKind::Block | NoticeKind::Warn);
+        let failed = |step: &StepReport| {
+            let is_failure = matches!(
+                step.outcome,
+                StepOutcome::Failed | StepOutcome::FailedOpen | StepOutcome::SkippedBudget
+            );
+            is_failure || step.failed_open
+        };
         if status == 500 && self.facts.refused.is_none() {
             Level::ERROR
-        } else if status >= 500
-            || self.is_slow
-            || end.steps.iter().any(|step| step.failed_open)
-            || end.notices.iter().any(warns)
-        {
+        } else if status >= 500 || self.is_slow || end.steps.iter().any(failed) {
             Level::WARN
         } else {
             Level::INFO

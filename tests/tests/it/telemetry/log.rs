@@ -144,8 +144,8 @@ async fn every_other_end_of_a_call_is_one_line_of_its_event_and_level() {
         (Act::hang(), "decision.error", "WARN", Some("PLUGIN_TIMEOUT")),
         (Act::pass().with_notice(remark(NoticeKind::Info)), "decision.continue", "INFO", None),
         (Act::pass().with_notice(remark(NoticeKind::Allow)), "decision.continue", "INFO", None),
-        (Act::pass().with_notice(remark(NoticeKind::Warn)), "decision.continue", "WARN", None),
-        (Act::pass().with_notice(remark(NoticeKind::Block)), "decision.continue", "WARN", None),
+        (Act::pass().with_notice(remark(NoticeKind::Warn)), "decision.continue", "INFO", None),
+        (Act::pass().with_notice(remark(NoticeKind::Block)), "decision.continue", "INFO", None),
     ] {
         plugin.set(POINT, act);
         let answer = agent.call(POINT, payload()).await;
