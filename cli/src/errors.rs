@@ -9,6 +9,8 @@ use super::{
 use hookgate::{
     config::did_you_mean,
     core::{
+        api_error,
+        api_format::ApiFormat,
         block_status::TOOL_ANSWERED,
         error::{Code, grpc_name},
     },
@@ -17,6 +19,9 @@ use hookgate::{
 #[derive(Serialize)]
 struct ErrorCodeRow {
     code: &'static str,
+    /// The code that OpenAI's SDKs show, if it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    openai_code: Option<&'static str>,
     meaning: &'static str,
     http: u16,
     grpc: &'static str,
@@ -28,6 +33,8 @@ impl From<Code> for ErrorCodeRow {
     fn from(code: Code) -> Self {
         ErrorCodeRow {
             code: code.as_str(),
+            openai_code: Some(api_error::code(ApiFormat::Openai, code))
+                .filter(|shown| *shown != code.as_str()),
             meaning: code.meaning(),
             http: code.http(),
             grpc: grpc_name(code.grpc()),
@@ -43,7 +50,7 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
         return output::data(output, &rows, || overview(&rows), Exit::ok());
     };
     let wanted = name.to_uppercase();
-    match Code::from_name(&wanted) {
+    match api_error::code_named(&wanted) {
         Some(code) => {
             let row = ErrorCodeRow::from(code);
             output::data(output, &row, || one(&row), Exit::ok())
@@ -55,9 +62,16 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
                      `takes_results`"
                 ));
             }
+            if api_error::is_error_type(name) {
+                return Exit::usage(format!(
+                    "`{}` is a kind of errors in the APIs of models, and no error code: the code is in `error.code`",
+                    output::printable(name)
+                ));
+            }
             let near = did_you_mean(&wanted, Code::ALL.iter().map(|code| code.as_str()));
             let remedy = near.unwrap_or_else(|| {
-                "`hookgate errors` lists all of them; any other code comes from a plugin that blocked".into()
+                "`hookgate errors` lists all of them; any other code comes from a plugin that blocked, or from the provider of the model"
+                    .into()
             });
             Exit::usage(format!("`{}` is not an error code: {remedy}", output::printable(name)))
         }
@@ -73,12 +87,14 @@ fn overview(rows: &[ErrorCodeRow]) -> String {
 }
 
 fn one(row: &ErrorCodeRow) -> String {
-    columns(&[
-        ["code", row.code].map(str::to_owned),
+    let mut lines = vec![["code", row.code].map(str::to_owned)];
+    lines.extend(row.openai_code.map(|code| ["in OpenAI's API", code].map(str::to_owned)));
+    lines.extend([
         ["meaning", row.meaning].map(str::to_owned),
         ["HTTP", &row.http.to_string()].map(str::to_owned),
         ["gRPC", row.grpc].map(str::to_owned),
         ["who failed", row.who_failed].map(str::to_owned),
         ["what to do", row.what_to_do].map(str::to_owned),
-    ])
+    ]);
+    columns(&lines)
 }

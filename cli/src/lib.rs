@@ -171,7 +171,7 @@ enum Command {
     Config(config::ConfigCommand),
     /// Explains error codes: meaning, status, who failed, what to do.
     ///
-    /// docs/errors.md contains the same table.
+    /// docs/errors.md contains the same table. A code is also found by its name in OpenAI's API, such as model_not_found.
     #[command(after_help = "Example: hookgate errors PLUGIN_TIMEOUT\n\n\
                             Exit codes: 0 explained, 2 there is no such code.")]
     Errors {

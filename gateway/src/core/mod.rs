@@ -3,6 +3,7 @@
 //! this crate.
 
 pub mod answer_way;
+pub mod api_error;
 pub mod api_format;
 pub mod block_status;
 pub mod call_site;

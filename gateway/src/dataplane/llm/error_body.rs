@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::{
     config::Detail,
     core::{
+        api_error,
         api_format::ApiFormat,
-        error::{Code, Error, Party},
+        error::{Code, Error},
     },
     dataplane::llm::reply::Client,
     edge::response::sentence,
@@ -80,8 +81,7 @@ struct ErrorOrigin<'a> {
 /// What an error says, whatever the form.
 struct ErrorView<'a> {
     message: &'a str,
-    openai_type: &'static str,
-    anthropic_type: &'static str,
+    error_type: &'static str,
     param: Option<&'a str>,
     code: &'a str,
     origin: ErrorOrigin<'a>,
@@ -91,14 +91,14 @@ impl ErrorView<'_> {
     fn json(self, client: Client<'_>) -> Bytes {
         let details = (self.code == Code::Unsupported.as_str() && self.param == Some("thread"))
             .then_some(WITHOUT_THREADS);
-        let ErrorView { message, openai_type, anthropic_type, param, code, origin: hookgate } = self;
+        let ErrorView { message, error_type, param, code, origin: hookgate } = self;
         let json = match client.api {
             ApiFormat::Openai => serde_json::to_vec(&OpenAiBody {
-                error: OpenAiError { message, r#type: openai_type, param, code, hookgate },
+                error: OpenAiError { message, r#type: error_type, param, code, hookgate },
             }),
             ApiFormat::Anthropic => serde_json::to_vec(&AnthropicBody {
                 r#type: "error",
-                error: AnthropicError { r#type: anthropic_type, message, code, details, hookgate },
+                error: AnthropicError { r#type: error_type, message, code, details, hookgate },
                 request_id: client.meta.request_id.to_string(),
             }),
         };
@@ -111,15 +111,10 @@ pub(super) fn error_body(client: Client<'_>, error: &Error, detail: Detail) -> B
     let step = error.step.as_ref().filter(|_| detail == Detail::Full);
     let view = ErrorView {
         message: error.violations.first().map_or(sentence(error, detail), |violation| &violation.message),
-        openai_type: openai_type(error.code),
-        anthropic_type: anthropic_type(error.code),
+        error_type: api_error::error_type(client.api, error.code),
         // OpenAI's parameters are names, not pointers.
         param: error.violations.first().map(|violation| violation.pointer.trim_start_matches('/')),
-        code: match error.code {
-            // The name by which SDKs and agents know it.
-            Code::ModelUnknown if client.api == ApiFormat::Openai => "model_not_found",
-            code => code.as_str(),
-        },
+        code: api_error::code(client.api, error.code),
         origin: ErrorOrigin {
             decision: "none",
             plugin: step.map(|step| &*step.plugin),
@@ -141,8 +136,7 @@ pub(super) fn block_body(client: Client<'_>, status: StatusCode, block: &Block, 
     };
     let view = ErrorView {
         message: &block.message,
-        openai_type: error_type,
-        anthropic_type: error_type,
+        error_type,
         param: None,
         code: &block.code,
         origin: ErrorOrigin {
@@ -155,30 +149,4 @@ pub(super) fn block_body(client: Client<'_>, status: StatusCode, block: &Block, 
         },
     };
     view.json(client)
-}
-
-/// OpenAI's name for the kind of an error.
-const fn openai_type(code: Code) -> &'static str {
-    match (code.party(), code.http()) {
-        (_, 401) => "authentication_error",
-        (_, 403) => "permission_error",
-        (_, 404) => "not_found_error",
-        (_, 429) => "rate_limit_error",
-        (Party::Caller, _) => "invalid_request_error",
-        (Party::Plugin | Party::Gateway | Party::Provider, _) => "server_error",
-    }
-}
-
-/// Anthropic's name for the kind of an error.
-const fn anthropic_type(code: Code) -> &'static str {
-    match (code.party(), code.http()) {
-        (_, 401) => "authentication_error",
-        (_, 403) => "permission_error",
-        (_, 404) => "not_found_error",
-        (_, 413) => "request_too_large",
-        (_, 429) => "rate_limit_error",
-        (_, 504) => "timeout_error",
-        (Party::Caller, _) => "invalid_request_error",
-        (Party::Plugin | Party::Gateway | Party::Provider, _) => "api_error",
-    }
 }

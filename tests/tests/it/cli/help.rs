@@ -125,6 +125,8 @@ const MISTAKES: &[&[&str]] = &[
     &["new", "plugin", "no-shell", "--lang", "rust", "--sdk-path", "other"],
     &["errors", "PLUGIN_TIMOUT"],
     &["errors", "SOMETHING_ELSE"],
+    &["errors", "model_not_found"],
+    &["errors", "invalid_request_error"],
     &["errors", "plugin_timeout"],
     &["errors", "LOOP", "--output", "yaml"],
     &["explain"],
