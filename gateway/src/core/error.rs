@@ -1,7 +1,7 @@
 //! Errors: why no decision could be made. [`Code`] is the closed list of codes, and the only table of their HTTP and
 //! gRPC statuses (docs/protocol.md, section 4). Knows nothing of how an answer is encoded; that is `edge::response`.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tonic::Code as Grpc;
 
@@ -133,7 +133,7 @@ error_codes! {
         "Correct the fields that `errors` points at";
     /// The request exceeds the size limit.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, ResourceExhausted, Caller,
-        "Send less, or raise `limits.request`";
+        "Send less, or raise `limits.request`, for requests to models `llm.limits.request`";
     /// The tenant exceeds its limit of calls in flight, or its rate.
     TenantLimited = "TENANT_LIMITED", 429, ResourceExhausted, Caller,
         "Wait as `Retry-After` says, then call again";
@@ -266,6 +266,15 @@ impl Violation {
     /// A violation at `pointer`.
     pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Violation { pointer: pointer.into(), message: message.into() }
+    }
+
+    /// The message with its place, for a reader who gets the message alone.
+    pub fn message_with_place(&self) -> Cow<'_, str> {
+        let place = self.pointer.trim_start_matches('/');
+        if place.is_empty() || self.message.contains(&format!("`{place}`")) {
+            return Cow::Borrowed(&self.message);
+        }
+        Cow::Owned(format!("{} (at `{place}`)", self.message))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
         tools,
     },
     edge::{
-        body::too_large,
+        body::{SizeLimit, too_large},
         common_services::{CommonServices, is_common},
         header::single,
         request_meta::RequestMeta,
@@ -117,7 +117,7 @@ where
     }
 
     fn decode(body: Bytes, limit: usize, _hook: Option<&str>) -> Result<P::Request, Error> {
-        let request: P::Request = message(&body, limit)?;
+        let request: P::Request = message(&body, SizeLimit::of_calls(limit))?;
         let violations = request.violations("");
         if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
     }
@@ -146,13 +146,13 @@ pub(crate) fn check(head: &Parts) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the one message, of at most `limit` bytes, out of a unary request's body.
+/// Takes the one message, which is within `limit`, out of a unary request's body.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, PAYLOAD_TOO_LARGE, and CONTENT_TYPE for one that is compressed.
-pub(crate) fn message<M: Message + Default>(body: &Bytes, limit: usize) -> Result<M, Error> {
+pub(crate) fn message<M: Message + Default>(body: &Bytes, limit: SizeLimit) -> Result<M, Error> {
     let invalid = |detail: &str| Error::new(Code::PayloadInvalid, detail);
-    let message = unframe(body, limit).map_err(|error| match error {
+    let message = unframe(body, limit.bytes).map_err(|error| match error {
         FramingError::Empty | FramingError::PartialPrefix => invalid("The request holds no message"),
         FramingError::Compressed => Error::new(Code::ContentType, "Compressed messages are not supported"),
         FramingError::TooLarge(_) => too_large(limit),

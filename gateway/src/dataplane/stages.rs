@@ -23,7 +23,7 @@ use crate::{
     },
     edge::{
         admission::CallPermits,
-        body,
+        body::{self, SizeLimit},
         request_meta::{CallHeaders, RequestMeta},
     },
     invoke::{AgentCall, ChainOutcome},
@@ -94,8 +94,8 @@ pub(super) async fn receive_body<P: AgentCall, C: Protocol<P>>(
     TimedCall { call, end }: TimedCall<'_>,
 ) -> Result<ReceivedCall<'_>, Error> {
     let TenantCall { scope, memory, body, said, identity, tenant } = call;
-    let received =
-        timeout_at(end, body::receive(body, scope.snapshot.limits.request, C::FRAMING_BYTES, memory));
+    let limit = SizeLimit::of_calls(scope.snapshot.limits.request);
+    let received = timeout_at(end, body::receive(body, limit, C::FRAMING_BYTES, memory));
     let late =
         |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
     let message = received.await.map_err(late)??;

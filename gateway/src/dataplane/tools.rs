@@ -22,7 +22,7 @@ use crate::{
         point::Point,
     },
     dataplane::{call::Gateway, grpc},
-    edge::{admission::CallPermits, request_meta::RequestMeta, response},
+    edge::{admission::CallPermits, body::SizeLimit, request_meta::RequestMeta, response},
     grpc::framing::{PREFIX_BYTES, frame},
     net::tracked_body,
     routing::{PlanTool, PlanTools, TenantPlans},
@@ -64,7 +64,7 @@ pub(super) async fn answer_grpc(gateway: &Gateway, request: Request) -> Response
         })?;
         let body =
             body.map_err(|_| Error::new(Code::PayloadTooLarge, "A request for the list has no fields"))?;
-        let ListToolsRequest {} = grpc::message(&body, MAX_REQUEST_BYTES)?;
+        let ListToolsRequest {} = grpc::message(&body, SizeLimit::fixed(MAX_REQUEST_BYTES))?;
         Ok(listed)
     };
     let mut answer = match listed.await {

@@ -10,12 +10,37 @@ use crate::{
     net::body_buffer::BodyBuffer,
 };
 
-/// Receives `body`, a message of at most `limit` bytes and `framing` bytes around it, into `room`.
+/// How large a message may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SizeLimit {
+    pub(crate) bytes: usize,
+    /// The key of the configuration that sets it, if one does.
+    pub(crate) key: Option<&'static str>,
+}
+
+impl SizeLimit {
+    /// The limit `bytes` that `key` sets.
+    pub(crate) const fn of_key(bytes: usize, key: &'static str) -> Self {
+        SizeLimit { bytes, key: Some(key) }
+    }
+
+    /// The limit of agents' calls.
+    pub(crate) const fn of_calls(bytes: usize) -> Self {
+        SizeLimit::of_key(bytes, "limits.request")
+    }
+
+    /// A limit that nobody can change.
+    pub(crate) const fn fixed(bytes: usize) -> Self {
+        SizeLimit { bytes, key: None }
+    }
+}
+
+/// Receives `body`, a message within `limit` and `framing` bytes around it, into `room`.
 ///
 /// A body that came in one piece isn't copied.
 pub(crate) async fn receive<B>(
     body: B,
-    limit: usize,
+    limit: SizeLimit,
     framing: usize,
     room: &mut MemoryPermit,
 ) -> Result<Bytes, Error>
@@ -23,7 +48,7 @@ where
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
-    let most = limit + framing;
+    let most = limit.bytes + framing;
     if body.size_hint().lower() > most as u64 {
         return Err(too_large(limit));
     }
@@ -43,12 +68,10 @@ where
     Ok(received.finish())
 }
 
-/// PAYLOAD_TOO_LARGE, naming the limit in bytes.
-pub(crate) fn too_large(limit: usize) -> Error {
-    Error::new(
-        Code::PayloadTooLarge,
-        format!("The request is larger than {limit} bytes, the configured limit"),
-    )
+/// PAYLOAD_TOO_LARGE, naming the limit in bytes and the key that sets it.
+pub(crate) fn too_large(SizeLimit { bytes, key }: SizeLimit) -> Error {
+    let key = key.map(|key| format!(", the limit of `{key}`")).unwrap_or_default();
+    Error::new(Code::PayloadTooLarge, format!("The request is larger than {bytes} bytes{key}"))
 }
 
 #[cfg(test)]
@@ -61,10 +84,11 @@ mod tests {
     #[tokio::test]
     async fn framing_counts_neither_towards_the_limit_nor_in_what_the_caller_is_told() {
         let mut room = Admission::default().room(100);
+        let limit = SizeLimit::of_calls(10);
         let body = |length: usize| Full::new(Bytes::from(vec![0; length]));
-        assert!(receive(body(15), 10, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
-        let refused = receive(body(16), 10, 5, &mut room).await.expect_err("one byte too many");
+        assert!(receive(body(15), limit, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
+        let refused = receive(body(16), limit, 5, &mut room).await.expect_err("one byte too many");
         assert_eq!(refused.code, Code::PayloadTooLarge);
-        assert!(refused.detail.contains("than 10 bytes"), "{}", refused.detail);
+        assert_eq!(refused.detail, "The request is larger than 10 bytes, the limit of `limits.request`");
     }
 }

@@ -12,7 +12,11 @@ use tokio::time::timeout;
 
 use crate::{
     core::error::{Code, Error, Violation},
-    edge::{admission::MemoryPermit, body, header::single},
+    edge::{
+        admission::MemoryPermit,
+        body::{self, SizeLimit},
+        header::single,
+    },
     json::{
         self, ValueKind,
         pointer::{push_index, push_key},
@@ -95,7 +99,7 @@ pub(in crate::admin) async fn receive_bytes(
     framing: usize,
     room: &mut MemoryPermit,
 ) -> Result<Bytes, Error> {
-    match timeout(BODY_TIMEOUT, body::receive(body, most, framing, room)).await {
+    match timeout(BODY_TIMEOUT, body::receive(body, SizeLimit::fixed(most), framing, room)).await {
         Ok(received) => received.map_err(|error| match error.code {
             Code::PayloadTooLarge => {
                 Error { detail: format!("The body is larger than {most} bytes"), ..error }

@@ -10,7 +10,7 @@ use crate::{
     core::{
         api_error,
         api_format::ApiFormat,
-        error::{Code, Error},
+        error::{Code, Error, Violation},
     },
     dataplane::llm::reply::Client,
     edge::response::sentence,
@@ -109,8 +109,10 @@ impl ErrorView<'_> {
 /// The JSON of an error.
 pub(super) fn error_body(client: Client<'_>, error: &Error, detail: Detail) -> Bytes {
     let step = error.step.as_ref().filter(|_| detail == Detail::Full);
+    // OpenAI's SDKs print the message alone, and Anthropic's form has no other place for where the mistake is.
+    let message = error.violations.first().map(Violation::message_with_place);
     let view = ErrorView {
-        message: error.violations.first().map_or(sentence(error, detail), |violation| &violation.message),
+        message: message.as_deref().unwrap_or_else(|| sentence(error, detail)),
         error_type: api_error::error_type(client.api, error.code),
         // OpenAI's parameters are names, not pointers.
         param: error.violations.first().map(|violation| violation.pointer.trim_start_matches('/')),

@@ -14,7 +14,7 @@ use crate::{
     core::{
         api_format::ApiFormat,
         call_site::CallSite,
-        error::{Code, Error},
+        error::{Code, Error, Violation},
         point::Point,
     },
     dataplane::{
@@ -24,7 +24,7 @@ use crate::{
     },
     edge::{
         admission::{CallPermits, MemoryPermit},
-        body,
+        body::{self, SizeLimit},
         request_meta::RequestMeta,
     },
     invoke::{BeforeResponse, Block, ExtensionPoint as _, check_steps},
@@ -135,7 +135,8 @@ impl ArrivedExchange {
         let room = gateway.admission.tenant_room(permit, snapshot.limits.bytes_in_flight);
         let room = permits.memory.insert(room);
         check_content(headers)?;
-        let received = body::receive(body, llm.limits.request, 0, room);
+        let limit = SizeLimit::of_key(llm.limits.request, "llm.limits.request");
+        let received = body::receive(body, limit, 0, room);
         let late = |_| Error::new(Code::BudgetExhausted, "The body was not received in time");
         let request = F::Request::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;
         facts.model = Some(request.model().into());
@@ -208,8 +209,8 @@ impl<F: Format> Exchange<'_, F> {
         let changed = F::Request::parse(sent.clone())
             .and_then(|changed| F::check_request(&changed, self.guarded, &self.llm.allow).map(|()| changed));
         changed.map_err(|error| {
-            let reason =
-                error.violations.first().map_or(error.detail.as_str(), |first| first.message.as_str());
+            let reason = error.violations.first().map(Violation::message_with_place);
+            let reason = reason.as_deref().unwrap_or(&error.detail);
             Error::new(
                 Code::PluginBadReply,
                 format!("What a plugin made of the request is not valid: {reason}"),

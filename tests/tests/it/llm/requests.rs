@@ -291,3 +291,28 @@ async fn callers_are_known_by_their_token_and_paths_are_closed() {
     send(get("/openai/v1/models/claude-5")).await.assert_error(404, "model_not_found");
     assert!(provider.requests().is_empty());
 }
+
+#[tokio::test]
+async fn the_message_of_a_refusal_names_the_place_and_a_limit_its_key() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let gateway = setup(&provider).set("/llm/limits", json!({ "request": "4KiB" })).start().await;
+    let post = async |path: &str, body: String| {
+        let url = format!("http://{}{path}", gateway.data_addr());
+        let request = reqwest::Client::new().post(url).bearer_auth(token("acme"));
+        let got = send(request.header("content-type", "application/json").body(body)).await;
+        (got.status.as_u16(), got.json()["error"]["message"].as_str().expect("a message").to_owned())
+    };
+    let twice = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"a","content":"b"}]}"#;
+    let place = "The object already has this key; give each key once (at `messages/0/content`)";
+    let long = json!({ "model": "m", "messages": [user(&"x".repeat(5000))] }).to_string();
+    let limit = "The request is larger than 4096 bytes, the limit of `llm.limits.request`";
+    for path in ["/openai/v1/chat/completions", "/anthropic/v1/messages"] {
+        assert_eq!(post(path, twice.to_owned()).await, (400, place.to_owned()), "{path}");
+        assert_eq!(post(path, long.clone()).await, (413, limit.to_owned()), "{path}");
+    }
+    let stored = r#"{"model":"gpt-5","input":"x","previous_response_id":"resp_1"}"#;
+    let (status, message) = post("/openai/v1/responses", stored.to_owned()).await;
+    assert_eq!(status, 400, "{message}");
+    assert!(message.ends_with("; send the whole conversation instead"), "it names the member: {message}");
+    assert!(provider.requests().is_empty());
+}
