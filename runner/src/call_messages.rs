@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn a_replay_and_a_part_of_a_request_are_marked_and_other_calls_are_not() {
+        let context = |replay, part| {
+            let context = plugin::CallContext { replay, part, ..Default::default() };
+            let call = Call { context: Some(context), ..Default::default() };
+            let payload = types::BeforeLlmRequestPayload::default();
+            let line = line(&Point::BeforeLlmRequest.into(), &call, &"{}".into(), &payload);
+            let line: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+            (line["context"]["replay"].clone(), line["context"]["part"].clone())
+        };
+        assert_eq!(context(true, true), (true.into(), true.into()));
+        assert_eq!(context(false, true), (serde_json::Value::Null, true.into()));
+        assert_eq!(context(false, false), (serde_json::Value::Null, serde_json::Value::Null));
+    }
+
+    #[test]
     fn a_hook_has_its_name_and_its_body_as_the_agent_wrote_it() {
         let payload = types::HookPayload { hook: "recall".into(), body: "{\"message\" :\n\"hi\"}".into() };
         let request = plugin::OnHookRequest { call: Some(Call::default()), payload: Some(payload) };

@@ -7,7 +7,7 @@ use hookgate_proto::{gateway::v1::RequestContext, plugin::v1 as wire};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::call_site::CallSite;
+use super::{call_site::CallSite, point::Point};
 
 /// The identity that a verified token proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +56,34 @@ pub struct CallContext {
 pub struct ExchangePart {
     /// The request's id (UUIDv7).
     pub id: Uuid,
-    /// Whether plugins are asked again about a part that they were asked about before.
-    pub is_replay: bool,
+    /// What plugins are asked about.
+    pub kind: QuestionKind,
+}
+
+/// What plugins are asked about in one call of a request to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuestionKind {
+    /// The request as a whole, or something in the model's answer.
+    Main,
+    /// A message or a tool result of the current turn.
+    Unit,
+    /// A message or a tool result of an earlier turn, about which plugins were asked before.
+    Replay,
 }
 
 impl CallContext {
+    /// Whether plugins are asked again about a part of a conversation.
+    pub fn is_replay(&self) -> bool {
+        self.exchange.is_some_and(|exchange| exchange.kind == QuestionKind::Replay)
+    }
+
+    /// Whether plugins are asked about one message, and in another call about the request as a whole. No such call is about a tool's
+    /// result.
+    fn is_part(&self) -> bool {
+        let is_unit = self.exchange.is_some_and(|exchange| exchange.kind != QuestionKind::Main);
+        is_unit && self.site.point() == Some(Point::BeforeLlmRequest)
+    }
+
     /// The part of the context that plugins get. Doesn't include the token.
     pub fn for_plugins(&self) -> wire::CallContext {
         let said = &self.request;
@@ -81,7 +104,8 @@ impl CallContext {
             provider: said.provider.clone(),
             model: said.model.clone(),
             exchange_id: self.exchange.map(|exchange| exchange.id.to_string()),
-            replay: self.exchange.is_some_and(|exchange| exchange.is_replay),
+            replay: self.is_replay(),
+            part: self.is_part(),
         }
     }
 }

@@ -81,8 +81,7 @@ impl<'a, P: AgentCall> ChainProgress<'a, P> {
     /// Remembers an observer's call, which is sent when the chain is over.
     pub(super) fn observe<C: Plugins>(&mut self, runner: &StepRunner<'_, P, C>, step: &'a Step) {
         // Observers heard of the part when it was new.
-        let is_replay = runner.ctx.exchange.is_some_and(|exchange| exchange.is_replay);
-        let event = observe_event(!is_replay && runner.is_met(step, &self.payload));
+        let event = observe_event(!runner.ctx.is_replay() && runner.is_met(step, &self.payload));
         if event == StepEvent::HandedOver {
             self.observers.push((step, Arc::clone(&self.payload)));
         }

@@ -43,6 +43,9 @@ impl WriteJson for plugin::CallContext {
             if self.replay {
                 object.member("replay", &true);
             }
+            if self.part {
+                object.member("part", &true);
+            }
         });
     }
 }

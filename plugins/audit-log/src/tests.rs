@@ -132,3 +132,15 @@ async fn a_replay_writes_no_line() {
     plugin.after_tool_result(AfterToolResultPayload::default()).await.unwrap();
     assert_eq!(lines(&path), Vec::<Value>::new());
 }
+
+#[tokio::test]
+async fn a_message_of_a_request_has_a_line_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let plugin = start(&path).await;
+    for part in [true, false] {
+        let plugin = plugin.with_context(|context| context.part = part);
+        plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+    }
+    assert_eq!(lines(&path).len(), 2);
+}

@@ -42,6 +42,7 @@ impl Delivery {
             correlation_id: caller.correlation_id.as_deref(),
             exchange_id: caller.exchange_id.as_deref(),
             replay: ctx.is_replay(),
+            part: ctx.is_part(),
             context: ContextJson::from_caller(caller),
             tool,
             payload,
@@ -69,6 +70,9 @@ struct DeliveryBody<'a> {
     /// The service has been asked about this part of a conversation before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     replay: bool,
+    /// Another request is about the request to the model as a whole.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    part: bool,
     context: ContextJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<&'a str>,

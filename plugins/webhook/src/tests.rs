@@ -264,6 +264,20 @@ async fn a_replay_is_judged_by_a_service_that_decides_and_told_to_no_other() {
 }
 
 #[tokio::test]
+async fn a_message_of_a_request_is_told_as_a_part() {
+    for config in [json!({}), json!({ "answer": "ignore" })] {
+        let service = TestService::answering(200, r#"{"decision":"continue"}"#).await;
+        let plugin = service.plugin(config).await;
+        for part in [true, false] {
+            let plugin = plugin.with_context(|context| context.part = part);
+            plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+        }
+        let parts: Vec<_> = service.requests().iter().map(|request| request.json()["part"].clone()).collect();
+        assert_eq!(parts, [json!(true), Value::Null]);
+    }
+}
+
+#[tokio::test]
 async fn an_observer_tells_how_the_chain_ended() {
     let service = TestService::answering(200, "").await;
     let plugin = service.plugin(json!({ "answer": "ignore" })).await;

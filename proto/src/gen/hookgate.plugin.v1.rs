@@ -276,6 +276,10 @@ pub struct CallContext {
     /// the answer: judge it, and count nothing. Only at `before_llm_request` and `after_tool_result`.
     #[prost(bool, tag = "17")]
     pub replay: bool,
+    /// This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
+    /// Judge it, and count no request. Only at `before_llm_request`.
+    #[prost(bool, tag = "18")]
+    pub part: bool,
 }
 /// How a chain ended, for observers.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -139,22 +139,22 @@ async def test_calls_reach_the_handlers_and_replies_are_read_as_they_were_writte
 
 async def test_handles_differ_in_their_context() -> None:
     async def tell(call: BeforeToolCall, ctx: Context) -> ToolCallReply:
-        caller = ctx.caller
-        result = ctx.chain_result
-        facts = [ctx.tenant, ctx.operator, ctx.request_id, caller.session_id, dict(caller.labels), ctx.depth]
-        chain = result and [result.decision, result.plugin, result.code]
-        return proceed({"args": [*facts, ctx.traceparent, caller.exchange_id, caller.replay, ctx.time_left_ms, chain]})
+        who = ctx.caller
+        seen = [ctx.tenant, ctx.operator, ctx.request_id, who.session_id, dict(who.labels), ctx.depth]
+        end = (result := ctx.chain_result) and [result.decision, result.plugin, result.code]
+        return proceed({"args": [*seen, ctx.traceparent, who.exchange_id, who.replay, who.part, ctx.time_left_ms, end]})
 
     plugin = await started(tell)
 
     async def facts_of(handle: TestPlugin) -> Any:
         return ((await handle.before_tool_call("t")).patch or {}).get("args")
 
-    uuid = "01930000-0000-7000-8000-000000000000"
-    assert await facts_of(plugin) == ["test-tenant", "test-operator", uuid, None, {}, 1, None, None, False, None, None]
+    first = ["test-tenant", "test-operator", "01930000-0000-7000-8000-000000000000", None]
+    assert await facts_of(plugin) == [*first, {}, 1, None, None, False, False, None, None]
+    assert (await facts_of(plugin.with_context(part=True)))[8:10] == [False, True]
     other = plugin.with_tenant("acme").with_context(session_id="s", operator="Ada", labels={"a": "b"})
     traced = other.with_context(traceparent="00-a-b-01", request_id="r", exchange_id="e", replay=True)
-    assert await facts_of(traced) == ["acme", "Ada", "r", "s", {"a": "b"}, 1, "00-a-b-01", "e", True, None, None]
+    assert await facts_of(traced) == ["acme", "Ada", "r", "s", {"a": "b"}, 1, "00-a-b-01", "e", True, False, None, None]
     assert (await facts_of(plugin.with_chain_result("block", code="NO")))[-1] == ["block", None, "NO"]
     assert (await facts_of(plugin.with_chain_result(None, plugin="p")))[-1] == [None, "p", None]
     assert 0 < (await facts_of(plugin.with_time_left(60_000)))[-2] <= 60_000

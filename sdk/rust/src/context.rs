@@ -137,6 +137,12 @@ impl Context {
         self.caller.replay
     }
 
+    /// Whether the call is about one message of a request to a model, and another call of the same exchange is about the
+    /// request as a whole. The plugin judges it, and counts no request. Only at [`Point::BeforeLlmRequest`].
+    pub fn is_part(&self) -> bool {
+        self.caller.part
+    }
+
     /// How the chain ended. Set for observers, which are called after the answer.
     pub fn chain_result(&self) -> Option<&ChainResult> {
         self.chain_result.as_ref()

@@ -9,8 +9,8 @@ import type { CallInfo } from "./server/call-info.js";
 const FORWARDED_METADATA = ["traceparent", "tracestate", "hookgate-depth"] as const;
 
 /**
- * Everything that is known about the caller. `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchangeId`
- * and `replay` from the gateway.
+ * Everything that is known about the caller. `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchangeId`,
+ * `replay` and `part` from the gateway.
  */
 export interface Caller {
   /** The tenant's id, an opaque string. */
@@ -48,6 +48,11 @@ export interface Caller {
    * counts nothing.
    */
   readonly replay: boolean;
+  /**
+   * Whether the call is about one message of a request to a model, and another call of the same exchange is about the request as a whole. The
+   * plugin judges it, and counts no request. Only at `beforeLlmRequest`.
+   */
+  readonly part: boolean;
 }
 
 /** How the chain ended. Only observers get it, who are called after the answer. */

@@ -88,7 +88,7 @@ test("handles differ in their context, their time and their signal", async () =>
           args: { tenant, operator, session: caller.sessionId, chainResult, depth, traceparent, timeLeftMs, aborted: signal.aborted },
         });
       },
-      beforeLlmRequest: (_, { caller }) => proceed({ extra: { exchange: caller.exchangeId, replay: caller.replay } }),
+      beforeLlmRequest: (_, { caller }) => proceed({ extra: { exchange: caller.exchangeId, replay: caller.replay, part: caller.part } }),
     }),
     {},
   );
@@ -103,9 +103,10 @@ test("handles differ in their context, their time and their signal", async () =>
     traceparent: "00-a-b-01",
     aborted: false,
   });
-  const part = async (handle: typeof plugin) => (await handle.beforeLlmRequest({})).patch?.extra;
-  assert.deepEqual(await part(plugin), { replay: false });
-  assert.deepEqual(await part(plugin.withContext({ exchangeId: "e", replay: true })), { exchange: "e", replay: true });
+  const place = async (handle: typeof plugin) => (await handle.beforeLlmRequest({})).patch?.extra;
+  assert.deepEqual(await place(plugin), { replay: false, part: false });
+  assert.deepEqual(await place(plugin.withContext({ exchangeId: "e", replay: true })), { exchange: "e", replay: true, part: false });
+  assert.deepEqual(await place(plugin.withContext({ exchangeId: "e", part: true })), { exchange: "e", replay: false, part: true });
   const observer = await call(plugin.withChainResult({ decision: "block", code: "NO" }));
   assert.deepEqual(observer["chainResult"], { decision: "block", code: "NO" });
   const waiting = plugin.withContext({ labels: { wait: "" } });

@@ -3,7 +3,10 @@
 use hookgate_proto::types::v1::BeforeResponsePayload;
 
 use crate::{
-    core::error::{Code, Error},
+    core::{
+        context::QuestionKind,
+        error::{Code, Error},
+    },
     dataplane::llm::{chains::Caller, text_release::Judged},
     invoke::{BeforeResponse, Block, ChainDecision, Routes, WindowChain},
     records::invocation::Invocation,
@@ -55,7 +58,7 @@ impl Drop for AnswerWindows<'_> {
 impl<'a> Caller<'a> {
     /// Begins the questions about an answer, of which this is the first part.
     pub(super) fn windows(&'a self, part: &BeforeResponsePayload) -> AnswerWindows<'a> {
-        let (mut invocation, ctx) = self.begin::<BeforeResponse>(part, false);
+        let (mut invocation, ctx) = self.begin::<BeforeResponse>(part, QuestionKind::Main);
         invocation.facts.ctx = Some(ctx.clone());
         let chain = self.snapshot.invoker.windows(self.tenant, ctx);
         AnswerWindows { snapshot: self.snapshot, open: Some((chain, invocation)) }

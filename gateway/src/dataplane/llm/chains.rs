@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     core::{
         call_site::CallSite,
-        context::{CallContext, ExchangePart, Identity},
+        context::{CallContext, ExchangePart, Identity, QuestionKind},
         error::{Code, Error},
         step::StepOutcome,
     },
@@ -91,7 +91,7 @@ impl Caller<'_> {
     pub(super) async fn ask<P: ExtensionPoint>(
         &self,
         payload: P::Payload,
-        is_replay: bool,
+        kind: QuestionKind,
     ) -> Result<Verdict<P>, Error> {
         if !self.asks::<P>() {
             return Ok(Verdict {
@@ -104,7 +104,7 @@ impl Caller<'_> {
         let Caller { snapshot, tenant, .. } = self;
         self.check_size::<P>(&payload)?;
         let _turn = self.turn::<P>().await?;
-        let (mut invocation, ctx) = self.begin::<P>(&payload, is_replay);
+        let (mut invocation, ctx) = self.begin::<P>(&payload, kind);
         let result = {
             let facts = &mut invocation.facts;
             let (ctx, broken_off) = (facts.ctx.insert(ctx), &mut facts.broken_off);
@@ -131,7 +131,7 @@ impl Caller<'_> {
     pub(super) fn begin<P: ExtensionPoint>(
         &self,
         payload: &P::Payload,
-        is_replay: bool,
+        kind: QuestionKind,
     ) -> (Invocation, CallContext) {
         let (request_id, received, site) = (Uuid::now_v7(), Instant::now(), CallSite::Point(P::POINT));
         let mut invocation = self.gateway.telemetry.invocation(P::point(), request_id, received);
@@ -151,7 +151,7 @@ impl Caller<'_> {
             depth: self.said.depth,
             trace: false,
             takes_results: false,
-            exchange: Some(ExchangePart { id: self.exchange, is_replay }),
+            exchange: Some(ExchangePart { id: self.exchange, kind }),
         };
         (invocation, ctx)
     }

@@ -10,6 +10,7 @@ use http::{HeaderValue, StatusCode, header};
 use crate::{
     core::{
         call_site::CallSite,
+        context::QuestionKind,
         error::{Code, Error},
     },
     dataplane::llm::{
@@ -245,7 +246,7 @@ impl<F: Format> Exchange<'_, F> {
             return Ok(ChoiceVerdict::Edit(edit));
         }
         let before = answer.payload(choice);
-        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), false).await?;
+        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), QuestionKind::Main).await?;
         if let Some(block) = verdict.block {
             return Ok(ChoiceVerdict::from_block(block));
         }
@@ -329,7 +330,7 @@ impl<F: Format> Exchange<'_, F> {
             Err(_) => return Ok(CallVerdict::Edit(CallEdit::Keep)),
         };
         let name = before.tool_name.clone();
-        let verdict = self.caller.ask::<BeforeToolCall>(before, false).await?;
+        let verdict = self.caller.ask::<BeforeToolCall>(before, QuestionKind::Main).await?;
         Ok(match verdict.block {
             Some(block) if block.scope == CancelScope::Run => CallVerdict::EndsRun(block.message),
             Some(block) => CallVerdict::Edit(CallEdit::Note(refused(&name, &block.message))),

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hookgate_proto::types::v1::CancelScope;
 
 use crate::{
-    core::{error::Error, point::Point},
+    core::{context::QuestionKind, error::Error, point::Point},
     dataplane::llm::{
         chains::{MAX_QUESTIONS, Verdict},
         exchange::{Exchange, bad_patch},
@@ -70,7 +70,9 @@ impl<F: Format> Exchange<'_, F> {
         let current = request.current_units().iter().filter(asks).filter(|unit| !is_main(unit));
         let current: Vec<_> = current.collect();
         for units in current.chunks(CHUNK) {
-            for (unit, judged) in units.iter().zip(self.judge(request, draft, units, false).await?) {
+            for (unit, judged) in
+                units.iter().zip(self.judge(request, draft, units, QuestionKind::Unit).await?)
+            {
                 if let Some(block) = apply_current(draft, unit, judged.verdict) {
                     return Ok(Some(block));
                 }
@@ -100,7 +102,9 @@ impl<F: Format> Exchange<'_, F> {
         facts.remembered += units.len() - unknown.len();
         facts.replayed += unknown.len();
         for units in unknown.chunks(CHUNK) {
-            for (unit, judged) in units.iter().zip(self.judge(request, draft, units, true).await?) {
+            for (unit, judged) in
+                units.iter().zip(self.judge(request, draft, units, QuestionKind::Replay).await?)
+            {
                 apply_older(draft, unit, remembered::<F>(&judged.verdict));
             }
         }
@@ -117,7 +121,7 @@ impl<F: Format> Exchange<'_, F> {
             return Ok(None);
         }
         let before = draft.main_payload();
-        let answer = self.caller.ask::<BeforeLlmRequest>(before.clone(), false).await?;
+        let answer = self.caller.ask::<BeforeLlmRequest>(before.clone(), QuestionKind::Main).await?;
         if answer.block.is_some() {
             // Not remembered: the reason may be another than the text, such as a quota. On a later turn the text is judged by itself.
             return Ok(answer.block);
@@ -139,11 +143,10 @@ impl<F: Format> Exchange<'_, F> {
         request: &F::Request,
         draft: &F::Draft<'_>,
         units: &[&Unit],
-        is_replay: bool,
+        kind: QuestionKind,
     ) -> Result<Vec<JudgedUnit>, Error> {
         // None of them is polled before its turn.
-        let judged: Vec<_> =
-            units.iter().map(|unit| self.judge_unit(request, draft, unit, is_replay)).collect();
+        let judged: Vec<_> = units.iter().map(|unit| self.judge_unit(request, draft, unit, kind)).collect();
         stream::iter(judged).buffered(MAX_QUESTIONS).try_collect().await
     }
 
@@ -152,13 +155,13 @@ impl<F: Format> Exchange<'_, F> {
         request: &F::Request,
         draft: &F::Draft<'_>,
         unit: &Unit,
-        is_replay: bool,
+        kind: QuestionKind,
     ) -> Result<JudgedUnit, Error> {
         let judged = match unit.kind() {
             UnitKind::User | UnitKind::System => {
                 let before = draft.unit_payload(unit);
                 let Verdict { payload, is_modified, is_complete, block } =
-                    self.caller.ask::<BeforeLlmRequest>(before.clone(), is_replay).await?;
+                    self.caller.ask::<BeforeLlmRequest>(before.clone(), kind).await?;
                 let patched = || draft.patched_unit(unit, &before, &payload);
                 let verdict = unit_verdict(request, unit, block, is_modified, patched)?;
                 JudgedUnit { verdict, is_complete }
@@ -166,7 +169,7 @@ impl<F: Format> Exchange<'_, F> {
             UnitKind::Result => {
                 let before = draft.result_payload(unit)?;
                 let Verdict { payload, is_modified, is_complete, block } =
-                    self.caller.ask::<AfterToolResult>(before, is_replay).await?;
+                    self.caller.ask::<AfterToolResult>(before, kind).await?;
                 let patched = || Ok(draft.patched_result(unit, &payload.result));
                 let verdict = unit_verdict(request, unit, block, is_modified, patched)?;
                 JudgedUnit { verdict, is_complete }

@@ -47,8 +47,8 @@ class CallInfo(Protocol):
 class Caller:
     """Everything that is known about the caller.
 
-    `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchange_id` and `replay` from the
-    gateway; the rest is what the agent says.
+    `tenant`, `operator` and labels named `claim.*` come from the verified token, `exchange_id`, `replay` and `part`
+    from the gateway; the rest is what the agent says.
     """
 
     tenant: str
@@ -85,6 +85,11 @@ class Caller:
     """Whether the gateway has asked about this part of a conversation before, and no longer knows the answer.
 
     The plugin judges it, and counts nothing.
+    """
+    part: bool = False
+    """Whether the call is about one message of a request to a model, and another call is about the request as a whole.
+
+    The plugin judges it, and counts no request. Only at `before_llm_request`.
     """
 
 

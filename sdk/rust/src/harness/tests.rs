@@ -69,11 +69,11 @@ async fn errors_at_a_hook_are_those_of_the_plugin_or_of_a_gateway() {
     }
 }
 
-/// Cancels replays, with the exchange as the message.
-struct NoReplays;
+/// Cancels replays and parts, with the exchange as the message.
+struct WholeRequestsOnly;
 
-impl Plugin for NoReplays {
-    const NAME: &'static str = "no-replays";
+impl Plugin for WholeRequestsOnly {
+    const NAME: &'static str = "whole-requests-only";
     const VERSION: &'static str = "1.0.0";
     type Config = NoConfig;
     type TenantConfig = NoConfig;
@@ -83,7 +83,7 @@ impl Plugin for NoReplays {
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(NoReplays)
+        Ok(WholeRequestsOnly)
     }
 
     async fn before_llm_request(
@@ -92,23 +92,30 @@ impl Plugin for NoReplays {
         _: &NoConfig,
         _: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        if !ctx.is_replay() {
-            return Ok(Reply::proceed());
-        }
-        Ok(Reply::cancel("REPLAY", ctx.caller().exchange_id()))
+        let code = match (ctx.is_replay(), ctx.is_part()) {
+            (false, false) => return Ok(Reply::proceed()),
+            (true, _) => "REPLAY",
+            (false, true) => "PART",
+        };
+        Ok(Reply::cancel(code, ctx.caller().exchange_id()))
     }
 }
 
 #[tokio::test]
-async fn a_test_sets_the_exchange_and_the_replay() {
-    let plugin = TestPlugin::<NoReplays>::start(&NoConfig {}).await.unwrap();
+async fn a_test_sets_the_exchange_the_replay_and_the_part() {
+    let plugin = TestPlugin::<WholeRequestsOnly>::start(&NoConfig {}).await.unwrap();
     let plugin = plugin.with_context(|context| context.exchange_id = Some("e-1".to_owned()));
-    let ask = async |plugin: &TestPlugin<NoReplays>| {
+    let ask = async |plugin: &TestPlugin<WholeRequestsOnly>| {
         plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap()
     };
     assert!(ask(&plugin).await.cancelled().is_none());
+    let facts = |reply: &Reply<BeforeLlmRequestPatch>| {
+        reply.cancelled().map(|cancel| (cancel.code().to_owned(), cancel.message().to_owned()))
+    };
     let replayed = ask(&plugin.with_context(|context| context.replay = true)).await;
-    assert_eq!(replayed.cancelled().map(|cancel| cancel.message()), Some("e-1"));
+    assert_eq!(facts(&replayed), Some(("REPLAY".to_owned(), "e-1".to_owned())));
+    let part = ask(&plugin.with_context(|context| context.part = true)).await;
+    assert_eq!(facts(&part), Some(("PART".to_owned(), "e-1".to_owned())));
 }
 
 /// Gives more notices than a gateway takes, and cancels if the tool is `shell`.

@@ -170,6 +170,7 @@ fn caller(ctx: &Context) -> Result<json::Object, PluginError> {
     members.set("request_id", ctx.request_id())?;
     members.set("labels", &caller.labels)?;
     members.set("replay", &caller.replay)?;
+    members.set("part", &caller.part)?;
     let texts = [
         ("correlation_id", &caller.correlation_id),
         ("session_id", &caller.session_id),

@@ -93,6 +93,50 @@ async fn another_replica_judges_older_parts_again_as_replays_and_sends_the_same_
 }
 
 #[tokio::test]
+async fn of_the_questions_about_messages_only_that_about_the_whole_request_is_no_part() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let points =
+        [ExtensionPoint::BeforeLlmRequest, ExtensionPoint::AfterToolResult, ExtensionPoint::BeforeResponse];
+    let plugin = FakePlugin::named("watcher").only(&points).start().await;
+    let gateway = gateway(&provider, &plugin).await;
+    let call = |id: &str| {
+        let call = json!({ "id": id, "type": "function", "function": { "name": "mail", "arguments": "{}" } });
+        json!({ "role": "assistant", "content": null, "tool_calls": [call] })
+    };
+    let result = |id: &str, text: &str| json!({ "role": "tool", "tool_call_id": id, "content": format!("{text} result") });
+    let earlier = [user("old"), call("a"), result("a", "old"), call("b")];
+    let current = [result("b", "new"), user("one"), user("two"), user("three")];
+    chat(&gateway, &ask(&json!([earlier.as_slice(), &current].concat()))).await.message();
+    let seen = plugin.seen();
+    let contexts: Vec<_> =
+        seen.iter().map(|seen| seen.call.context.clone().expect("every call has a context")).collect();
+    let exchange = &contexts[0].exchange_id;
+    assert!(exchange.is_some() && contexts.iter().all(|context| context.exchange_id == *exchange));
+    let text = |seen: &Seen| match &seen.payload {
+        Payload::BeforeLlmRequest(request) => request.text.clone(),
+        Payload::AfterToolResult(result) => String::from_utf8_lossy(&result.result).into_owned(),
+        Payload::BeforeResponse(answer) => answer.content.clone(),
+        other => panic!("{other:?}"),
+    };
+    let texts = seen.iter().map(text);
+    let mut questions: Vec<_> =
+        texts.zip(&contexts).map(|(text, context)| (text, context.replay, context.part)).collect();
+    questions.sort();
+    let questions: Vec<_> =
+        questions.iter().map(|(text, replay, part)| (text.as_str(), *replay, *part)).collect();
+    let expected = [
+        ("\"new result\"", false, false),
+        ("\"old result\"", true, false),
+        ("hi", false, false),
+        ("old", true, true),
+        ("one", false, true),
+        ("three", false, false),
+        ("two", false, true),
+    ];
+    assert_eq!(questions, expected);
+}
+
+#[tokio::test]
 async fn a_message_that_was_blocked_is_left_out_and_the_conversation_goes_on() {
     let provider = FakeProvider::always(ProviderAct::says("hi")).await;
     let plugin = redactor().await;

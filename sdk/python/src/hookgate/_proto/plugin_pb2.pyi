@@ -617,6 +617,7 @@ class CallContext(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     EXCHANGE_ID_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant id: opaque, 1 to 256 bytes."""
     operator: _builtins.str
@@ -653,6 +654,10 @@ class CallContext(_message.Message):
     """This part of a conversation came before an answer of the model, so the gateway has asked about it before, and no longer knows
     the answer: judge it, and count nothing. Only at `before_llm_request` and `after_tool_result`.
     """
+    part: _builtins.bool
+    """This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
+    Judge it, and count no request. Only at `before_llm_request`.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels of the request, and the configured claims of the token as `claim.NAME`."""
@@ -677,10 +682,11 @@ class CallContext(_message.Message):
         model: _builtins.str | None = ...,
         exchange_id: _builtins.str | None = ...,
         replay: _builtins.bool = ...,
+        part: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_exchange_id", b"_exchange_id", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "exchange_id", b"exchange_id", "model", b"model", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_exchange_id", b"_exchange_id", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "exchange_id", b"exchange_id", "labels", b"labels", "model", b"model", "operator", b"operator", "parent_run_id", b"parent_run_id", "project_id", b"project_id", "provider", b"provider", "replay", b"replay", "request_id", b"request_id", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_path", b"_agent_path", "_correlation_id", b"_correlation_id", "_depth", b"_depth", "_exchange_id", b"_exchange_id", "_model", b"_model", "_parent_run_id", b"_parent_run_id", "_project_id", b"_project_id", "_provider", b"_provider", "_run_id", b"_run_id", "_session_id", b"_session_id", "_user_id", b"_user_id", "agent_id", b"agent_id", "agent_path", b"agent_path", "correlation_id", b"correlation_id", "depth", b"depth", "exchange_id", b"exchange_id", "labels", b"labels", "model", b"model", "operator", b"operator", "parent_run_id", b"parent_run_id", "part", b"part", "project_id", b"project_id", "provider", b"provider", "replay", b"replay", "request_id", b"request_id", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_id: _TypeAlias = _typing.Literal["agent_id"]  # noqa: Y015
     _WhichOneofArgType__agent_id: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id"]  # noqa: Y015

@@ -265,6 +265,7 @@ fn call_context(context: RequestContext) -> CallContext {
         model: context.model,
         exchange_id: Some("e-1".into()),
         replay: true,
+        part: true,
     }
 }
 
