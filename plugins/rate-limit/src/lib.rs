@@ -25,7 +25,8 @@ pub struct RateLimit;
 impl RateLimit {
     async fn count<P>(point: Point, ctx: &Context, limits: &RateLimits, tool: Option<&str>) -> Answer<P> {
         let limits = limits.as_slice();
-        if limits.is_empty() || ctx.is_replay() {
+        // A part of a request to a model isn't counted: the request as a whole is.
+        if limits.is_empty() || ctx.is_replay() || ctx.is_part() {
             return Ok(Reply::proceed());
         }
         let additions = limits.iter().map(|limit| {

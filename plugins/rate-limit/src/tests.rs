@@ -149,3 +149,13 @@ async fn a_replay_is_neither_counted_nor_limited() {
         assert_eq!(cancels.map(|cancel| cancel.is_none()), [passes; 2]);
     }
 }
+
+#[tokio::test]
+async fn a_request_of_many_messages_counts_once() {
+    let plugin = start(&TestHost::new(), json!([{ "requests": 1, "per": "day" }])).await;
+    let part = plugin.with_context(|context| context.part = true);
+    for (plugin, passes) in [(&part, true), (&part, true), (&plugin, true), (&plugin, false), (&part, true)] {
+        let request = plugin.before_llm_request(BeforeLlmRequestPayload::default()).await.unwrap();
+        assert_eq!(request.cancelled().is_none(), passes);
+    }
+}

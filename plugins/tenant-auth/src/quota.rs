@@ -110,8 +110,8 @@ impl Plugin for TenantQuota {
         limits: &QuotaLimits,
         _: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        // A part of an earlier request, which was counted then.
-        if ctx.is_replay() {
+        // The request as a whole is counted by another call, and was by an earlier one if this is a replay.
+        if ctx.is_replay() || ctx.is_part() {
             return Ok(Reply::proceed());
         }
         // Tokens first: a request that they block doesn't count as one of the minute.

@@ -143,3 +143,16 @@ async fn a_replay_is_neither_counted_nor_limited() {
     use_tokens(&plugin, 10, 0).await;
     assert!(!is_blocked(&replay).await);
 }
+
+#[tokio::test]
+async fn a_request_of_many_messages_counts_once() {
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": 10, "requests_per_minute": 1 })).await;
+    let part = plugin.with_context(|context| context.part = true);
+    for _ in 0..4 {
+        assert!(!is_blocked(&part).await);
+    }
+    assert!(!is_blocked(&plugin).await, "the request as a whole is the first that counts");
+    assert!(is_blocked(&plugin).await, "the minute's limit");
+    use_tokens(&plugin, 10, 0).await;
+    assert!(!is_blocked(&part).await);
+}

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     responses_support::{always, provider, request},
-    support::{ClientAnswer, gateway, send, setup},
+    support::{ClientAnswer, gateway, limited, send, setup},
 };
 
 const REQUEST: ExtensionPoint = ExtensionPoint::BeforeLlmRequest;
@@ -104,6 +104,17 @@ async fn a_block_of_one_text_is_a_400_and_the_provider_is_not_asked() {
     plugin.set(REQUEST, Act::no_verdict());
     embed(&gateway, &json!(["x", "y"])).await.assert_error(502, "PLUGIN_BAD_REPLY");
     assert!(provider.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_request_of_many_texts_counts_once_against_a_limit() {
+    let provider = provider(embedded).await;
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = limited(setup(&provider), &folder, 1).await;
+    let texts = json!(["one", "two", "three", "four", "five"]);
+    assert_eq!(embed(&gateway, &texts).await.status, 200);
+    embed(&gateway, &texts).await.assert_error(400, "RATE_LIMITED");
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 
-use super::support::{CREDENTIAL, ask, chat, gateway, post, send, setup, user};
+use super::support::{CREDENTIAL, ask, chat, gateway, limited, post, send, setup, user};
 
 const REQUEST: ExtensionPoint = ExtensionPoint::BeforeLlmRequest;
 const RESULT: ExtensionPoint = ExtensionPoint::AfterToolResult;
@@ -66,7 +66,7 @@ async fn plugins_see_the_text_the_rest_of_the_conversation_and_who_asks() {
     assert_eq!((context.tenant.as_str(), context.user_id.as_deref()), ("acme", Some("u-1")));
     assert_eq!((context.provider.as_deref(), context.model.as_deref()), (Some("openai"), Some("fast")));
     assert!(context.session_id.is_some_and(|id| id.starts_with("d-")) && context.exchange_id.is_some());
-    assert!(!context.replay);
+    assert!(!context.replay && !context.part);
 }
 
 #[tokio::test]
@@ -113,6 +113,18 @@ async fn a_block_that_asks_to_be_asked_again_soon_is_a_429() {
     let got = chat(&gateway, &ask(&json!([user("x")]))).await;
     got.assert_error(429, "RATE_LIMITED");
     assert_eq!((got.header("retry-after"), got.header("x-should-retry")), (Some("2"), None));
+}
+
+#[tokio::test]
+async fn a_request_of_many_messages_counts_once_against_a_limit() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = limited(setup(&provider), &folder, 1).await;
+    let body = ask(&json!([user("one"), user("two"), user("three")]));
+    chat(&gateway, &body).await.message();
+    // The limit is a day's, so no SDK is asked to wait.
+    chat(&gateway, &body).await.assert_error(400, "RATE_LIMITED");
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use hookgate_tests::{
 };
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The credential of the provider, which no client and no plugin may see.
 pub(super) const CREDENTIAL: &str = "sk-the-operators-own";
@@ -54,6 +55,17 @@ pub(super) fn setup(provider: &FakeProvider) -> Setup {
 /// The same with this plugin at its points.
 pub(super) async fn gateway(provider: &FakeProvider, plugin: &FakePlugin) -> Gateway {
     let gateway = setup(provider).plugin(plugin).binding(plugin.name(), 10).start().await;
+    gateway.wait_until_ready().await;
+    gateway
+}
+
+/// The same with `rate-limit`, which lets this many requests of a day pass, and counts in a database in `folder`.
+pub(super) async fn limited(setup: Setup, folder: &TempDir, requests: u32) -> Gateway {
+    let url = format!("sqlite:{}", folder.path().join("data.db").display());
+    let limits = json!({ "limits": [{ "requests": requests, "per": "day" }] });
+    let binding = json!({ "points": ["before_llm_request"], "config": limits });
+    let setup = setup.store(&url, folder.path()).builtin("rate-limit", &json!({}));
+    let gateway = setup.binding_with("rate-limit", 10, &binding).start().await;
     gateway.wait_until_ready().await;
     gateway
 }
