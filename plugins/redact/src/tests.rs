@@ -41,7 +41,7 @@ async fn a_conversation_is_redacted_and_its_format_stays() {
             { "type": "tool_use", "id": "a@b.cc", "name": "mail", "input": { "id": "a@b.cc", "n": 9007199254740993_u64 } },
         ] },
         { "role": "user", "parts": [
-            { "inlineData": { "mimeType": "image/png", "data": long_id.replace("call_", "") } },
+            { "inlineData": { "mimeType": "image/png", "data": long_id.replace("call_", "").repeat(2) } },
             { "functionResponse": { "name": "mail", "response": { "name": "a@b.cc" } } },
         ] },
         "a@b.cc",
@@ -74,30 +74,36 @@ async fn a_conversation_is_redacted_and_its_format_stays() {
     assert_eq!((&patch.tools, &patch.extra), (&None, &None));
 }
 
-fn file(name: &str, data: &[u8]) -> Media {
+fn file(mime_type: &str, name: &str, data: &[u8]) -> Media {
     let source = Some(media::Source::Data(data.to_vec().into()));
-    Media { mime_type: "text/plain".to_owned(), filename: Some(name.to_owned()), source }
+    Media { mime_type: mime_type.to_owned(), filename: Some(name.to_owned()), source }
 }
 
 #[tokio::test]
 async fn files_that_are_text_are_redacted_and_others_stay() {
+    let url = || media::Source::Url("https://a@b.cc/".to_owned());
     let files = vec![
-        file("for a@b.cc", b"mail ada@example.com"),
-        file("a.pdf", b"%PDF \xff ada@example.com"),
-        Media { source: Some(media::Source::Url("https://a@b.cc/".to_owned())), ..file("x", b"") },
-        file("a.json", br#"{"to":"ada@example.com","n":1}"#),
+        file("text/plain", "for a@b.cc", b"mail ada@example.com"),
+        file("application/pdf", "a.pdf", b"%PDF \xff ada@example.com"),
+        Media { source: Some(url()), ..file("text/plain", "x", b"") },
+        file("", "a.json", br#"{"to":"ada@example.com","n":1}"#),
+        file("Text/CSV; charset=latin1", "a.csv", b"caf\xe9,ada@example.com"),
     ];
     let expected = vec![
-        file("for [MAIL]", b"mail [EMAIL]"),
+        file("text/plain", "for [MAIL]", b"mail [EMAIL]"),
         files[1].clone(),
         files[2].clone(),
-        file("a.json", br#"{"to":"[EMAIL]","n":1}"#),
+        file("", "a.json", br#"{"to":"[EMAIL]","n":1}"#),
+        file("Text/CSV; charset=latin1", "a.csv", "caf\u{fffd},[EMAIL]".as_bytes()),
     ];
-    let request = BeforeLlmRequestPayload { text: "look".to_owned(), files, ..Default::default() };
+    let images = vec![file("image/svg+xml", "a.svg", b"<svg>ada@example.com</svg>")];
+    let request = BeforeLlmRequestPayload { text: "look".to_owned(), images, files, ..Default::default() };
     let reply = start(json!({})).await.before_llm_request(request).await.unwrap();
     let patch = reply.changes().unwrap();
     assert_eq!(patch.files.as_ref().map(|list| &list.items), Some(&expected));
-    assert_eq!((&patch.text, details(&reply)), (&None, json!({ "counts": { "email": 3 } })));
+    let image = file("image/svg+xml", "a.svg", b"<svg>[EMAIL]</svg>");
+    assert_eq!(patch.images.as_ref().map(|list| &list.items), Some(&vec![image]));
+    assert_eq!((&patch.text, details(&reply)), (&None, json!({ "counts": { "email": 5 } })));
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Where payloads have texts, and patches that replace them.
 //!
 //! `messages` has the agent's own format. So that it stays valid, the members that belong to the format are left
-//! out: ids, roles, types, names, signatures and binary data. Of `files`, those are read whose data is text.
+//! out: ids, roles, types, names, signatures and binary data. Of `images` and `files`, those are read whose data is text.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use hookgate_sdk::{
@@ -14,6 +16,9 @@ use super::json::{self, Text};
 
 /// A longer string of base64 and nothing else is data, such as an image.
 const MAX_KEY_BYTES: usize = 2048;
+
+/// Base64 of fewer bytes in `data` may be a key. No image is so short.
+const MIN_DATA_BYTES: usize = 64;
 
 /// How many times JSON may be a string within JSON.
 const MAX_NESTED_JSON: usize = 4;
@@ -73,7 +78,8 @@ impl TextPayload for BeforeLlmRequestPayload {
             text: fields.text("text", &self.text),
             system_prompt: self.system_prompt.as_deref().and_then(|text| fields.text("system_prompt", text)),
             messages: fields.json("messages", &self.messages, is_content)?,
-            files: fields.files(&self.files),
+            images: fields.media("images", &self.images),
+            files: fields.media("files", &self.files),
             ..Default::default()
         };
         Ok(fields.replaced(patch))
@@ -145,26 +151,24 @@ impl Fields<'_, '_> {
         Ok(new.map(Bytes::from))
     }
 
-    fn files(&mut self, files: &[Media]) -> Option<MediaList> {
-        let (mut items, mut is_changed) = (files.to_vec(), false);
+    fn media(&mut self, field: &str, media: &[Media]) -> Option<MediaList> {
+        let (mut items, mut is_changed) = (media.to_vec(), false);
         for (index, file) in items.iter_mut().enumerate() {
-            if let Some(name) =
-                file.filename.as_deref().and_then(|name| self.of_file(index, "filename", name))
-            {
+            let name = file.filename.as_deref();
+            if let Some(name) = name.and_then(|name| self.member_of(field, index, "filename", name)) {
                 (file.filename, is_changed) = (Some(name), true);
             }
-            let Some(Source::Data(data)) = &file.source else { continue };
-            let text = str::from_utf8(data).ok().filter(|text| !is_data(text));
-            if let Some(data) = text.and_then(|text| self.of_file(index, "data", text)) {
+            let new = text_of(file).and_then(|text| self.member_of(field, index, "data", &text));
+            if let Some(data) = new {
                 (file.source, is_changed) = (Some(Source::Data(data.into())), true);
             }
         }
         is_changed.then_some(MediaList { items })
     }
 
-    fn of_file(&mut self, index: usize, member: &str, text: &str) -> Option<String> {
+    fn member_of(&mut self, field: &str, index: usize, member: &str, text: &str) -> Option<String> {
         let new =
-            json::with_element("files", index, member, text, |text| replace_nested(text, self.replace, 0))?;
+            json::with_element(field, index, member, text, |text| replace_nested(text, self.replace, 0))?;
         self.count(text.len(), new.len());
         Some(new)
     }
@@ -198,12 +202,35 @@ fn is_content(text: &Text<'_>) -> bool {
     is_of_tool || !is_format
 }
 
-/// Whether the text is base64 with the padding that it needs.
+/// Whether the text is base64 with the padding that it needs, and long enough for data.
 fn is_base64(text: &str) -> bool {
-    let unpadded = text.trim_end_matches('=');
-    text.len().is_multiple_of(4)
-        && text.len() - unpadded.len() <= 2
-        && unpadded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
+    let length = text.bytes().filter(|byte| !b"\r\n".contains(byte)).count();
+    let unpadded = text.trim_end_matches(['=', '\r', '\n']);
+    length >= MIN_DATA_BYTES
+        && length.is_multiple_of(4)
+        && text[unpadded.len()..].matches('=').count() <= 2
+        && unpadded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/\r\n".contains(&byte))
+}
+
+/// The text that a medium's data is. Of a declared text, bytes that aren't UTF-8 are shown as U+FFFD.
+fn text_of(media: &Media) -> Option<Cow<'_, str>> {
+    let Some(Source::Data(data)) = &media.source else { return None };
+    let text = match str::from_utf8(data) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) if is_text_type(&media.mime_type) => String::from_utf8_lossy(data),
+        Err(_) => return None,
+    };
+    (!is_data(&text)).then_some(text)
+}
+
+fn is_text_type(mime_type: &str) -> bool {
+    let mime_type = mime_type.to_ascii_lowercase();
+    let essence = mime_type.split(';').next().unwrap_or_default().trim();
+    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
+    essence.starts_with("text/")
+        || ["json", "xml", "yaml", "x-yaml", "csv", "javascript"].contains(&subtype)
+        || subtype.ends_with("+json")
+        || subtype.ends_with("+xml")
 }
 
 /// Whether the text is base64, perhaps in a `data:` URL, and too long for a key.
@@ -268,6 +295,19 @@ mod tests {
     fn text_that_only_begins_like_json_is_text() {
         let (new, _) = redacted(&json!({ "a": "{ mail ada@example.com", "b": "[1] ada@example.com" }));
         assert_eq!(new, json!({ "a": "{ mail [EMAIL]", "b": "[1] [EMAIL]" }));
+    }
+
+    #[test]
+    fn short_base64_may_be_a_key_and_long_base64_is_data() {
+        for text in ["4111111111111111", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY00", "sk-proj-abcd", "a@b.cc"]
+        {
+            assert!(!is_base64(text), "{text}");
+        }
+        let data = "QUJD".repeat(19);
+        for text in [format!("{data}QQ=="), format!("{data}\r\n{data}\r\nQUI=\r\n")] {
+            assert!(is_base64(&text), "{text}");
+        }
+        assert!(!is_base64(&format!("{data}Q")) && !is_base64(&format!("{data}====")));
     }
 
     #[test]

@@ -110,8 +110,13 @@ impl Plugin for Secrets {
 
     fn points() -> Vec<Offer> {
         // The fields in which it looks for texts: `TextPayload` of each payload.
-        let texts =
-            [PayloadField::Text, PayloadField::SystemPrompt, PayloadField::Messages, PayloadField::Files];
+        let texts = [
+            PayloadField::Text,
+            PayloadField::SystemPrompt,
+            PayloadField::Messages,
+            PayloadField::Images,
+            PayloadField::Files,
+        ];
         vec![
             Point::BeforeLlmRequest.modify().reading_only(&texts),
             Point::BeforeToolCall.modify().reading_only(&[PayloadField::Args]),

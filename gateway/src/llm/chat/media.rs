@@ -71,11 +71,14 @@ pub(super) fn replace_medium(part: &str, media: &Media) -> Result<String, PatchE
             })
         }
         ("file", _) => {
-            data_of(media)?;
-            let url = quote(&url_of(media)?);
+            // A file with another name only keeps its source, which may be a URL.
+            let is_kept = medium_of(part).is_some_and(|old| old.source == media.source);
+            let new = if is_kept { None } else { Some(data_of(media).and_then(|_| url_of(media))?) };
             edit_inner(part, "file", |file| {
-                file.set("file_data", url);
-                file.remove("file_url");
+                if let Some(url) = new {
+                    file.set("file_data", quote(&url));
+                    file.remove("file_url");
+                }
                 if let Some(name) = &media.filename {
                     file.set("filename", quote(name));
                 }

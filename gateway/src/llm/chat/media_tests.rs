@@ -59,3 +59,18 @@ proptest! {
         prop_assert_eq!(check_medium(&part).is_ok(), medium_of(&part).is_some());
     }
 }
+
+#[test]
+fn a_file_with_another_name_keeps_its_source() {
+    for source in
+        [json!({ "file_url": "https://a.test/x" }), json!({ "file_data": "data:text/plain;x=1;base64,aGk=" })]
+    {
+        let part = |name: &str| {
+            let mut file = source.clone();
+            file["filename"] = json!(name);
+            json!({ "type": "file", "file": file }).to_string()
+        };
+        let media = Media { filename: Some("b".to_owned()), ..medium_of(&part("a")).expect("it is seen") };
+        assert_eq!(replace_medium(&part("a"), &media).map_err(drop), Ok(part("b")));
+    }
+}
