@@ -179,7 +179,8 @@ fn most_growth(operations: &[DataOperation], changes: &[DataChange]) -> Growth {
     }
 }
 
-/// By how much `operations` together grow what they replace and delete.
+/// By how much `operations` grow what they replace. What they delete or make smaller gives no room to the others: of several writes at
+/// the same time, each would count it.
 async fn exact_growth(
     data: &dyn PluginData,
     scope: &DataScope,
@@ -187,11 +188,14 @@ async fn exact_growth(
 ) -> Result<Growth, Status> {
     let keys: Vec<_> = operations.iter().map(|operation| operation.key().to_owned()).collect();
     let entries = data.read(scope, &keys, now_ms()).await.map_err(|error| error::unavailable(&error))?;
-    let before = sum(entries.iter().map(|entry| DataUsage { entries: 1, bytes: entry_bytes(entry) }));
-    let after = sum(operations.iter().map(size));
-    let added = DataUsage {
-        entries: after.entries.saturating_sub(before.entries),
-        bytes: after.bytes.saturating_sub(before.bytes),
-    };
-    Ok(Growth { added, may_free: before.entries > after.entries || before.bytes > after.bytes })
+    let mut growth = Growth::default();
+    for operation in operations {
+        let (size, existing) = (size(operation), entries.iter().find(|entry| entry.key == operation.key()));
+        let before = existing.map_or(0, entry_bytes);
+        let entries = size.entries.saturating_sub(u64::from(existing.is_some()));
+        let added = DataUsage { entries, bytes: size.bytes.saturating_sub(before) };
+        growth.added = sum([growth.added, added].into_iter());
+        growth.may_free |= size.bytes < before;
+    }
+    Ok(growth)
 }
