@@ -95,7 +95,7 @@ pub(super) fn upstreams(list: &Value) -> String {
             cell(&upstream["name"]),
             spec["format"].as_str().unwrap_or("openai").to_owned(),
             url.unwrap_or_else(|| cell(&spec["base_url"])),
-            if is_in_file { "(in the file)".to_owned() } else { cell(&spec["credential"]) },
+            if is_in_file { "(see the file)".to_owned() } else { cell(&spec["credential"]) },
             own_labels(upstream),
             cell(&upstream["owner"]),
             cell(&upstream["version"]),

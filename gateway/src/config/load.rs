@@ -62,8 +62,8 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Res
     load_for(path, env, OutgoingSecrets::Required)
 }
 
-/// Like [`load`], but the variables of plugins' `config` and of providers' keys may be unset, and those keys are not resolved:
-/// for who calls no plugin and no provider.
+/// Like [`load`], but the variables of plugins' `config` and of providers' keys may be unset, and those keys are not resolved.
+/// For commands that call no plugin and no provider.
 ///
 /// # Errors
 /// As [`load`].
@@ -74,7 +74,7 @@ pub fn load_without_outgoing_secrets(
     load_for(path, env, OutgoingSecrets::Optional)
 }
 
-/// Whether the variables have to be set of what the gateway sends to plugins and providers.
+/// Whether the secrets that a gateway sends to plugins and providers must be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutgoingSecrets {
     Required,
@@ -169,7 +169,7 @@ pub(super) struct ReferenceReport {
     pub(super) problems: Vec<Problem>,
     /// The pointers of the values with problems.
     pub(super) known: BTreeSet<String>,
-    /// Unset variables in the config of plugins: a mistake only if the plugin is in use.
+    /// Unset variables of references that are kept: in the config of plugins, a mistake only if the plugin is in use.
     unset: Vec<Problem>,
 }
 
@@ -249,7 +249,7 @@ pub(super) fn object_reference_mode(pointer: &str) -> Option<ReferenceMode> {
     }
 }
 
-/// The mode for who needs no key of a provider.
+/// The mode for commands that need no key of a provider.
 fn secret_reference_mode(pointer: &str) -> Option<ReferenceMode> {
     let keys: Vec<_> = pointer::keys(pointer).collect();
     let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();

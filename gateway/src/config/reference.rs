@@ -164,7 +164,7 @@ pub(super) fn unset(text: &str, env: &BTreeMap<String, String>) -> Option<String
 
 fn not_set(name: &str) -> String {
     if name.starts_with(SECRET_VARIABLE_PREFIX) {
-        // No advice to write a secret as the default.
+        // The default of a secret would be a secret in plain text.
         return format!("the environment variable {name} is not set: set it where the gateway runs");
     }
     format!("the environment variable {name} is not set: set it, or write `${{{name}:-default}}`")

@@ -29,13 +29,13 @@ pub const fn error_type(api: ApiFormat, code: Code) -> &'static str {
     }
 }
 
-/// The code that an API names so, whatever the case.
+/// Finds the code that has this name in one of the APIs, ignoring case.
 pub fn code_named(name: &str) -> Option<Code> {
     let is_so = |shown: Code| API_FORMATS.iter().any(|api| code(*api, shown).eq_ignore_ascii_case(name));
     Code::ALL.iter().copied().find(|shown| is_so(*shown))
 }
 
-/// Whether an API names a kind of errors so, whatever the case.
+/// Whether one of the APIs has a kind of errors with this name, ignoring case.
 pub fn is_error_type(name: &str) -> bool {
     let is_so =
         |shown: &Code| API_FORMATS.iter().any(|api| error_type(*api, *shown).eq_ignore_ascii_case(name));

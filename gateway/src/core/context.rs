@@ -77,8 +77,7 @@ impl CallContext {
         self.exchange.is_some_and(|exchange| exchange.kind == QuestionKind::Replay)
     }
 
-    /// Whether plugins are asked about one message, and in another call about the request as a whole. No such call is about a tool's
-    /// result.
+    /// Whether plugins are asked about one message, new or earlier, and in another call about the request as a whole.
     fn is_part(&self) -> bool {
         let is_unit = self.exchange.is_some_and(|exchange| exchange.kind != QuestionKind::Main);
         is_unit && self.site.point() == Some(Point::BeforeLlmRequest)

@@ -117,7 +117,7 @@ where
     }
 
     fn decode(body: Bytes, limit: usize, _hook: Option<&str>) -> Result<P::Request, Error> {
-        let request: P::Request = message(&body, SizeLimit::of_calls(limit))?;
+        let request: P::Request = message(&body, SizeLimit::with_key(limit, "limits.request"))?;
         let violations = request.violations("");
         if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
     }

@@ -94,7 +94,7 @@ pub(super) async fn receive_body<P: AgentCall, C: Protocol<P>>(
     TimedCall { call, end }: TimedCall<'_>,
 ) -> Result<ReceivedCall<'_>, Error> {
     let TenantCall { scope, memory, body, said, identity, tenant } = call;
-    let limit = SizeLimit::of_calls(scope.snapshot.limits.request);
+    let limit = SizeLimit::with_key(scope.snapshot.limits.request, "limits.request");
     let received = timeout_at(end, body::receive(body, limit, C::FRAMING_BYTES, memory));
     let late =
         |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");

@@ -64,7 +64,7 @@ pub(super) async fn answer_grpc(gateway: &Gateway, request: Request) -> Response
         })?;
         let body =
             body.map_err(|_| Error::new(Code::PayloadTooLarge, "A request for the list has no fields"))?;
-        let ListToolsRequest {} = grpc::message(&body, SizeLimit::fixed(MAX_REQUEST_BYTES))?;
+        let ListToolsRequest {} = grpc::message(&body, SizeLimit::without_key(MAX_REQUEST_BYTES))?;
         Ok(listed)
     };
     let mut answer = match listed.await {

@@ -20,17 +20,12 @@ pub(crate) struct SizeLimit {
 
 impl SizeLimit {
     /// The limit `bytes` that `key` sets.
-    pub(crate) const fn of_key(bytes: usize, key: &'static str) -> Self {
+    pub(crate) const fn with_key(bytes: usize, key: &'static str) -> Self {
         SizeLimit { bytes, key: Some(key) }
     }
 
-    /// The limit of agents' calls.
-    pub(crate) const fn of_calls(bytes: usize) -> Self {
-        SizeLimit::of_key(bytes, "limits.request")
-    }
-
     /// A limit that nobody can change.
-    pub(crate) const fn fixed(bytes: usize) -> Self {
+    pub(crate) const fn without_key(bytes: usize) -> Self {
         SizeLimit { bytes, key: None }
     }
 }
@@ -84,7 +79,7 @@ mod tests {
     #[tokio::test]
     async fn framing_counts_neither_towards_the_limit_nor_in_what_the_caller_is_told() {
         let mut room = Admission::default().room(100);
-        let limit = SizeLimit::of_calls(10);
+        let limit = SizeLimit::with_key(10, "limits.request");
         let body = |length: usize| Full::new(Bytes::from(vec![0; length]));
         assert!(receive(body(15), limit, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
         let refused = receive(body(16), limit, 5, &mut room).await.expect_err("one byte too many");

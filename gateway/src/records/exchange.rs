@@ -79,7 +79,7 @@ pub enum ExchangeOutcome<'a> {
     },
     /// The client gets an error of the provider.
     ProviderError {
-        /// Its status, as the client gets it.
+        /// Its status, as the provider sent it.
         status: u16,
     },
     /// A plugin blocked the request.

@@ -277,7 +277,7 @@ pub struct CallContext {
     #[prost(bool, tag = "17")]
     pub replay: bool,
     /// This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
-    /// Judge it, and count no request. Only at `before_llm_request`.
+    /// Judge it, and count no request. Only at `before_llm_request`, also with `replay`.
     #[prost(bool, tag = "18")]
     pub part: bool,
 }

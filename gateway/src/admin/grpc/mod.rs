@@ -165,7 +165,7 @@ impl AdminRpc<'_> {
         let limits = self.admin.gateway.snapshots.current().limits;
         let mut room = self.admin.gateway.admission.room(limits.bytes_in_flight);
         let body = receive_bytes(body, most, framing::PREFIX_BYTES, &mut room).await?;
-        run(dataplane::grpc::message(&body, SizeLimit::fixed(most))?).await
+        run(dataplane::grpc::message(&body, SizeLimit::without_key(most))?).await
     }
 
     /// Checks that the caller may use `method` on `found`; `None` is NOT_FOUND.

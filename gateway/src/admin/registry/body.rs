@@ -99,7 +99,7 @@ pub(in crate::admin) async fn receive_bytes(
     framing: usize,
     room: &mut MemoryPermit,
 ) -> Result<Bytes, Error> {
-    match timeout(BODY_TIMEOUT, body::receive(body, SizeLimit::fixed(most), framing, room)).await {
+    match timeout(BODY_TIMEOUT, body::receive(body, SizeLimit::without_key(most), framing, room)).await {
         Ok(received) => received.map_err(|error| match error.code {
             Code::PayloadTooLarge => {
                 Error { detail: format!("The body is larger than {most} bytes"), ..error }

@@ -30,7 +30,12 @@ const MAX_MEMBER_BYTES: usize = 64;
 const MAX_BODY: u64 = 64 << 20;
 
 /// What the gateway adds to the `base_url` of an upstream.
-const ADDED_PATHS: [&str; 4] = ["/chat/completions", "/responses", "/embeddings", "/messages"];
+const fn added_paths(format: ApiFormat) -> &'static [&'static str] {
+    match format {
+        ApiFormat::Openai => &["/chat/completions", "/responses", "/embeddings"],
+        ApiFormat::Anthropic => &["/v1/messages"],
+    }
+}
 
 /// Where a name is written.
 enum Place {
@@ -114,7 +119,8 @@ impl ConfigChecker<'_> {
         } else if let Some(host) = denied_host(url) {
             let message = format!("`{host}` {}", egress::DENIED_MESSAGE);
             self.report(at, message, "write the host of the provider");
-        } else if let Some(path) = ADDED_PATHS.iter().find(|path| url.trim_end_matches('/').ends_with(*path))
+        } else if let Some(path) =
+            added_paths(format).iter().find(|path| url.trim_end_matches('/').ends_with(*path))
         {
             let message = format!("`base_url` ends with `{path}`, which the gateway adds itself");
             self.report(at, message, format!("leave `{path}` out"));
@@ -192,7 +198,9 @@ impl ConfigChecker<'_> {
     }
 
     fn provider_key(&mut self, at: &str, what: &str, key: &ProviderKey) {
-        if let Some((fault, remedy)) = key_fault(key.expose()) {
+        // A command that needs no key has not resolved it.
+        let is_resolved = !reference::is_reference(key.expose());
+        if let Some((fault, remedy)) = key_fault(key.expose()).filter(|_| is_resolved) {
             self.report(at, format!("{what} {fault}"), remedy);
         }
     }

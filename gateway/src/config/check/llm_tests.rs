@@ -175,6 +175,11 @@ fn a_base_url_is_a_url_that_a_path_can_be_added_to() {
         "leave `/chat/completions` out",
     );
     upstream(
+        "name: u, format: anthropic, base_url: \"https://a/v1/messages\"",
+        "`base_url` ends with `/v1/messages`, which the gateway adds itself",
+        "leave `/v1/messages` out",
+    );
+    upstream(
         "name: u, base_url: \"https://api.openai.com/\"",
         "`base_url` lacks `/v1`: all paths of OpenAI's API are below it",
         "write `https://api.openai.com/v1`",

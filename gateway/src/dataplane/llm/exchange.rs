@@ -135,7 +135,7 @@ impl ArrivedExchange {
         let room = gateway.admission.tenant_room(permit, snapshot.limits.bytes_in_flight);
         let room = permits.memory.insert(room);
         check_content(headers)?;
-        let limit = SizeLimit::of_key(llm.limits.request, "llm.limits.request");
+        let limit = SizeLimit::with_key(llm.limits.request, "llm.limits.request");
         let received = body::receive(body, limit, 0, room);
         let late = |_| Error::new(Code::BudgetExhausted, "The body was not received in time");
         let request = F::Request::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;

@@ -173,7 +173,8 @@ async fn exchange<F: Format>(
     // In a box of its own: it is most of a request's future, which would be copied with it.
     let work = Box::pin(arrived.run::<F>(body, context));
     let result = guarded(gateway, work).await;
-    record.ended(&outcome(&result));
+    let upstream_status = record.facts.upstream_status;
+    record.ended(&outcome(&result, upstream_status));
     if stream.has_begun() {
         match &result {
             Ok(_) => stream.end(),
@@ -188,10 +189,10 @@ async fn exchange<F: Format>(
 }
 
 /// What the record says of a result.
-fn outcome(result: &Result<ExchangeEnd, Error>) -> ExchangeOutcome<'_> {
+fn outcome(result: &Result<ExchangeEnd, Error>, upstream_status: Option<u16>) -> ExchangeOutcome<'_> {
     match result {
         Ok(ExchangeEnd::Answer(answer)) if answer.status.as_u16() >= 400 => {
-            ExchangeOutcome::ProviderError { status: answer.status.as_u16() }
+            ExchangeOutcome::ProviderError { status: upstream_status.unwrap_or(answer.status.as_u16()) }
         }
         Ok(ExchangeEnd::Answer(answer)) => {
             ExchangeOutcome::Answer { status: answer.status.as_u16(), is_blocked: answer.is_blocked }

@@ -51,7 +51,8 @@ fn api_of(path: &str, has_version: bool) -> Option<(ApiFormat, bool)> {
     } else {
         path.starts_with("/openai/").then_some(ApiFormat::Openai)
     };
-    let ends = ENDS.iter().find_map(|(end, api)| Some((path.strip_suffix(end)?, *api)));
+    let asked = path.trim_end_matches('/');
+    let ends = ENDS.iter().find_map(|(end, api)| Some((asked.strip_suffix(end)?, *api)));
     // Below the prefixes a path may be of a part that isn't served, such as `/openai/v1/threads/ID/messages`.
     let is_base =
         |base: &str| of_prefix.is_none() || base.split('/').all(|segment| BASE_SEGMENTS.contains(&segment));
@@ -117,6 +118,7 @@ mod tests {
             ("/anthropic/chat/completions", OPENAI),
             ("/v1/models", OPENAI),
             ("/openai/models", OPENAI),
+            ("/v1/chat/completions/", OPENAI),
             ("/v1/messages", ANTHROPIC),
             ("/v1/messages/count_tokens", ANTHROPIC),
             ("/anthropic/v1/v1/messages", ANTHROPIC),

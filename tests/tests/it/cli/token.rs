@@ -107,7 +107,6 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
     );
 }
 
-/// With a registry, the file alone doesn't list the served tenants.
 #[tokio::test]
 async fn no_variable_of_a_plugin_and_no_providers_key_is_needed_for_a_token() {
     let mut file = smallest();
@@ -139,6 +138,7 @@ async fn no_variable_of_a_plugin_and_no_providers_key_is_needed_for_a_token() {
     assert!(!ran.stderr.contains("AWAY_KEY") && !ran.stderr.contains("PROVIDER_KEY"), "{ran:?}");
 }
 
+/// With a registry, the file alone doesn't list the served tenants.
 #[tokio::test]
 async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() {
     let folder = Folder::new();

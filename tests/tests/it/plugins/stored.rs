@@ -1,5 +1,7 @@
 //! Reference plugins that count in the gateway's storage: built-in ones, and `tenant-quota` as a process.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use futures::{StreamExt as _, stream};
 use hookgate_proto::types::v1::ExtensionPoint::{
     self, AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall,
@@ -66,6 +68,11 @@ async fn rate_limit_blocks_a_tenants_calls_beyond_the_limit_and_says_when_to_com
 #[tokio::test(flavor = "multi_thread")]
 async fn of_2000_calls_to_two_replicas_exactly_the_1000_that_a_limit_allows_pass() {
     let url = postgres::database().await;
+    // The day must not end in between.
+    let left = 86_400 - SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() % 86_400;
+    if left < 180 {
+        tokio::time::sleep(Duration::from_secs(left + 1)).await;
+    }
     let mut replicas = Vec::new();
     for _ in 0..2 {
         let folder = tempfile::tempdir().unwrap();

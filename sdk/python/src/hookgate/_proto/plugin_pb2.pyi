@@ -656,7 +656,7 @@ class CallContext(_message.Message):
     """
     part: _builtins.bool
     """This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
-    Judge it, and count no request. Only at `before_llm_request`.
+    Judge it, and count no request. Only at `before_llm_request`, also with `replay`.
     """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -699,7 +699,7 @@ export type CallContext = Message<"hookgate.plugin.v1.CallContext"> & {
 
   /**
    * This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
-   * Judge it, and count no request. Only at `before_llm_request`.
+   * Judge it, and count no request. Only at `before_llm_request`, also with `replay`.
    *
    * @generated from field: bool part = 18;
    */
