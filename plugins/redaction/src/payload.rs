@@ -3,7 +3,7 @@
 //! `messages` has the agent's own format. So that it stays valid, the members that belong to the format are left
 //! out: ids, roles, types, names, signatures and binary data. Of `images` and `files`, those are read whose data is text.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, str::Utf8Chunk};
 
 use bytes::Bytes;
 use hookgate_sdk::{
@@ -17,8 +17,11 @@ use super::json::{self, Text};
 /// A longer string of base64 and nothing else is data, such as an image.
 const MAX_KEY_BYTES: usize = 2048;
 
-/// Base64 of fewer bytes in `data` may be a key. No image is so short.
+/// Base64 of fewer bytes in `data` may be a key. Hardly any image is so short.
 const MIN_DATA_BYTES: usize = 64;
+
+/// The lengths of lines of base64, in PEM and in MIME.
+const WRAPPED_BYTES: [usize; 2] = [64, 76];
 
 /// How many times JSON may be a string within JSON.
 const MAX_NESTED_JSON: usize = 4;
@@ -202,22 +205,33 @@ fn is_content(text: &Text<'_>) -> bool {
     is_of_tool || !is_format
 }
 
-/// Whether the text is base64 with the padding that it needs, and long enough for data.
+/// Whether the text is base64 with the padding that it needs, and long enough for data. It may be wrapped as in MIME and PEM.
 fn is_base64(text: &str) -> bool {
-    let length = text.bytes().filter(|byte| !b"\r\n".contains(byte)).count();
-    let unpadded = text.trim_end_matches(['=', '\r', '\n']);
-    length >= MIN_DATA_BYTES
-        && length.is_multiple_of(4)
-        && text[unpadded.len()..].matches('=').count() <= 2
-        && unpadded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/\r\n".contains(&byte))
+    let lines: Vec<&str> =
+        text.trim_end_matches(['\r', '\n']).split('\n').map(|line| line.trim_end_matches('\r')).collect();
+    let is_wrapped = lines.split_last().is_some_and(|(last, full)| {
+        full.iter().all(|line| {
+            WRAPPED_BYTES.contains(&line.len()) && line.len() == full[0].len() && last.len() <= line.len()
+        })
+    });
+    let base64 = lines.concat();
+    let unpadded = base64.trim_end_matches('=');
+    is_wrapped
+        && base64.len() >= MIN_DATA_BYTES
+        && base64.len().is_multiple_of(4)
+        && base64.len() - unpadded.len() <= 2
+        && unpadded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
 }
 
-/// The text that a medium's data is. Of a declared text, bytes that aren't UTF-8 are shown as U+FFFD.
+/// The text that a medium's data is, of the same length. Of a declared text, each byte that isn't UTF-8 is a question mark.
 fn text_of(media: &Media) -> Option<Cow<'_, str>> {
     let Some(Source::Data(data)) = &media.source else { return None };
     let text = match str::from_utf8(data) {
         Ok(text) => Cow::Borrowed(text),
-        Err(_) if is_text_type(&media.mime_type) => String::from_utf8_lossy(data),
+        Err(_) if is_text_type(&media.mime_type) => {
+            let shown = |chunk: Utf8Chunk<'_>| chunk.valid().to_owned() + &"?".repeat(chunk.invalid().len());
+            Cow::Owned(data.utf8_chunks().map(shown).collect())
+        }
         Err(_) => return None,
     };
     (!is_data(&text)).then_some(text)
@@ -307,7 +321,17 @@ mod tests {
         for text in [format!("{data}QQ=="), format!("{data}\r\n{data}\r\nQUI=\r\n")] {
             assert!(is_base64(&text), "{text}");
         }
-        assert!(!is_base64(&format!("{data}Q")) && !is_base64(&format!("{data}====")));
+        let lines = |line: &str| [line; 4].join("\n");
+        for text in [
+            format!("{data}Q"),
+            format!("{data}===="),
+            lines("4111111111111111"),
+            lines("AKIAIOSFODNN7EXAMPLE"),
+            lines(&data[..60]),
+        ] {
+            assert!(!is_base64(&text), "{text}");
+        }
+        assert!(is_base64(&data[..64]) && !is_base64(&data[..60]));
     }
 
     #[test]

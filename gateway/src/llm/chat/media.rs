@@ -72,7 +72,9 @@ pub(super) fn replace_medium(part: &str, media: &Media) -> Result<String, PatchE
         }
         ("file", _) => {
             // A file with another name only keeps its source, which may be a URL.
-            let is_kept = medium_of(part).is_some_and(|old| old.source == media.source);
+            let is_same =
+                |old: Media| (old.source, old.mime_type) == (media.source.clone(), media.mime_type.clone());
+            let is_kept = medium_of(part).is_some_and(is_same);
             let new = if is_kept { None } else { Some(data_of(media).and_then(|_| url_of(media))?) };
             edit_inner(part, "file", |file| {
                 if let Some(url) = new {

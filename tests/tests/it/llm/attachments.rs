@@ -43,6 +43,21 @@ async fn a_text_file_in_a_chat_is_redacted() {
 }
 
 #[tokio::test]
+async fn a_key_in_an_image_that_is_text_is_blocked() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let setup = support::setup(&provider).builtin("secrets", &json!({})).binding("secrets", 10);
+    let gateway = setup.start().await;
+    gateway.wait_until_ready().await;
+    // In two parts, so that no scanner of sources takes it for a key.
+    let svg = format!("<svg>ghp_{}</svg>", "q8Zt3VbN7xKp2LmRw9YcD4sHf6GjTa1EuV5o");
+    let url = format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg));
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let got = support::chat(&gateway, &support::ask(&json!([{ "role": "user", "content": [image] }]))).await;
+    got.assert_error(400, "SECRET_FOUND");
+    assert!(got.text.contains("/images/0/data") && provider.requests().is_empty(), "{}", got.text);
+}
+
+#[tokio::test]
 async fn a_text_file_for_responses_is_redacted() {
     let provider = responses_support::always(responses::says("hi")).await;
     let gateway = redacting(support::setup(&provider)).await;
