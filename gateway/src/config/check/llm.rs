@@ -199,7 +199,7 @@ impl ConfigChecker<'_> {
 
     fn provider_key(&mut self, at: &str, what: &str, key: &ProviderKey) {
         // A command that needs no key has not resolved it.
-        let is_resolved = !reference::is_reference(key.expose());
+        let is_resolved = !reference::is_only_reference(key.expose());
         if let Some((fault, remedy)) = key_fault(key.expose()).filter(|_| is_resolved) {
             self.report(at, format!("{what} {fault}"), remedy);
         }

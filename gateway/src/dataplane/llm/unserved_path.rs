@@ -51,7 +51,7 @@ fn api_of(path: &str, has_version: bool) -> Option<(ApiFormat, bool)> {
     } else {
         path.starts_with("/openai/").then_some(ApiFormat::Openai)
     };
-    let asked = path.trim_end_matches('/');
+    let asked = if of_prefix.is_none() { path.trim_end_matches('/') } else { path };
     let ends = ENDS.iter().find_map(|(end, api)| Some((asked.strip_suffix(end)?, *api)));
     // Below the prefixes a path may be of a part that isn't served, such as `/openai/v1/threads/ID/messages`.
     let is_base =
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_part_of_an_api_that_is_not_served_is_no_wrong_base_url() {
         for path in
-            ["/openai/v1/files", "/openai/v1/threads/t/messages", "/openai/v1/responses/resp_1", "/openai/v2"]
+            ["/openai/v1/files", "/openai/v1/threads/t/messages", "/openai/v1/responses/", "/openai/v2"]
         {
             assert_eq!(api_of(path, false), Some((ApiFormat::Openai, false)), "{path}");
         }

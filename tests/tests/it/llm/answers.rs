@@ -255,19 +255,23 @@ async fn errors_about_the_credential_are_told_from_those_about_the_request() {
 
 #[tokio::test]
 async fn an_error_of_the_provider_is_no_answer_in_metrics_and_the_log() {
-    let cases = [(500, "WARN"), (503, "WARN"), (429, "INFO"), (400, "INFO")];
+    let cases = [(500, "WARN"), (503, "WARN"), (429, "INFO"), (400, "INFO"), (403, "INFO")];
     let provider = FakeProvider::start(|request| match request.json()["messages"][0]["content"].as_str() {
         Some("ok") => ProviderAct::says("hi"),
         status => {
             let status = status.and_then(|status| status.parse().ok()).expect("a status");
-            ProviderAct::text(status, r#"{"error":{"message":"No.","type":"t","param":null,"code":"c"}}"#)
+            ProviderAct::text(
+                status,
+                r#"{"error":{"message":"It was flagged.","type":"t","param":null,"code":"c"}}"#,
+            )
         }
     });
     let provider = provider.await;
     let gateway = setup(&provider).set("/telemetry/slow_invocation", "60s").start().await;
     for (status, level) in cases {
         let got = chat(&gateway, &ask(&json!([user(&status.to_string())]))).await;
-        assert_eq!(got.status.as_u16(), status, "{got:?}");
+        let shown = if status == 403 { 400 } else { status };
+        assert_eq!(got.status.as_u16(), shown, "{got:?}");
         let line = gateway.log().wait_for(|line| line.field("upstream_status") == Some(&json!(status))).await;
         let fields = [line.field("event"), line.field("outcome")].map(|field| field.and_then(Value::as_str));
         assert_eq!(fields, [Some("llm.exchange"), Some("provider_error")], "{}", line.text);

@@ -109,11 +109,10 @@ fn is_error(round: &Round, code: &str, text: &str) -> Result<(), String> {
     ensure(is_it, || format!("not {code} {text}: {} {}", round.proxied.status, round.proxied.text))
 }
 
-/// Checks that the gateway refuses the request, and that the message names this switch, or any.
-fn is_refused(round: &Round, switch: Option<&str>) -> Result<(), String> {
+/// Checks that the gateway refuses the request, and that the message has this text.
+fn is_refused(round: &Round, text: &str) -> Result<(), String> {
     ensure(round.sent.is_none(), || "the provider was asked".to_owned())?;
-    let allows = switch.map_or("`llm.allow: [".to_owned(), |switch| format!("`llm.allow: [{switch}]`"));
-    is_error(round, "UNSUPPORTED", &allows)
+    is_error(round, "UNSUPPORTED", text)
 }
 
 /// What the provider should get in place of this request.
@@ -161,7 +160,7 @@ async fn without_plugins_every_byte_of_a_recorded_exchange_passes() {
     let replay = Replay::start(|setup| setup).await;
     let check = |api: Api, exchange: &Exchange, round: &Round, exception: Option<&Exception>| match exception
     {
-        Some(Exception::RefusedAlways(switch)) => is_refused(round, Some(switch)),
+        Some(Exception::RefusedAlways(member)) => is_refused(round, &format!("`{member}` is refused")),
         Some(Exception::Error(code)) => is_error(round, code, ""),
         _ => {
             is_forwarded(api, exchange, round, false)?;
@@ -197,8 +196,8 @@ fn is_judged(
 ) -> Result<(), String> {
     match exception {
         // Something else of it may be refused before.
-        Some(Exception::RefusedAlways(_)) => return is_refused(round, None),
-        Some(Exception::Refused(switch)) => return is_refused(round, Some(switch)),
+        Some(Exception::RefusedAlways(_)) => return is_refused(round, "is refused"),
+        Some(Exception::Refused(switch)) => return is_refused(round, &format!("`llm.allow: [{switch}]`")),
         Some(Exception::Error(code)) => return is_error(round, code, ""),
         Some(Exception::MessageAdded(_)) | None => {}
     }
