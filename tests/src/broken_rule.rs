@@ -15,7 +15,7 @@ pub enum BrokenRule {
     OneConfiguration,
     /// A second Initialize with the same digest is an error.
     InitializeOnce,
-    /// Release drops the configuration, whoever else has it.
+    /// Release drops a configuration that another gateway still uses.
     ReleaseForAll,
     /// Shutdown drops all configurations.
     ShutdownForAll,

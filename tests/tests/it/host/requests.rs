@@ -73,7 +73,7 @@ async fn a_quota_of_bytes_refuses_what_would_grow_and_loses_nothing() {
         assert_eq!(reason(&refused), (Code::ResourceExhausted, "QUOTA_FULL".into()));
         assert!(refused.message().contains("1024 bytes (`limits.storage_bytes`)"), "{}", refused.message());
     }
-    // At the limit, counters count, and values of the same size and smaller ones replace what is there.
+    // At the limit, a counter still counts, and a value that is not larger still replaces another one.
     assert_eq!(add(&mut acme, "c", None).await.unwrap(), Some(2));
     put(&mut acme, "b", &"B".repeat(13)).await.unwrap();
     assert_eq!(
