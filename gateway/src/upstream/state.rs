@@ -301,36 +301,36 @@ impl StatusCell {
     /// `wants`.
     pub(super) fn out(&self, why: Why, detail: impl Into<String>, wants: Option<&Arc<Wants>>) {
         let detail = detail.into();
-        let before = self.change(why, &detail, wants);
-        if before.why == Why::ShuttingDown {
-            return;
-        }
-        let (plugin, address, state) = (&*self.plugin, &*self.address, why.state().as_str());
-        if let Some(event) = why.event()
-            && before.told != Some(why)
-        {
-            tracing::warn!(event, plugin, address, state, reason = why.as_str(), "{detail}");
-        }
-        if why == Why::Serving && matches!(before.why, Why::NotServing | Why::HealthUnanswered) {
-            tracing::info!(event = "plugin.connected", plugin, address, "well again");
-        }
+        self.change(why, &detail, wants, |before| {
+            let (plugin, address, state) = (&*self.plugin, &*self.address, why.state().as_str());
+            if let Some(event) = why.event()
+                && before.told != Some(why)
+            {
+                tracing::warn!(event, plugin, address, state, reason = why.as_str(), "{detail}");
+            }
+            if why == Why::Serving && matches!(before.why, Why::NotServing | Why::HealthUnanswered) {
+                tracing::info!(event = "plugin.connected", plugin, address, "well again");
+            }
+        });
     }
 
     /// Records that a connection was described as `version` and accepted.
     pub(super) fn accepted(&self, (why, detail): (Why, &str), version: &semver::Version) {
-        let before = self.change(why, detail, None);
-        let is_news = match before.told {
-            Some(Why::Refused(_) | Why::InitializeUnavailable) => false,
-            _ => !matches!(before.why, Why::Serving | Why::Initializing),
-        };
-        if is_news {
-            let (plugin, address) = (&*self.plugin, &*self.address);
-            tracing::info!(event = "plugin.connected", plugin, %version, address, "described and accepted");
-        }
+        self.change(why, detail, None, |before| {
+            let is_news = match before.told {
+                Some(Why::Refused(_) | Why::InitializeUnavailable) => false,
+                _ => !matches!(before.why, Why::Serving | Why::Initializing),
+            };
+            if is_news {
+                let (plugin, address) = (&*self.plugin, &*self.address);
+                tracing::info!(event = "plugin.connected", plugin, %version, address, "described and accepted");
+            }
+        });
     }
 
-    /// Changes the record, and returns the previous one.
-    fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>) -> Arc<StatusRecord> {
+    /// Changes the record, and calls `log` with the previous one. The watchers learn of the change after the log:
+    /// a start that fails because of it ends the process, and its message must be the last line.
+    fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>, log: impl FnOnce(&StatusRecord)) {
         let before = self.now.rcu(|now| {
             if now.why == Why::ShuttingDown {
                 return Arc::clone(now);
@@ -341,10 +341,12 @@ impl StatusCell {
             };
             Arc::new(StatusRecord { why, detail: detail.to_owned(), wants: wants.cloned(), told })
         });
-        let is_news = before.why != why || before.detail != detail || before.wants.as_ref() != wants;
-        if is_news && before.why != Why::ShuttingDown {
+        if before.why == Why::ShuttingDown {
+            return;
+        }
+        log(&before);
+        if before.why != why || before.detail != detail || before.wants.as_ref() != wants {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
-        before
     }
 }

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::watch;
+
 use super::support::*;
 use crate::{
     config::Span,
     core::step::Reason,
-    upstream::{State, Why},
+    upstream::{Refusal, State, Why, state::StatusCell},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -148,4 +150,22 @@ async fn changes_of_state_are_logged_once_and_without_secrets() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(logged("plugin.refused") >= 1);
     assert_eq!(logged("plugin.refused"), 1, "asked again ten times, refused for the same reason");
+}
+
+#[test]
+fn a_change_of_state_is_logged_before_its_watchers_learn_of_it() {
+    let (changes, watcher) = watch::channel(0);
+    let seen_at_the_log = Arc::new(Mutex::new(Vec::new()));
+    let (seen, at_the_log) = (Arc::clone(&seen_at_the_log), watcher.clone());
+    let writer = move || {
+        let has_changed = at_the_log.has_changed().expect("the cell is alive");
+        seen.lock().expect("unpoisoned").push(has_changed);
+        io::sink()
+    };
+    let cell = StatusCell::new("guard".into(), "unix:///guard".into(), Why::Initializing, changes);
+    tracing::subscriber::with_default(tracing_subscriber::fmt().with_writer(writer).finish(), || {
+        cell.set(Why::Refused(Refusal::ConfigRefused), "no such member");
+    });
+    assert_eq!(*seen_at_the_log.lock().expect("unpoisoned"), [false]);
+    assert!(watcher.has_changed().expect("the cell is alive"));
 }
