@@ -59,7 +59,7 @@ impl fmt::Debug for LoadedConfig {
 /// # Errors
 /// All mistakes of the file and of the environment, each with its place and without secrets.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<LoadedConfig, Problems> {
-    load_for(path, env, OutgoingSecrets::Required)
+    load_for(path, env, ConfigReader::Gateway)
 }
 
 /// Like [`load`], but the variables of plugins' `config` and of providers' keys may be unset, and those keys are not resolved.
@@ -71,26 +71,30 @@ pub fn load_without_outgoing_secrets(
     path: &Path,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<LoadedConfig, Problems> {
-    load_for(path, env, OutgoingSecrets::Optional)
+    load_for(path, env, ConfigReader::Command)
 }
 
-/// Whether the secrets that a gateway sends to plugins and providers must be there.
+/// What a configuration is read for. It decides which references are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutgoingSecrets {
-    Required,
-    Optional,
+pub(super) enum ConfigReader {
+    /// A gateway, which needs the secrets that it sends to providers.
+    Gateway,
+    /// A registry, which keeps the references to providers' keys as written.
+    Registry,
+    /// A command that calls no plugin and no provider.
+    Command,
 }
 
 fn load_for(
     path: &Path,
     env: impl IntoIterator<Item = (String, String)>,
-    secrets: OutgoingSecrets,
+    reader: ConfigReader,
 ) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
     let text = read(path).map_err(|message| {
         Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
     })?;
-    parse(file, &text, env, secrets)
+    parse(file, &text, env, reader)
 }
 
 /// The text of a file.
@@ -112,14 +116,14 @@ pub fn from_text(
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
 ) -> Result<LoadedConfig, Problems> {
-    parse(file, text, env, OutgoingSecrets::Required)
+    parse(file, text, env, ConfigReader::Gateway)
 }
 
 fn parse(
     file: String,
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
-    secrets: OutgoingSecrets,
+    reader: ConfigReader,
 ) -> Result<LoadedConfig, Problems> {
     let env: BTreeMap<String, String> = env.into_iter().collect();
     let schema = Schema::new();
@@ -132,17 +136,13 @@ fn parse(
         }
         return Err(source.render(&problems, |_| None));
     };
-    let mode = match secrets {
-        OutgoingSecrets::Required => reference_mode,
-        OutgoingSecrets::Optional => secret_reference_mode,
-    };
-    let ReferenceReport { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema, mode);
+    let ReferenceReport { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema, reader);
     problems.extend(unresolved);
     problems.extend(environment::overlay(&mut root, &env, &schema));
     source.resolved(&root);
 
     let value = root.to_json();
-    if secrets == OutgoingSecrets::Required {
+    if reader == ConfigReader::Gateway {
         problems.extend(unset.into_iter().filter(|problem| is_in_use(problem, &value)));
     }
     let mut misfits = validate(&value, &schema, &known);
@@ -173,17 +173,17 @@ pub(super) struct ReferenceReport {
     unset: Vec<Problem>,
 }
 
-/// Resolves the references of `root`, in the `mode` of each pointer. `None` is to resolve it.
+/// Resolves the references of `root` that aren't kept for `reader`.
 pub(super) fn resolve(
     root: &mut Node,
     env: &BTreeMap<String, String>,
     schema: &Schema,
-    mode: fn(&str) -> Option<ReferenceMode>,
+    reader: ConfigReader,
 ) -> ReferenceReport {
     let mut references = ReferenceReport::default();
     root.scalars_mut("", &mut |pointer, node| {
         let NodeKind::Text(text) = &node.kind else { return };
-        let result = match mode(pointer) {
+        let result = match ReferenceMode::at(pointer, reader) {
             Some(ReferenceMode::AsReference) => {
                 let unset = reference::unset(text, env);
                 references.unset.extend(unset.map(|message| Problem::new(pointer, message)));
@@ -222,40 +222,29 @@ fn is_in_use(problem: &Problem, value: &Value) -> bool {
 }
 
 /// How to treat references that are not resolved here.
-pub(super) enum ReferenceMode {
+enum ReferenceMode {
     /// Plugin-level config: resolved at Initialize. The key of an upstream in the registry: resolved in each gateway.
     AsReference,
     /// Tenant-level config: contains no references.
     AsText,
 }
 
-fn reference_mode(pointer: &str) -> Option<ReferenceMode> {
-    let keys: Vec<_> = pointer::keys(pointer).take(4).collect();
-    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-    match keys.as_slice() {
-        ["plugins", _, "config", ..] => Some(ReferenceMode::AsReference),
-        ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(ReferenceMode::AsText),
-        _ => None,
-    }
-}
-
-/// The mode for objects of a registry.
-pub(super) fn object_reference_mode(pointer: &str) -> Option<ReferenceMode> {
-    let keys: Vec<_> = pointer::keys(pointer).collect();
-    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-    match keys.as_slice() {
-        ["llm", "upstreams", _, "credential"] => Some(ReferenceMode::AsReference),
-        _ => reference_mode(pointer),
-    }
-}
-
-/// The mode for commands that need no key of a provider.
-fn secret_reference_mode(pointer: &str) -> Option<ReferenceMode> {
-    let keys: Vec<_> = pointer::keys(pointer).collect();
-    let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-    match keys.as_slice() {
-        ["tenants", "list", _, "llm", "credentials", _] => Some(ReferenceMode::AsReference),
-        _ => object_reference_mode(pointer),
+impl ReferenceMode {
+    /// The mode of the value at `pointer` in what is read for `reader`. `None` is to resolve its reference.
+    fn at(pointer: &str, reader: ConfigReader) -> Option<Self> {
+        let keys: Vec<_> = pointer::keys(pointer).collect();
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+        match (keys.as_slice(), reader) {
+            (["plugins", _, "config", ..], _)
+            | (["llm", "upstreams", _, "credential"], ConfigReader::Registry | ConfigReader::Command)
+            | (["tenants", "list", _, "llm", "credentials", _], ConfigReader::Command) => {
+                Some(ReferenceMode::AsReference)
+            }
+            (["bindings", _, "config", ..] | ["tenants", "list", _, "config", ..], _) => {
+                Some(ReferenceMode::AsText)
+            }
+            _ => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     config::{
         BINDINGS, MODELS, PLUGINS, TENANTS, UPSTREAMS,
         check::check_objects,
-        load::{ReferenceReport, object_reference_mode, resolve},
+        load::{ConfigReader, ReferenceReport, resolve},
         partial_config::PartialConfig,
         problem::{Problem, ProblemSource, Problems, RegistryPlace, did_you_mean, item},
         schema::Schema,
@@ -61,7 +61,7 @@ impl ObjectsFile {
         let (others, strange) = part(&mut root, schema);
         problems.extend(strange.iter().map(|member| unknown(&member.key, schema)));
         let ReferenceReport { problems: unresolved, known, .. } =
-            resolve(&mut root, env, schema, object_reference_mode);
+            resolve(&mut root, env, schema, ConfigReader::Registry);
         problems.extend(unresolved);
         let value = root.to_json();
         if let NodeKind::Map(members) = &mut root.kind {
