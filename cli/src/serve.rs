@@ -8,7 +8,7 @@ use super::{
     output,
 };
 use hookgate::{
-    app::{self, App, RunError, RunningGateway},
+    app::{self, App, RunError, RunningGateway, StartError},
     config::Config,
     control::file_source::Source,
     telemetry::Telemetry,
@@ -25,16 +25,23 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     };
     let (app, telemetry) = match App::start(source, Telemetry::start).await {
         Ok(started) => started,
-        Err(problems) => return Exit::problems(&problems),
+        Err(StartError::Invalid(problems)) => return Exit::problems(&problems),
+        Err(StartError::Run(error)) => return failure(error),
     };
     let config = development.then(|| app.config().clone());
     let ended = app.run(|running| config.iter().for_each(|config| invite(config, running))).await;
     telemetry.shutdown(app::TELEMETRY).await;
     match ended {
         Ok(()) => Exit::ok(),
-        Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
-        Err(error @ (RunError::Socket { .. } | RunError::Workers(_))) => Exit::failure(error.to_string()),
-        Err(error @ RunError::Listen { key, .. }) => Exit::failure(format!("{error}; {}", elsewhere(key))),
+        Err(error) => failure(error),
+    }
+}
+
+fn failure(error: RunError) -> Exit {
+    match error {
+        RunError::Missing(missing) => Exit::plugin_missing(missing.to_string()),
+        RunError::Socket { .. } | RunError::Workers(_) => Exit::failure(error.to_string()),
+        RunError::Listen { key, .. } => Exit::failure(format!("{error}; {}", elsewhere(key))),
     }
 }
 

@@ -6,7 +6,11 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::task::TaskTracker;
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::{App, RunError, ShutdownPhases, bound, edges::HostEdge, listen, listen_on_socket};
+use super::{
+    App, RunError, ShutdownPhases,
+    edges::HostEdge,
+    listeners::{bound, listen, listen_on_socket},
+};
 use crate::{
     config,
     host::PluginRegistrar,

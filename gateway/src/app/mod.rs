@@ -1,16 +1,11 @@
 //! The composition root: builds a running gateway from a configuration and shuts it down. The only module
 //! that knows every part.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::TcpListener,
     signal::unix::Signal,
     sync::{mpsc, watch},
 };
@@ -23,6 +18,7 @@ mod dry_run;
 mod edges;
 mod gauges;
 mod host;
+mod listeners;
 
 pub use crate::app::connect::{ConnectReport, EndpointReport, PluginReport};
 pub use crate::app::dry_run::{StartDryRun, StoreReport};
@@ -42,11 +38,7 @@ use crate::{
     },
     dataplane::call::Gateway,
     host::HostServices,
-    net::{
-        server,
-        unix_listener::{self, SocketFile},
-        worker::Workers,
-    },
+    net::{server, unix_listener::SocketFile, worker::Workers},
     ops::status::StatusSource,
     registry::{Registry, operations::Operations},
     snapshot::readiness::Readiness,
@@ -55,7 +47,7 @@ use crate::{
 };
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
 use edges::{AdminEdge, OpsEdge, data_edge};
-use host::HostPorts;
+use listeners::{Listeners, bound};
 
 /// A gateway that is built but not started.
 pub struct App {
@@ -73,10 +65,23 @@ pub struct App {
     host: Option<Arc<HostServices>>,
     /// Reload requests from operators.
     asks: (mpsc::Sender<ReloadRequest>, mpsc::Receiver<ReloadRequest>),
+    /// `None` until they are open.
+    listeners: Option<Listeners>,
 }
 
 /// The maximum number of operators waiting for a reload.
 const MAX_PENDING_RELOADS: usize = 16;
+
+/// Why a gateway can't be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Invalid(#[from] Problems),
+    /// An address is taken, or a socket can't be opened.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
 
 /// Why a gateway ended, other than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -107,15 +112,16 @@ pub enum RunError {
 }
 
 impl App {
-    /// Reads `source`, starts telemetry with `telemetry`, reads the registry if there is one, and builds
-    /// the gateway. Nothing is bound yet.
+    /// Reads `source`, starts telemetry with `telemetry`, opens the ports, brings the file into the registry if there is
+    /// one, and builds the gateway. Nothing is served yet.
     ///
     /// # Errors
-    /// Every mistake in the configuration, with line numbers.
+    /// Every mistake in the configuration, with line numbers; or the address that is taken. Then the registry is
+    /// unchanged.
     pub async fn start(
         source: Source,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
-    ) -> Result<(Self, Telemetry), Problems> {
+    ) -> Result<(Self, Telemetry), StartError> {
         let (loaded, telemetry) = source.load(telemetry)?;
         let (workshop, config) =
             (RuntimeBuilder::new(&loaded.config, telemetry.clone()), loaded.config.clone());
@@ -123,8 +129,10 @@ impl App {
         let services =
             |registry: &Arc<Registry>| HostServices::new(&config, registry.plugin_data(), telemetry.clone());
         let workshop = Arc::new(workshop.with_host(origin.registry().map(services)));
+        let listeners = Listeners::open(&config).await?;
         let (loaded, basis) = origin.first(&workshop).await?;
-        Ok((App::put_together(workshop, loaded, basis, Some(origin))?, telemetry))
+        let app = App::put_together(workshop, loaded, basis, Some(origin))?;
+        Ok((App { listeners: Some(listeners), ..app }, telemetry))
     }
 
     /// Builds a gateway as [`App::start`] would, but from the file only and without contacting a collector
@@ -165,7 +173,7 @@ impl App {
         let first = Arc::new(first);
         let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
         let (host, asks) = (workshop.host.clone(), mpsc::channel(MAX_PENDING_RELOADS));
-        Ok(App { workshop, first, seen, gateway, tls, origin, host, asks })
+        Ok(App { workshop, first, seen, gateway, tls, origin, host, asks, listeners: None })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process exits when the drain's time is over, even if
@@ -201,21 +209,18 @@ impl App {
         Ok(())
     }
 
-    /// Opens the ports and starts to connect to the plugins. The gateway is not ready yet.
+    /// Opens the ports, unless [`App::start`] has, and starts to connect to the plugins. The gateway is not ready yet.
     ///
     /// # Errors
     /// If an address is taken.
-    pub async fn bind(self) -> Result<BoundGateway, RunError> {
-        let server = &self.config().server;
-        let data = listen(server.data_addr, "server.data_addr").await?;
-        let ops = listen(server.ops_addr, "server.ops_addr").await?;
-        let admin = match self.config().admin_addr() {
-            Some(address) => Some(listen(address, "server.admin_addr").await?),
-            None => None,
+    pub async fn bind(mut self) -> Result<BoundGateway, RunError> {
+        let listeners = match self.listeners.take() {
+            Some(open) => open,
+            None => Listeners::open(self.config()).await?,
         };
-        let local = self.listen_locally().await?;
-        let host_ports = HostPorts::listen(server).await?;
-        let workers = Workers::start(server.workers()).map(Arc::new).map_err(RunError::Workers)?;
+        let Listeners { data, ops, admin, admin_socket: local, host: host_ports } = listeners;
+        let workers =
+            Workers::start(self.config().server.workers()).map(Arc::new).map_err(RunError::Workers)?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = ShutdownPhases::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway.snapshots), lifecycle.draining.clone());
@@ -283,12 +288,6 @@ impl App {
             current: Arc::clone(&self.seen),
         };
         Operations::new(Arc::clone(registry), Arc::new(dry_runner))
-    }
-
-    /// Opens the admin socket, if one is configured.
-    async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
-        let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
-        listen_on_socket(path, "server.admin_socket", unix_listener::OWNER_ONLY).await.map(Some)
     }
 
     fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &ShutdownPhases) {
@@ -452,21 +451,4 @@ impl ShutdownPhases {
     fn to_the_end(&self) -> server::DrainSignals {
         server::DrainSignals { goaway: self.ended.clone(), ..server::DrainSignals::default() }
     }
-}
-
-async fn listen_on_socket(
-    path: &Path,
-    key: &'static str,
-    mode: u32,
-) -> Result<(UnixListener, SocketFile), RunError> {
-    let listening = unix_listener::listen(path, mode).await;
-    listening.map_err(|why| RunError::Socket { path: path.to_owned(), key, why })
-}
-
-async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, key, source })
-}
-
-fn bound(listener: &TcpListener) -> SocketAddr {
-    listener.local_addr().expect("a bound listener has an address")
 }

@@ -49,6 +49,23 @@ async fn a_changed_file_is_one_revision_more() {
 }
 
 #[tokio::test]
+async fn a_start_that_cannot_listen_writes_nothing_to_the_registry() {
+    let folder = folder();
+    let gateway = stored(file_with("acme"), &folder).start().await;
+    let (taken, no_folder) = (gateway.data_addr().to_string(), folder.path().join("none/host.sock"));
+    for (key, address) in [
+        ("/server/data_addr", taken.clone()),
+        ("/server/ops_addr", taken),
+        ("/server/host_socket", no_folder.display().to_string()),
+    ] {
+        let exit = stored(file_with("globex"), &folder).set(key, address).run_to_the_end().await;
+        assert_eq!(exit.code, Some(1), "{key}: {exit:?}");
+    }
+    assert_eq!(Writer::open(&url(&folder)).await.head().await, 1);
+    assert_eq!(call(&gateway, "acme").await.status, 200);
+}
+
+#[tokio::test]
 async fn what_the_api_owns_is_served_beside_what_the_file_owns_and_survives_a_change_of_the_file() {
     let folder = folder();
     let gateway = stored(file_with("acme"), &folder).start().await;
