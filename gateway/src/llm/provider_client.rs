@@ -16,8 +16,7 @@ use tower::{BoxError, timeout::Timeout, util::BoxCloneSyncService};
 
 use crate::{
     config::DialPolicy,
-    core::error_chain::causes,
-    net::{egress_resolver::EgressResolver, refused_stream::is_stream_refused, worker::WorkerId},
+    net::{egress_resolver::EgressResolver, worker::WorkerId},
     tls,
 };
 
@@ -31,8 +30,6 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// How long what was sent may stay unacknowledged.
 #[cfg(target_os = "linux")]
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most times that a request is sent, if the provider says each time that it has not looked at it.
-const MAX_ATTEMPTS: usize = 3;
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
@@ -65,8 +62,8 @@ impl ProviderClient {
         ProviderClient { tls, policy, of_others, of_workers: OnceLock::new() }
     }
 
-    /// Sends a request. The client sends it again only where the provider can't have begun to work on it: the connection was closed while
-    /// it was idle, or the provider refused an HTTP/2 stream unseen (RFC 9113, section 8.7).
+    /// Sends a request. The client sends it again only where the connection was closed while it was idle, before anything
+    /// was written.
     ///
     /// # Errors
     /// There is no answer.
@@ -74,14 +71,7 @@ impl ProviderClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, legacy::Error> {
-        let client = self.current();
-        for _ in 1..MAX_ATTEMPTS {
-            match client.request(request.clone()).await {
-                Err(error) if is_refused_unseen(&error) => {}
-                answered => return answered,
-            }
-        }
-        client.request(request).await
+        self.current().request(request).await
     }
 
     /// The client of this thread.
@@ -106,16 +96,13 @@ fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Client {
     http.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     #[cfg(target_os = "linux")]
     http.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
-    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
+    // HTTP/1.1 only: an exchange has its connection to itself, so no tenant waits for another that doesn't read, or that uses
+    // up a connection's streams (docs/decisions/0084-http-1-1-towards-providers.md).
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .build(Connector::new(Timeout::new(https.wrap_connector(http), CONNECT_TIMEOUT)))
-}
-
-/// Whether a provider says that it has not looked at a request.
-fn is_refused_unseen(error: &legacy::Error) -> bool {
-    causes(error).find_map(|error| error.downcast_ref::<h2::Error>()).is_some_and(is_stream_refused)
 }
 
 #[cfg(test)]

@@ -1,73 +1,23 @@
-//! Tests of the clients: a worker's own, and the tries of one request, over real sockets.
+//! Tests of the clients, over real sockets.
 
-use std::{
-    num::NonZeroUsize,
-    ptr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::{convert::Infallible, num::NonZeroUsize, ptr, sync::Arc};
 
+use futures::StreamExt;
 use http::StatusCode;
+use http_body_util::StreamBody;
+use hyper::{body::Frame, service::service_fn};
+use hyper_util::server::conn::auto;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::oneshot,
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::net::worker::Workers;
-
-/// A provider over HTTP/2 that ends its first streams without an answer.
-struct RefusingProvider {
-    uri: Uri,
-    client: ProviderClient,
-    /// The streams so far.
-    streams: Arc<AtomicUsize>,
-}
-
-impl RefusingProvider {
-    /// `refused` streams are ended for this `reason`.
-    async fn start(refused: usize, reason: h2::Reason) -> Self {
-        Self::start_as(false, refused, reason).await
-    }
-
-    /// With `leaves`, the first connection ends before its first stream.
-    async fn start_as(leaves: bool, refused: usize, reason: h2::Reason) -> Self {
-        let (server, client) = tls_configs();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
-        let streams = Arc::new(AtomicUsize::new(0));
-        let (acceptor, counted) = (TlsAcceptor::from(Arc::new(server)), Arc::clone(&streams));
-        let leaves = AtomicBool::new(leaves);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let stream = acceptor.accept(stream).await.unwrap();
-                let mut connection = h2::server::handshake(stream).await.unwrap();
-                if leaves.swap(false, Ordering::SeqCst) {
-                    connection.abrupt_shutdown(h2::Reason::NO_ERROR);
-                }
-                tokio::spawn(answer(connection, Arc::clone(&counted), (refused, reason)));
-            }
-        });
-        let client = ProviderClient::with_tls(client, DialPolicy::Any);
-        RefusingProvider { uri: uri.parse().unwrap(), client, streams }
-    }
-
-    /// The status of an answer, if there is one, and how many streams it took.
-    async fn post(&self) -> (Option<StatusCode>, usize) {
-        let request = Request::post(self.uri.clone()).body(Full::new(Bytes::from_static(b"{}"))).unwrap();
-        let sent = self.client.send(request).await;
-        (sent.ok().map(|answer| answer.status()), self.streams.load(Ordering::SeqCst))
-    }
-}
 
 fn tls_configs() -> (ServerConfig, ClientConfig) {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -82,44 +32,53 @@ fn tls_configs() -> (ServerConfig, ClientConfig) {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let mut server =
         server.unwrap().with_no_client_auth().with_single_cert(vec![certificate], key.into()).unwrap();
-    server.alpn_protocols = vec![b"h2".to_vec()];
+    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     (server, client.unwrap().with_root_certificates(roots).with_no_client_auth())
 }
 
-async fn answer(
-    mut connection: h2::server::Connection<TlsStream<TcpStream>, Bytes>,
-    streams: Arc<AtomicUsize>,
-    (refused, reason): (usize, h2::Reason),
-) {
-    while let Some(Ok((_, mut respond))) = connection.accept().await {
-        match streams.fetch_add(1, Ordering::SeqCst) < refused {
-            true => respond.send_reset(reason),
-            false => drop(respond.send_response(Response::new(()), true)),
+/// A provider over TLS that prefers HTTP/2, as most do. At `/long` its answer never ends, elsewhere it is empty.
+async fn provider(tls: ServerConfig) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
+            let answer = service_fn(|request: Request<Incoming>| async move {
+                let pieces = if request.uri().path() == "/long" { usize::MAX } else { 0 };
+                let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 64 << 10])));
+                Ok::<_, Infallible>(Response::new(StreamBody::new(
+                    futures::stream::repeat_with(piece).take(pieces),
+                )))
+            });
+            tokio::spawn(async move {
+                // A client that has left is no failure.
+                drop(auto::Builder::new(TokioExecutor::new()).serve_connection(stream, answer).await);
+            });
         }
+    });
+    base
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_hold_up_no_other_request() {
+    let (server, client) = tls_configs();
+    let base = provider(server).await;
+    let client = ProviderClient::with_tls(client, DialPolicy::Any);
+    let post = |path| {
+        let request = Request::post(format!("{base}{path}")).body(Full::new(Bytes::from_static(b"{}")));
+        timeout(Duration::from_secs(10), client.send(request.unwrap()))
+    };
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(post("/long").await.expect("in time").expect("answered"));
     }
-}
-
-#[tokio::test]
-async fn a_stream_that_a_provider_refuses_unseen_is_sent_again_twice() {
-    let provider = RefusingProvider::start(2, h2::Reason::REFUSED_STREAM).await;
-    assert_eq!(provider.post().await, (Some(StatusCode::OK), 3));
-    let provider = RefusingProvider::start(9, h2::Reason::REFUSED_STREAM).await;
-    assert_eq!(provider.post().await, (None, 3));
-}
-
-#[tokio::test]
-async fn a_request_behind_a_goaway_is_sent_on_another_connection() {
-    let provider = RefusingProvider::start_as(true, 0, h2::Reason::NO_ERROR).await;
-    assert_eq!(provider.post().await, (Some(StatusCode::OK), 1));
-}
-
-#[tokio::test]
-async fn a_stream_that_a_provider_may_have_seen_is_not_sent_again() {
-    for reason in [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR] {
-        let provider = RefusingProvider::start(1, reason).await;
-        assert_eq!(provider.post().await, (None, 1), "{reason}");
-    }
+    // Longer than it takes to fill what an HTTP/2 connection would let the provider send.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let answer = post("/short").await.expect("in time").expect("answered");
+    assert_eq!((answer.status(), answer.version()), (StatusCode::OK, http::Version::HTTP_11));
+    assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
 }
 
 #[tokio::test]

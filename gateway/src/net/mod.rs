@@ -7,7 +7,6 @@ pub(crate) mod egress_resolver;
 pub mod lingering_close;
 pub mod prefixed_io;
 pub mod read_after_write_error;
-pub(crate) mod refused_stream;
 pub mod server;
 pub mod tracked_body;
 pub mod unix_listener;

@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 use crate::{
     core::{call_site::CallSite, point::Point},
     grpc::timeout::{self, GRPC_TIMEOUT},
-    net::{refused_stream::is_stream_refused, worker::WorkerId},
+    net::worker::WorkerId,
     upstream::{
         codec::{self, ExchangeError},
         http2::Http2Client,
@@ -239,6 +239,14 @@ fn classify(error: h2::Error) -> ExchangeError {
         _ if error.is_library() => ExchangeError::BadReply(error.to_string()),
         _ => ExchangeError::Lost(error.to_string()),
     }
+}
+
+/// Whether the other side has not looked at the request that ended with this error (RFC 9113, section 8.7): it refused the
+/// stream, or sent a graceful GOAWAY. Only requests beyond its last accepted stream end with the latter (section 6.8).
+fn is_stream_refused(error: &h2::Error) -> bool {
+    let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    let is_goaway = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    error.is_remote() && (is_refused || is_goaway)
 }
 
 #[cfg(test)]
