@@ -1,6 +1,7 @@
 //! What a client may read of a provider's error.
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use super::value::quote;
 
@@ -41,7 +42,23 @@ pub(crate) fn without_ids(body: &Bytes) -> Bytes {
     shown.into()
 }
 
-/// A text without the same ids.
+/// A body in any form, without a secret.
+pub(super) fn without(secret: &[u8], body: &Bytes) -> Bytes {
+    let mut places = memmem::find_iter(body, secret).filter(|_| !secret.is_empty()).peekable();
+    if places.peek().is_none() {
+        return body.clone();
+    }
+    let (mut shown, mut shown_to) = (Vec::new(), 0);
+    for at in places {
+        shown.extend_from_slice(&body[shown_to..at]);
+        shown.extend_from_slice("…".as_bytes());
+        shown_to = at + secret.len();
+    }
+    shown.extend_from_slice(&body[shown_to..]);
+    shown.into()
+}
+
+/// A text without the ids of the operator's organizations and projects.
 pub(super) fn text_without_ids(text: &str) -> String {
     let shown = without_ids(&Bytes::copy_from_slice(text.as_bytes()));
     String::from_utf8_lossy(&shown).into_owned()
@@ -66,6 +83,14 @@ pub(super) fn quote_start(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_is_left_out_wherever_it_stands() {
+        let body = Bytes::from_static(b"sk-1: key sk-1 is over its limit, sk-");
+        assert_eq!(without(b"sk-1", &body), "…: key … is over its limit, sk-");
+        assert_eq!(without(b"", &body), body);
+        assert_eq!(without(b"sk-2", &body).as_ptr(), body.as_ptr());
+    }
 
     #[test]
     fn ids_are_left_out_of_a_body_in_any_form() {

@@ -144,6 +144,14 @@ const SHARED: &[Row] = &[
     ("web_search_options", Refused(When::Tools, HOSTED)),
     ("plugins", Refused(When::Tools, HOSTED)),
     ("mcp_servers", Refused(When::Tools, HOSTED)),
+    // Baidu, Alibaba, xAI, Tencent: some are only switches.
+    ("web_search", Refused(When::Tools, HOSTED)),
+    ("enable_search", Refused(When::Tools, HOSTED)),
+    ("search_options", Refused(When::Tools, HOSTED)),
+    ("enable_code_interpreter", Refused(When::Tools, HOSTED)),
+    ("search_parameters", Refused(When::Tools, HOSTED)),
+    ("enable_enhancement", Refused(When::Tools, HOSTED)),
+    ("force_search_enhancement", Refused(When::Tools, HOSTED)),
     ("previous_response_id", Refused(When::Always, STATE)),
     ("conversation", Refused(When::Always, STATE)),
     ("thread", Refused(When::Always, STATE)),
@@ -167,7 +175,7 @@ const UNKNOWN_MEMBER: Rule = Rule {
 };
 
 const SEARCHING_MODEL: Rule = Rule {
-    what: "a model named `*-search-preview*`, `*-search-api*` or `*:online`",
+    what: "a model named `*-search-preview*`, `*-search-api*`, `*sonar*` or `*:online`",
     when: When::Tools,
     why: "it searches the web before `before_tool_call` can be asked",
     opened_by: AllowSwitch::Entry(WEB_SEARCH),
@@ -246,7 +254,7 @@ pub(super) const UNKNOWN_PART: Rule = Rule {
 const EXTRA_BODY: &str = "extra_body";
 
 /// What the name of a model has in it, or at its end, that searches the web before it answers.
-const SEARCHING: [&str; 2] = ["-search-preview", "-search-api"];
+const SEARCHING: [&str; 3] = ["-search-preview", "-search-api", "sonar"];
 const SEARCHING_END: &str = ":online";
 const WEB_SEARCH: &str = "web_search";
 const COMPOUND: &str = "compound";

@@ -6,6 +6,7 @@ fn models_that_run_tools_by_themselves_are_refused_where_tools_are_judged() {
     let others = GuardedPoints { request: true, answer: true, ..GuardedPoints::default() };
     for (model, entry) in [
         ("gpt-4o-search-preview-2025", "web_search"),
+        ("perplexity/sonar-pro", "web_search"),
         ("gpt-5-search-api", "web_search"),
         ("vendor/m:online", "web_search"),
         ("M:ONLINE", "web_search"),

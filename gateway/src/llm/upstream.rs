@@ -25,6 +25,7 @@ use crate::{
     egress,
     llm::{
         demo_model::{self, DemoAnswer, DemoBody},
+        error_text,
         provider_client::ProviderClient,
     },
 };
@@ -177,12 +178,13 @@ impl LlmUpstream {
             Provider::Http(provider) => {
                 let response =
                     provider.send(provider.post(path, headers, body, credential)?, timeouts).await?;
-                Ok(UpstreamAnswer::new(response, timeouts.idle, until))
+                let credential = credential.or(provider.credential.as_ref()).cloned();
+                Ok(UpstreamAnswer::new(response, credential, timeouts.idle, until))
             }
             Provider::Demo => {
                 let DemoAnswer { status, headers, body } = demo_model::answer(path, &body);
                 let body = AnswerBody::Demo(body);
-                Ok(UpstreamAnswer { status, headers, idle: timeouts.idle, until, body })
+                Ok(UpstreamAnswer { status, headers, credential: None, idle: timeouts.idle, until, body })
             }
             Provider::Barred(error) => Err(error.clone()),
         }
@@ -212,7 +214,7 @@ impl LlmUpstream {
             }
         };
         let response = provider.send(provider.get(path, &headers, None)?, timeouts).await?;
-        Ok(Some(UpstreamAnswer::new(response, timeouts.idle, until)))
+        Ok(Some(UpstreamAnswer::new(response, provider.credential.clone(), timeouts.idle, until)))
     }
 }
 
@@ -296,13 +298,16 @@ fn barrier(config: &ModelUpstream) -> Option<UpstreamError> {
     url.or_else(|| config.credential_error.clone().map(UpstreamError::NoCredential))
 }
 
+/// The scheme of OpenAI's credentials.
+const BEARER: &str = "Bearer ";
+
 /// The value of the header that sends `key` to a server with this API.
 ///
 /// # Errors
 /// One sentence without the key, if no header can carry it.
 pub fn credential_value(format: ApiFormat, key: &ProviderKey) -> Result<HeaderValue, String> {
     let scheme = match format {
-        ApiFormat::Openai => "Bearer ",
+        ApiFormat::Openai => BEARER,
         ApiFormat::Anthropic => "",
     };
     let mut value = HeaderValue::from_str(&format!("{scheme}{}", key.expose()))
@@ -318,6 +323,8 @@ pub struct UpstreamAnswer {
     pub status: StatusCode,
     /// All its headers.
     pub headers: HeaderMap,
+    /// What the request was sent with.
+    credential: Option<HeaderValue>,
     idle: Duration,
     until: Instant,
     body: AnswerBody,
@@ -355,11 +362,17 @@ impl AnswerBody {
 }
 
 impl UpstreamAnswer {
-    fn new(response: Response<Incoming>, idle: Duration, until: Instant) -> Self {
+    fn new(
+        response: Response<Incoming>,
+        credential: Option<HeaderValue>,
+        idle: Duration,
+        until: Instant,
+    ) -> Self {
         let (head, body) = response.into_parts();
         UpstreamAnswer {
             status: head.status,
             headers: head.headers,
+            credential,
             idle,
             until,
             body: AnswerBody::Http(body),
@@ -376,6 +389,12 @@ impl UpstreamAnswer {
     /// The provider's id of the request, for `hookgate-upstream-request-id`.
     pub fn request_id(&self) -> Option<HeaderValue> {
         REQUEST_IDS.iter().find_map(|name| self.headers.get(name)).cloned()
+    }
+
+    /// Its body without the credential of the request: some providers repeat it in an error.
+    pub fn without_credential(&self, body: &Bytes) -> Bytes {
+        let value = self.credential.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
+        error_text::without(value.strip_prefix(BEARER.as_bytes()).unwrap_or(value), body)
     }
 
     /// The next piece of the body. A body of more than `limit` bytes in all, of which `received` came before, is refused.

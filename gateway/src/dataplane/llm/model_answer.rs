@@ -101,7 +101,8 @@ impl<F: Format> Exchange<'_, F> {
         let passed =
             ProviderAnswer { status, headers: answer.passed_headers(), request_id, body, is_blocked: false };
         if status.as_u16() >= 400 {
-            return self.provider_refusal(passed);
+            let body = answer.without_credential(&passed.body);
+            return self.provider_refusal(ProviderAnswer { body, ..passed });
         }
         if !self.asks_about_answers() {
             let body = self.with_echoes(passed.body, &sent.echoes)?;
@@ -344,13 +345,17 @@ impl<F: Format> Exchange<'_, F> {
     }
 }
 
-/// Whether an error is about the operator's credential or account: Google and Anthropic say so with 400, and others refuse prompts
-/// with 403.
+/// Whether an error is about the operator's credential or account: Google, Anthropic and xAI say so with 400, and others refuse
+/// prompts with 403.
 fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     match status {
         StatusCode::BAD_REQUEST => {
-            let marks = ["API_KEY_INVALID", r#""message":"Your credit balance is too low"#];
+            let marks = [
+                "API_KEY_INVALID",
+                r#""message":"Your credit balance is too low"#,
+                r#""error":"Incorrect API key provided"#,
+            ];
             marks.iter().any(|mark| text.contains(mark))
         }
         StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),

@@ -114,14 +114,22 @@ impl<'e, F: Format> TextRelease<'e, F> {
             return Ok(());
         }
         if !writer.has_begun() {
-            // What can't be read yet is held.
-            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return Ok(()) };
+            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else {
+                self.hold();
+                return Ok(());
+            };
             let opening = self.opening(&answer, &ChoiceEdit::default())?;
             writer.begin(&opening).await;
         }
         writer.text(waiting).await;
         self.taken.push_str(waiting);
         Ok(())
+    }
+
+    /// Holds the rest up to its end: what comes before the text can't be read, and reading the whole answer at each piece would
+    /// take the square of its length.
+    fn hold(&mut self) {
+        self.way = AnswerWay::Whole;
     }
 
     /// Waits until something is to be done. May be dropped and called again.
@@ -144,7 +152,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
         self.waits_since = None;
         let mut part = BeforeResponsePayload::default();
         if self.windows.is_none() {
-            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return };
+            let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return self.hold() };
             part = answer.payload(0);
             self.opening = Some(answer);
             self.reasoning = part.reasoning.clone().map(|reasoning| [reasoning, String::new()]);

@@ -102,7 +102,7 @@ fn what_is_refused_follows_from_the_plan_and_from_what_is_allowed() {
         ("`fallbacks`", Allowed, Refused),
         ("`web_search_options`", Passes, Allowed),
         ("`mcp_servers`", Passes, Refused),
-        ("a model named `*-search-preview*`, `*-search-api*` or `*:online`", Passes, Allowed),
+        ("a model named `*-search-preview*`, `*-search-api*`, `*sonar*` or `*:online`", Passes, Allowed),
         ("`file_id` in a content part", Refused, Allowed),
         ("`n` above 8", Passes, Refused),
         ("`prompt`", Passes, Passes),

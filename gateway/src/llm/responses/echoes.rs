@@ -28,6 +28,10 @@ pub(super) const REPEATED: &[&str] = &[
     "prompt_cache_key",
 ];
 
+/// Those for which a provider has no default of its own.
+const WITHOUT_DEFAULT: &[&str] =
+    &["instructions", "tools", "metadata", "user", "safety_identifier", "prompt_cache_key"];
+
 /// What answers have where the client wrote nothing, if it isn't `null`.
 const NOTHING: &[(&str, &str)] =
     &[("tools", "[]"), ("tool_choice", "\"auto\""), ("metadata", "{}"), ("parallel_tool_calls", "true")];
@@ -50,14 +54,17 @@ const OWN: &[&str] = &[
 ];
 
 /// What an answer to `sent` may repeat of it, as the client wrote it in `request`: what plugins changed. With `is_guarded`, also
-/// what is withheld from answers where it is long.
+/// what is withheld from answers where it is long, and nothing where only the provider's own words could stand.
 pub(super) fn echoes(request: &ResponsesRequest, sent: &ResponsesRequest, is_guarded: bool) -> Echoes {
     let written: HashMap<&str, &str> = given(request).collect();
     let sent: HashMap<&str, &str> = given(sent).collect();
-    let names: HashSet<&str> = written.keys().chain(sent.keys()).copied().collect();
+    let without_default = WITHOUT_DEFAULT.iter().filter(|_| is_guarded);
+    let names: HashSet<&str> = written.keys().chain(sent.keys()).chain(without_default).copied().collect();
     let is_repeated = |name: &str| {
         let (written, sent) = (written.get(name), sent.get(name));
-        written != sent || (is_guarded && written.is_some() && REPEATED.contains(&name))
+        let is_guarded =
+            is_guarded && (WITHOUT_DEFAULT.contains(&name) || REPEATED.contains(&name) && written.is_some());
+        is_guarded || written != sent
     };
     let mut names: Vec<&str> = names.into_iter().filter(|name| is_repeated(name)).collect();
     names.sort_unstable();
