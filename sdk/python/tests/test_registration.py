@@ -297,8 +297,9 @@ async def test_an_address_that_takes_no_registrations_is_named_with_the_remedy(
     "endpoint", ["http://0.0.0.0:7000", "https://[::]:7000", "http://[::ffff:0.0.0.0]:7000", "http://0:7000"]
 )
 async def test_an_address_that_no_gateway_can_reach_is_not_registered(setup: Setup, endpoint: str) -> None:
-    with pytest.raises(RegistrationError, match="is no address that gateways can reach: say where they reach"):
+    with pytest.raises(RegistrationError, match="is no address that gateways can reach: say where they") as refusal:
         setup.start(endpoint=endpoint)
+    assert "`--register-endpoint` on the command line, or with `endpoint` of RegistrationOptions" in str(refusal.value)
 
 
 async def test_a_gateway_or_an_endpoint_that_cannot_be_used_is_named_with_the_remedy(setup: Setup) -> None:

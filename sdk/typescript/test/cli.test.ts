@@ -94,6 +94,16 @@ test("a module that exports no plugin, and one of CommonJS, say what to write", 
   assert.match(stderr, /plugin\.ts is CommonJS: run `npm pkg set type=module`/);
 });
 
+test("a registration of an address of every network is refused with the option that mends it", (t) => {
+  const folder = project(t);
+  writeFileSync(`${folder}/plugin.ts`, plugin("no"));
+  writeFileSync(`${folder}/suffix.ts`, 'export const suffix = "";');
+  const registration = ["--register", "http://127.0.0.1:1", "--register-token", "token"];
+  const { status, stderr } = run(folder, "run", "plugin.ts", "--listen", "http://0.0.0.0:0", ...registration);
+  assert.equal(status, 1, stderr);
+  assert.match(stderr, /http:\/\/0\.0\.0\.0:\d+`, which is no address that gateways can reach: .*`--register-endpoint`/);
+});
+
 test("a mistake on the command line names the option and has the exit code 2", (t) => {
   const folder = project(t);
   for (const [args, expected] of [

@@ -124,7 +124,8 @@ function endpointProblem(endpoint: string): string | undefined {
     const address = parseAddress(endpoint);
     if (address.kind === "unix") return undefined;
     if (address.port === 0) return malformed;
-    const remedy = "say where they reach this process with `endpoint`, for example http://10.1.2.3:7000";
+    const options = "with `--register-endpoint` on the command line, or with `registration.endpoint` in a program";
+    const remedy = `say where they reach this process, for example http://10.1.2.3:7000: ${options}`;
     return isWildcard(address.host) ? `, which is no address that gateways can reach: ${remedy}` : undefined;
   } catch {
     return malformed;

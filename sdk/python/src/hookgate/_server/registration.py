@@ -126,7 +126,8 @@ def _endpoint_problem(endpoint: str) -> str | None:
     if not is_short or (isinstance(address, TcpAddress) and address.port == 0):
         return malformed
     if isinstance(address, TcpAddress) and _is_wildcard(address.host):
-        remedy = "say where they reach this process with `endpoint`, for example http://10.1.2.3:7000"
+        options = "`--register-endpoint` on the command line, or with `endpoint` of RegistrationOptions in a program"
+        remedy = f"say where they reach this process, for example http://10.1.2.3:7000: with {options}"
         return f", which is no address that gateways can reach: {remedy}"
     return None
 
