@@ -4,6 +4,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { parseRunOptions } from "../src/cli/options.js";
 import { GatewayClient, temporaryFolder } from "./support/gateway-client.js";
 
 const sdk = fileURLToPath(new URL("../..", import.meta.url));
@@ -102,6 +103,11 @@ test("a registration of an address of every network is refused with the option t
   const { status, stderr } = run(folder, "run", "plugin.ts", "--listen", "http://0.0.0.0:0", ...registration);
   assert.equal(status, 1, stderr);
   assert.match(stderr, /http:\/\/0\.0\.0\.0:\d+`, which is no address that gateways can reach: .*`--register-endpoint`/);
+});
+
+test("errors of the token for a registration name its file", () => {
+  const options = parseRunOptions(["run", "p.ts", "--listen", "unix:///s", "--register", "http://h:1", "--register-token", "t"]);
+  assert.deepEqual(options?.serve.registration, { gateway: "http://h:1", token: { file: "t" } });
 });
 
 test("a mistake on the command line names the option and has the exit code 2", (t) => {

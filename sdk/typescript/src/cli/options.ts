@@ -101,6 +101,5 @@ function registration({
     return {};
   }
   if (tokenFile === undefined) throw new UsageError("--register needs --register-token");
-  const token = () => readFileSync(tokenFile, "utf8").trim();
-  return { registration: { gateway: register, token, ...(endpoint === undefined ? {} : { endpoint }) } };
+  return { registration: { gateway: register, token: { file: tokenFile }, ...(endpoint === undefined ? {} : { endpoint }) } };
 }
