@@ -93,7 +93,17 @@ def decorate(*functions: Callable[[Plugin[Any, Any]], object]) -> Plugin[Any, An
     ("define", "message"),
     [
         (lambda: make(name=""), "`name` is missing"),
+        (
+            lambda: make(name="bad name"),
+            "^`name` is `bad name`: it must be a letter, then up to 63 letters, digits, `_`",
+        ),
+        (lambda: make(name="1p"), "`name` is `1p`: it must be a letter"),
+        (lambda: make(name="p\n"), "it must be a letter"),
+        (lambda: make(name="p" * 65), "it must be a letter"),
         (lambda: make(version=None), "`version` is missing"),
+        (lambda: make(version="1.0"), "`version` is `1.0`, which isn't a semantic version such as 1.0.0"),
+        (lambda: make(version="1.0.0-01"), "isn't a semantic version"),
+        (lambda: make(version=f"1.0.0-{'a' * 256}"), "isn't a semantic version"),
         (lambda: make(capabilities=["storage"]), "there is no capability 'storage'"),
         (lambda: make(capabilities="log"), "`capabilities` must be a list"),
         (lambda: make(config=dict), "`config` must be a class that inherits from pydantic's BaseModel"),
@@ -133,6 +143,11 @@ def decorate(*functions: Callable[[Plugin[Any, Any]], object]) -> Plugin[Any, An
 def test_a_definition_that_can_not_work_is_refused(define: Callable[[], object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         define()
+
+
+def test_a_name_and_a_version_have_every_form_that_the_protocol_allows() -> None:
+    plugin = make(name="P" + "_-9" * 21, version="1.0.0-rc.1+build.7")
+    assert (len(plugin.name), plugin.version) == (64, "1.0.0-rc.1+build.7")
 
 
 async def pass_on(call: BeforeToolCall, ctx: Context[Any, Any]) -> ToolCallReply:

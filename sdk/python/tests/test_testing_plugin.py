@@ -270,11 +270,6 @@ def hooks(*names: str) -> list[plugin_pb2.HookOffer]:
 
 def test_each_fault_of_a_manifest_is_named() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"name": "1p"}, "`name` is `1p`: it must be a letter"),
-        ({"name": "p\n"}, "it must be a letter"),
-        ({"version": "1.0"}, "`version` is `1.0`, which isn't a semantic version"),
-        ({"version": "1.0.0-01"}, "isn't a semantic version"),
-        ({"version": f"1.0.0-{'a' * 256}"}, "isn't a semantic version"),
         ({"capabilities": ["storage"]}, "`capabilities` has `storage`, which gateways don't have"),
         ({"points": []}, "the plugin offers no point, no hook and no tool"),
         ({"hooks": hooks("Recall")}, "`hooks` has `Recall`: the name of a hook is"),
@@ -296,12 +291,12 @@ def test_each_fault_of_a_manifest_is_named() -> None:
             check_manifest(manifest(**members))
         assert expected in str(failure.value)
         assert failure.value.code is Code.FAILED_PRECONDITION
-    check_manifest(manifest(version="1.0.0-rc.1+build.7", hooks=hooks("a", "b"), tools=["p.*"]))
+    check_manifest(manifest(hooks=hooks("a", "b"), tools=["p.*"]))
 
 
 async def test_a_plugin_whose_manifest_a_gateway_would_reject_does_not_start() -> None:
-    plugin = Plugin("1p", version="1.0.0")
-    plugin.before_tool_call(lambda call, ctx: proceed())
+    plugin = Plugin("p", version="1.0.0")
+    plugin.hook("Recall")(lambda call, ctx: contribute())
     assert (await failure_of(TestPlugin.start(plugin))).code is Code.FAILED_PRECONDITION
 
 

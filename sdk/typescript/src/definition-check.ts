@@ -8,6 +8,11 @@ const MEMBERS: readonly string[] = [
   ...FUNCTIONS,
 ];
 
+const NAME = /^[A-Za-z][A-Za-z0-9_-]{0,63}$/;
+/** A semantic version (semver.org). */
+const VERSION =
+  /^(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?$/;
+const MAX_VERSION_BYTES = 256;
 const CAPABILITIES: readonly unknown[] = ["storage:read", "storage:write", "log", "emit"];
 const ACCESS: readonly unknown[] = [undefined, "read", "modify"];
 const SIDE_EFFECTS: readonly unknown[] = [undefined, "none", "some"];
@@ -56,6 +61,20 @@ interface OfferToCheck {
   readonly sideEffects?: unknown;
   readonly reads?: unknown;
   readonly windows?: unknown;
+}
+
+/**
+ * Checks that a plugin has a name and a version of the form that the protocol asks for (docs/protocol.md, section 2).
+ *
+ * @throws {TypeError} The message names the member.
+ */
+export function checkIdentity({ name, version }: { readonly name?: unknown; readonly version?: unknown }): void {
+  if (typeof name !== "string" || name === "") throw new TypeError("`name` is missing: the name under which the gateway knows the plugin");
+  if (!NAME.test(name)) throw new TypeError(`\`name\` is \`${name}\`: it must be a letter, then up to 63 letters, digits, \`_\` and \`-\``);
+  if (typeof version !== "string" || version === "") throw new TypeError("`version` is missing: a semantic version");
+  if (version.length > MAX_VERSION_BYTES || !VERSION.test(version)) {
+    throw new TypeError(`\`version\` is \`${version}\`, which isn't a semantic version such as 1.0.0`);
+  }
 }
 
 /** Checks what TypeScript would have checked. */

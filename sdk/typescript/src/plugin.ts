@@ -1,6 +1,6 @@
 /** What a plugin author writes: `definePlugin`. */
 import type { Context, Host } from "./context.js";
-import { checkHandlers, checkNames, checkValues, membersOf } from "./definition-check.js";
+import { checkHandlers, checkIdentity, checkNames, checkValues, membersOf } from "./definition-check.js";
 import type { HookOffer, HookPayloadOf } from "./hook.js";
 import type { AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload } from "./payload.js";
 import { type Capability, POINTS, type PointName, type PointOffer } from "./point.js";
@@ -139,6 +139,7 @@ export function definePlugin(
   pluginClass?: PluginClass<any, any, string>,
 ): Plugin<any, any> {
   checkNames(definition, pluginClass);
+  checkIdentity(definition);
   checkValues(definition);
   // Without calling getters of the class, which need an object.
   const handlers = Object.fromEntries(membersOf(pluginClass ? pluginClass.prototype : definition)) as Handlers<any, any, any, string>;
@@ -157,9 +158,7 @@ function checkManifest(
   points: readonly PointName[],
   toolNames: readonly string[],
 ): void {
-  const { name, version, hooks = {}, points: offers = {} } = definition;
-  if (typeof name !== "string" || name === "") throw new TypeError("`name` is missing: the name under which the gateway knows the plugin");
-  if (typeof version !== "string" || version === "") throw new TypeError("`version` is missing: a semantic version");
+  const { hooks = {}, points: offers = {} } = definition;
   for (const offered of Object.keys(offers)) {
     if (!points.includes(offered as PointName))
       throw new TypeError(`\`points.${offered}\` has no handler: write \`${offered}(call, ctx)\``);

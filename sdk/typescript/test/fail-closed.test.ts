@@ -170,6 +170,12 @@ test("a log line never throws, and an error shows only its stack", (t) => {
   assert.ok(lines[2]!.includes("boom") && !lines[2]!.includes("SECRET"), lines[2]);
 });
 
+test("a name and a version may have every form that the protocol allows", () => {
+  const name = `P${"_-9".repeat(21)}`;
+  const plugin = definePlugin({ ...base, name, version: "1.0.0-rc.1+build.7", beforeToolCall: () => proceed() });
+  assert.deepEqual([plugin.name.length, plugin.version], [64, "1.0.0-rc.1+build.7"]);
+});
+
 test("a definition whose handler would never be called is refused", () => {
   class Plain {
     beforeToolCall() {
@@ -206,6 +212,20 @@ test("a definition whose handler would never be called is refused", () => {
     ],
     [() => definePlugin({ ...base, ...handler, points: { beforeToolCall: { reads: ["args", "args"] } } }), /reads` has "args" twice/],
     [() => definePlugin({ ...base, ...handler, points: { beforeToolCall: { reads: "args" as never } } }), /reads` must be a list/],
+    [() => definePlugin({ ...base, ...handler, name: "" }), /^TypeError: `name` is missing/],
+    [
+      () => definePlugin({ ...base, ...handler, name: "bad name" }),
+      /^TypeError: `name` is `bad name`: it must be a letter, then up to 63 letters, digits, `_` and `-`$/,
+    ],
+    [() => definePlugin({ ...base, ...handler, name: "1p" }), /^TypeError: `name` is `1p`: it must be a letter/],
+    [() => definePlugin({ ...base, ...handler, name: "p".repeat(65) }), /it must be a letter/],
+    [() => definePlugin({ ...base, ...handler, version: undefined as never }), /^TypeError: `version` is missing/],
+    [
+      () => definePlugin({ ...base, ...handler, version: "1.0" }),
+      /^TypeError: `version` is `1.0`, which isn't a semantic version such as 1.0.0$/,
+    ],
+    [() => definePlugin({ ...base, ...handler, version: "1.0.0-01" }), /isn't a semantic version/],
+    [() => definePlugin({ ...base, ...handler, version: `1.0.0-${"a".repeat(256)}` }), /isn't a semantic version/],
     [() => definePlugin({ ...base, ...handler, capabilities: ["storage" as never] }), /there is no capability "storage"/],
     [() => definePlugin({ ...base, ...handler, config: z.object({ at: z.date() }) }), /`config` has no JSON Schema: Date/],
   ] as [() => unknown, RegExp][]) {

@@ -155,9 +155,6 @@ test("a start fails as a gateway's does", async () => {
   const hooks = (...names: string[]) => ({ hooks: Object.fromEntries(names.map((name) => [name, {}])), onHook: () => contribute() });
   const many = Array.from({ length: 65 }, (_, number) => `hook_${number}`);
   const cases: [object, RegExp][] = [
-    [{ name: "1p" }, /^`name` is `1p`: it must be a letter/],
-    [{ version: "1.0" }, /^`version` is `1.0`, which isn't a semantic version/],
-    [{ version: "1.0.0-01" }, /isn't a semantic version/],
     [{ config, tenantConfig: config }, /^`config` and `tenantConfig` both have `key`: rename one$/],
     [hooks("Recall"), /^`hooks` has `Recall`: the name of a hook is/],
     [hooks("before_response"), /this is the name of a point/],
@@ -166,7 +163,7 @@ test("a start fails as a gateway's does", async () => {
     [{ toolNames: ["p.["] }, /^`toolNames` has `p.\[`: it has a `\[` without its `\]`/],
   ];
   for (const [definition, message] of cases) await assert.rejects(start(definition, { key: "a" }), fails("FAILED_PRECONDITION", message));
-  await start({ version: "1.0.0-rc.1+build.7", ...hooks("a", "b"), toolNames: ["p.*"] });
+  await start({ ...hooks("a", "b"), toolNames: ["p.*"] });
 });
 
 test("tools are listed and run, and a refusal is the model's error", async () => {

@@ -13,6 +13,15 @@ from hookgate.tool import Tool
 ON_HOOK: Final = "on_hook"
 _METHODS: Final = (*POINTS, ON_HOOK, "initialize", "shutdown")
 _LOOKS_LIKE_A_POINT: Final = re.compile(r"(before|after)_?[a-z]", re.IGNORECASE)
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_VERSION: Final = re.compile(
+    r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}"
+    r"(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?"
+    r"(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?",
+    re.ASCII,
+)
+"""A semantic version (semver.org)."""
+_MAX_VERSION_BYTES: Final = 256
 _MAX_MISTAKES: Final = 2
 """A method's name with so many mistakes is taken for a misspelt one."""
 
@@ -54,14 +63,18 @@ def _check_method(name: str, member: object) -> None:
 def check_values(
     name: str, version: str, capabilities: Sequence[str], points: Mapping[PointName, Offer], hooks: Mapping[str, Offer]
 ) -> None:
-    """Checks what a type checker would have checked.
+    """Checks what a type checker would have checked, and the forms of the name and the version (docs/protocol.md).
 
     :raises TypeError: The message names what is wrong.
     """
     if not isinstance(name, str) or not name:
         raise TypeError("`name` is missing: the name under which the gateway knows the plugin")
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"`name` is `{name}`: it must be a letter, then up to 63 letters, digits, `_` and `-`")
     if not isinstance(version, str) or not version:
         raise TypeError("`version` is missing: a semantic version")
+    if len(version) > _MAX_VERSION_BYTES or not _VERSION.fullmatch(version):
+        raise TypeError(f"`version` is `{version}`, which isn't a semantic version such as 1.0.0")
     if isinstance(capabilities, str):
         raise TypeError("`capabilities` must be a list")
     wrong = next((capability for capability in capabilities if capability not in CAPABILITIES), None)

@@ -8,14 +8,9 @@ import { MAX_SCHEMA_BYTES } from "../schema.js";
 import { CallError } from "./call-error.js";
 import { globToRegExp } from "./glob.js";
 
-const NAME = /^[A-Za-z][A-Za-z0-9_-]{0,63}$/;
 const HOOK_NAME = /^[a-z][a-z0-9_]{0,63}$/;
 const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
-/** A semantic version (semver.org). */
-const VERSION =
-  /^(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?$/;
 const CAPABILITIES: readonly string[] = ["storage:read", "storage:write", "log", "emit"];
-const MAX_VERSION_BYTES = 256;
 /** How many hooks, globs of tools' names, or tools a plugin may have. */
 const MAX_ENTRIES = 64;
 const MAX_GLOB_BYTES = 128;
@@ -24,16 +19,12 @@ const MAX_TITLE_BYTES = 256;
 const MAX_TOOLS_BYTES = 256 << 10;
 
 /**
- * Checks what a plugin says of itself.
+ * Checks what a plugin says of itself. `definePlugin` has checked its name and version.
  *
  * @throws {CallError} If every gateway would reject it.
  */
 export function checkManifest(manifest: DescribeResponse): void {
-  const { name, version, capabilities } = manifest;
-  ensure(NAME.test(name), `\`name\` is \`${name}\`: it must be a letter, then up to 63 letters, digits, \`_\` and \`-\``);
-  const isVersion = VERSION.test(version) && version.length <= MAX_VERSION_BYTES;
-  ensure(isVersion, `\`version\` is \`${version}\`, which isn't a semantic version such as 1.0.0`);
-  for (const capability of capabilities) {
+  for (const capability of manifest.capabilities) {
     ensure(CAPABILITIES.includes(capability), `\`capabilities\` has \`${capability}\`, which gateways don't have`);
   }
   checkOffers(manifest);

@@ -12,17 +12,8 @@ from hookgate.point import CAPABILITIES, POINTS
 from hookgate.testing._call_error import rejected
 from hookgate.testing._glob import compile_glob
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _HOOK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_VERSION: Final = re.compile(
-    r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}"
-    r"(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?"
-    r"(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?",
-    re.ASCII,
-)
-"""A semantic version (semver.org)."""
-_MAX_VERSION_BYTES: Final = 256
 _MAX_ENTRIES: Final = 64
 """How many hooks, globs of tools' names, or tools a plugin may have."""
 _MAX_GLOB_BYTES: Final = 128
@@ -33,16 +24,10 @@ _MAX_SCHEMA_BYTES: Final = 64 << 10
 
 
 def check_manifest(manifest: plugin_pb2.DescribeResponse) -> None:
-    """Checks what a plugin says of itself.
+    """Checks what a plugin says of itself. `Plugin` has checked its name and version.
 
     :raises CallError: If every gateway would reject it.
     """
-    name, version = manifest.name, manifest.version
-    _ensure(
-        _NAME.fullmatch(name), f"`name` is `{name}`: it must be a letter, then up to 63 letters, digits, `_` and `-`"
-    )
-    is_version = _VERSION.fullmatch(version) and len(version) <= _MAX_VERSION_BYTES
-    _ensure(is_version, f"`version` is `{version}`, which isn't a semantic version such as 1.0.0")
     for capability in manifest.capabilities:
         is_known = capability in CAPABILITIES
         _ensure(is_known, f"`capabilities` has `{capability}`, which gateways don't have")
