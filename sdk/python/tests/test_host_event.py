@@ -69,6 +69,20 @@ async def test_an_invalid_event_is_refused_with_the_field(host: FakeHost, client
     assert host.calls == []
 
 
+async def test_an_argument_of_an_event_of_a_wrong_type_is_named(host: FakeHost, client: HostClient) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"name": 5}, "`name` must be a text, not int"),
+        ({"name": "a", "message": None}, "`message` must be a text, not NoneType"),
+        ({"name": "a", "severity": []}, "`severity` must be a text, not list"),
+        ({"name": "a", "attributes": ["b"]}, "`attributes` must be a mapping of names to values, not list"),
+        ({"name": "a", "attributes": {1: "b"}}, "`attributes` must have texts as names, not int"),
+    ]
+    for event, expected in cases:
+        with pytest.raises(TypeError, match=f"^{expected}$"):
+            await emit(client, **event)
+    assert host.calls == []
+
+
 async def test_too_many_events_are_refused_with_the_time_to_wait(host: FakeHost, client: HostClient) -> None:
     def refuse(_: HostCall) -> None:
         parts = StatusParts(retry_delay_ms=730)

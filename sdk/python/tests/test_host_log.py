@@ -109,6 +109,7 @@ async def test_an_invalid_line_is_dropped_alone_and_a_long_one_is_cut(
     log.info("four", {"odd": _Odd()})
     log.info("five", {f"a{number}": "" for number in range(33)})
     log.info("six", {1: "no text"})  # type: ignore[dict-item]
+    log.info("seven", ["a"])  # type: ignore[arg-type]
     log.info("xü" * 4000, {"long": "€" * 1000})
     await log.flush()
     lines = setup.host.log_lines
@@ -122,7 +123,9 @@ async def test_an_invalid_line_is_dropped_alone_and_a_long_one_is_cut(
         "`attributes`: at most 32, whose names have 1 to 64 letters, digits, `_`, `-` or `.`",
     ]
     assert "ValueError('no text')" in caplog.messages[3]
-    assert len(caplog.messages) == 6
+    assert "`attributes` must have texts as names, not int" in caplog.messages[5]
+    assert "`attributes` must be a mapping of names to values, not list" in caplog.messages[6]
+    assert len(caplog.messages) == 7
 
 
 async def test_lost_lines_are_reported_and_no_exception_is_raised(

@@ -155,6 +155,7 @@ export class Context<Config = unknown, TenantConfig = unknown, State = unknown> 
    * Emits an event for the gateway's operators, with the call's tenant and request id.
    *
    * @throws {HostError} With the kind `rate_limited` if the plugin emits more than 100 events per second.
+   * @throws {TypeError} If a field has a wrong type.
    */
   emit(event: Event): Promise<void> {
     return unattended(emit(this.#hostClient, event));
@@ -228,6 +229,7 @@ export class Host {
    * Emits an event for the gateway's operators outside of calls.
    *
    * @throws {HostError} With the kind `rate_limited` if the plugin emits more than 100 events per second.
+   * @throws {TypeError} If a field has a wrong type.
    */
   emit(event: Event): Promise<void> {
     return unattended(emit(this.#client, event));

@@ -35,6 +35,7 @@ test("an invalid event is refused with the field", async (t) => {
     [{ name: "Catalog" }, "name"],
     [{ name: "a..b" }, "name"],
     [{ name: "a".repeat(129) }, "name"],
+    [{ name: "a", severity: "debug" as never }, "severity"],
     [{ name: "a", message: "x".repeat(1025) }, "message"],
     [{ name: "a", attributes: { "with space": 1 } }, "attributes"],
     [{ name: "a", attributes: many }, "attributes"],
@@ -47,6 +48,20 @@ test("an invalid event is refused with the field", async (t) => {
     );
   }
   assert.deepEqual(host.events, []);
+});
+
+test("a field of an event of a wrong type is named, and nothing is sent", async (t) => {
+  const { host, client } = await setUp(t);
+  const cases: [unknown, string][] = [
+    ["started", "`event` must be an object, not string"],
+    [{ name: 5 }, "`name` must be a string, not number"],
+    [{ name: "a", message: null }, "`message` must be a string, not null"],
+    [{ name: "a", severity: 1 }, "`severity` must be a string, not number"],
+    [{ name: "a", attributes: ["b"] }, "`attributes` must be an object, not array"],
+    [{ name: "a", attributes: "b" }, "`attributes` must be an object, not string"],
+  ];
+  for (const [event, message] of cases) await assert.rejects(emit(client, event as Event), { name: "TypeError", message });
+  assert.deepEqual(host.calls, []);
 });
 
 test("too many events are refused with the time to wait", async (t) => {

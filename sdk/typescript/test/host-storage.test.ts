@@ -190,6 +190,43 @@ test("an error says what is wrong", async (t) => {
   assert.equal((await storage.put("k", new Uint8Array(97))).written, true);
 });
 
+test("an argument of a wrong type is named, and nothing is sent", async (t) => {
+  const host = await startHost(t);
+  // Whatever a program without TypeScript passes.
+  const storage = host.storageOf("p", "acme") as any;
+  const version = "`expectedVersion` must be a version that the storage answered, which is a bigint, not number";
+  const cases: [() => Promise<unknown>, string][] = [
+    [() => storage.get(5), "`key` must be a string, not number"],
+    [() => storage.getJson(undefined), "`key` must be a string, not undefined"],
+    [() => storage.getMany("abc"), "`keys` must be an array of strings, not string"],
+    [() => storage.getMany(["k", null]), "`keys[1]` must be a string, not null"],
+    [() => storage.put(5, "v"), "`key` must be a string, not number"],
+    [() => storage.put("k", 5), "`value` must be a Uint8Array or a string, not number"],
+    [() => storage.put("k", [1]), "`value` must be a Uint8Array or a string, not array"],
+    [() => storage.put("k", "v", 5000), "`options` must be an object, not number"],
+    [() => storage.put("k", "v", { ttlMs: "5" }), "`ttlMs` must be a number of milliseconds, not string"],
+    [() => storage.putJson("k", "v", { expectedVersion: 1 }), version],
+    [() => storage.delete("k", 1n), "`options` must be an object, not bigint"],
+    [() => storage.delete("k", { expectedVersion: 1 }), version],
+    [() => storage.add("k", "1"), "`delta` must be a number, not string"],
+    [() => storage.add("k", 1, { limit: 9n }), "`limit` must be a number, not bigint"],
+    [
+      () => storage.add("k", 1, { window: 5n }),
+      "`window` must be a number of milliseconds, or a string such as `day` or `30s`, not bigint",
+    ],
+    [() => storage.add("k", 1, "day"), "`options` must be an object, not string"],
+    [() => storage.list("failures/").next(), "`options` must be an object, not string"],
+    [() => storage.listPage({ prefix: 5 }), "`prefix` must be a string, not number"],
+    [() => storage.listPage({ after: null }), "`after` must be a string, not null"],
+    [() => storage.listPage({ pageSize: "9" }), "`pageSize` must be a number from 1 to 100, not string"],
+    [() => storage.transact({ op: "delete", key: "k" }), "`operations` must be an array of operations, not object"],
+    [() => storage.transact(["k"]), "`operations[0]` must be an object, not string"],
+    [() => storage.transact([{ op: "put", key: "k", value: 5 }]), "`value` must be a Uint8Array or a string, not number"],
+  ];
+  for (const [call, message] of cases) await assert.rejects(call, { name: "TypeError", message });
+  assert.deepEqual(host.calls, []);
+});
+
 test("counters reach both ends of their range", async (t) => {
   const storage = await startStorage(t);
   assert.equal((await storage.add("n", 2 ** 53)).counter, 2 ** 53);
@@ -216,6 +253,7 @@ test("an odd text becomes a digest as a part of a key, and any other stays", () 
   const odd = ["a\nb", "\u0085", "sha256:", "x".repeat(257), "\ud800", "\ud801", "\udc00"].map(keyPart);
   for (const part of odd) assert.match(part, /^sha256:[0-9a-f]{64}$/);
   assert.equal(new Set(odd).size, odd.length);
+  assert.throws(() => keyPart(null as never), { name: "TypeError", message: "`text` must be a string, not null" });
 });
 
 test("a period is a name, or a whole number with a unit", () => {

@@ -218,6 +218,7 @@ class Context(Generic[ConfigT, TenantConfigT, StateT]):
             parts joined by dots.
         :param message: A sentence for people, at most 1 KiB. No secrets, no payloads.
         :raises HostError: `rate_limited` if the plugin emits more than 100 events per second.
+        :raises TypeError: If an argument has a wrong type.
         """
         await emit(self._host_client, name, message, attributes, severity=severity)
 

@@ -1,5 +1,6 @@
 /** Keys of the storage. */
 import { createHash } from "node:crypto";
+import { checkString, wrongType } from "./argument.js";
 import { HostError } from "./errors.js";
 
 const MAX_TEXT_BYTES = 256;
@@ -14,8 +15,11 @@ const CONTROL = /\p{Cc}/u;
  * ```ts
  * const key = `failures/${keyPart(call.toolName)}`;
  * ```
+ *
+ * @throws {TypeError} If it is no string.
  */
 export function keyPart(text: string): string {
+  checkString("text", text);
   const fits = Buffer.byteLength(text) <= MAX_TEXT_BYTES && !CONTROL.test(text) && text.isWellFormed();
   if (fits && !text.startsWith(DIGEST_PREFIX)) return text;
   // UTF-8 has no form for half of a surrogate pair, so such a text is digested as UTF-16, after a byte that UTF-8 doesn't have.
@@ -27,8 +31,22 @@ export function keyPart(text: string): string {
  * Checks what only JavaScript can get wrong. The gateway checks the rest.
  *
  * @throws {HostError} If a part of a surrogate pair is missing: UTF-8 would turn it into U+FFFD, and so into another key.
+ * @throws {TypeError} If it is no string.
  */
 export function checkKey(key: string, field = "key"): string {
+  checkString(field, key);
   if (key.isWellFormed()) return key;
   throw HostError.invalid(field, "Unicode text without halves of surrogate pairs");
+}
+
+/**
+ * Checks the keys of one request.
+ *
+ * @throws {HostError} As `checkKey`.
+ * @throws {TypeError} If they are no strings.
+ */
+export function checkKeys(keys: readonly string[]): string[] {
+  if (!Array.isArray(keys)) throw wrongType("keys", "an array of strings", keys);
+  for (const [index, key] of keys.entries()) checkString(`keys[${index}]`, key);
+  return keys.map((key) => checkKey(key, "keys"));
 }

@@ -1,9 +1,10 @@
 /** Writes to the storage, and their results. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type * as wire from "../gen/hookgate/host/v1/host_pb.js";
+import { checkObject, wrongType } from "./argument.js";
 import { HostError } from "./errors.js";
 import { checkKey } from "./key.js";
-import { type Period, periodMs, wirePeriod } from "./period.js";
+import { type Period, wireTtl, wireWindow } from "./period.js";
 
 const MAX_COUNTER = 2 ** 53;
 const MAX_VERSION = 2n ** 64n - 1n;
@@ -173,9 +174,9 @@ export function putToWire(put: Omit<PutOperation, "op">): MessageInitShape<typeo
   const { key, value, expectedVersion, ttlMs } = put;
   return {
     key: checkKey(key),
-    value: typeof value === "string" ? new TextEncoder().encode(value) : value,
+    value: valueBytes(value),
     expectedVersion: checkVersion(expectedVersion),
-    ttlMs: ttlMs === undefined ? undefined : wirePeriod("ttl_ms", ttlMs),
+    ttlMs: ttlMs === undefined ? undefined : wireTtl(ttlMs),
   };
 }
 
@@ -188,11 +189,17 @@ export function addToWire({ key, delta, limit, window }: Omit<AddOperation, "op"
     key: checkKey(key),
     delta: wireCounter("delta", delta),
     limit: limit === undefined ? undefined : wireCounter("limit", limit),
-    windowMs: window === undefined ? undefined : wirePeriod("window_ms", typeof window === "number" ? window : periodMs(window)),
+    windowMs: window === undefined ? undefined : wireWindow(window),
   };
 }
 
-export function operationToWire(operation: Operation): MessageInitShape<typeof wire.OperationSchema> {
+export function operationsToWire(operations: readonly Operation[]): MessageInitShape<typeof wire.OperationSchema>[] {
+  if (!Array.isArray(operations)) throw wrongType("operations", "an array of operations", operations);
+  for (const [index, operation] of operations.entries()) checkObject(`operations[${index}]`, operation);
+  return operations.map(operationToWire);
+}
+
+function operationToWire(operation: Operation): MessageInitShape<typeof wire.OperationSchema> {
   switch (operation.op) {
     case "put":
       return { operation: { case: "put", value: putToWire(operation) } };
@@ -278,12 +285,21 @@ function counterState({ counter, resetsInMs }: wire.Added | wire.LimitReached, l
   };
 }
 
+function valueBytes(value: Uint8Array | string): Uint8Array {
+  if (typeof value === "string") return new TextEncoder().encode(value);
+  if (value instanceof Uint8Array) return value;
+  throw wrongType("value", "a Uint8Array or a string", value);
+}
+
 function checkVersion(version: bigint | undefined): bigint | undefined {
-  if (version === undefined || (version >= 0n && version <= MAX_VERSION)) return version;
+  if (version === undefined) return undefined;
+  if (typeof version !== "bigint") throw wrongType("expectedVersion", "a version that the storage answered, which is a bigint", version);
+  if (version >= 0n && version <= MAX_VERSION) return version;
   throw HostError.invalid("expected_version", "a version that the storage answered");
 }
 
 function wireCounter(field: string, value: number): bigint {
+  if (typeof value !== "number") throw wrongType(field, "a number", value);
   if (Number.isInteger(value) && Math.abs(value) <= MAX_COUNTER) return BigInt(value);
   throw HostError.invalid(field, "a whole number between -2^53 and 2^53");
 }

@@ -1,4 +1,5 @@
 /** Lengths of time, as a plugin's configuration may write them. */
+import { wrongType } from "./argument.js";
 import { HostError } from "./errors.js";
 
 /** A length of time: `minute`, `hour`, `day`, or a whole number and a unit, such as `500ms`, `30s`, `10m` or `24h`. */
@@ -23,8 +24,21 @@ export function periodMs(period: Period): number {
   throw new TypeError(`${JSON.stringify(period)} is no period: write a whole number and \`ms\`, \`s\`, \`m\` or \`h\`, such as \`500ms\``);
 }
 
+/** The time until an entry expires, as it is sent. */
+export function wireTtl(ms: number): bigint {
+  if (typeof ms !== "number") throw wrongType("ttlMs", "a number of milliseconds", ms);
+  return wirePeriod("ttl_ms", ms);
+}
+
+/** The window of a counter, as it is sent. */
+export function wireWindow(window: number | Period): bigint {
+  if (typeof window === "string") return wirePeriod("window_ms", periodMs(window));
+  if (typeof window === "number") return wirePeriod("window_ms", window);
+  throw wrongType("window", "a number of milliseconds, or a string such as `day` or `30s`", window);
+}
+
 /** Milliseconds of a field as they are sent. Rounded up, so that no positive time becomes 0. */
-export function wirePeriod(field: string, ms: number): bigint {
+function wirePeriod(field: string, ms: number): bigint {
   const whole = Math.ceil(ms);
   if (whole >= 1 && whole <= MAX_PERIOD_MS) return BigInt(whole);
   throw HostError.invalid(field, `1 to ${MAX_PERIOD_MS} milliseconds`);

@@ -1,5 +1,6 @@
 /** The ranges of log lines and events (`host.proto`), and the forms of their attributes. */
 import { Severity } from "../gen/hookgate/host/v1/host_pb.js";
+import { checkObject } from "./argument.js";
 
 const MAX_EVENT_NAME_BYTES = 128;
 const MAX_EVENT_MESSAGE_BYTES = 1 << 10;
@@ -27,8 +28,13 @@ interface RecordFields {
   readonly attributes: { readonly [name: string]: string };
 }
 
-/** The attributes as they are sent. */
+/**
+ * The attributes as they are sent.
+ *
+ * @throws {TypeError} If they are no object.
+ */
 export function attributesToWire(attributes: Attributes = {}): { [name: string]: string } {
+  checkObject("attributes", attributes);
   const values = Object.entries(attributes).filter(([, value]) => value !== undefined);
   return Object.fromEntries(values.map(([name, value]) => [name, String(value).toWellFormed()]));
 }

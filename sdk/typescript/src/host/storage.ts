@@ -2,11 +2,12 @@
 import type { DescMessage, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { StorageService } from "../gen/hookgate/host/v1/host_pb.js";
 import { type JsonValue, writeJsonBytes } from "../json.js";
+import { checkObject, wrongType } from "./argument.js";
 import type { AbortOptions, HostClient } from "./client.js";
 import type { UnaryMethod } from "./connection.js";
 import { type Entry, type Page, entryFromWire } from "./entry.js";
 import { HostError } from "./errors.js";
-import { checkKey } from "./key.js";
+import { checkKey, checkKeys } from "./key.js";
 import {
   type AddOptions,
   type AddResult,
@@ -20,7 +21,7 @@ import {
   addToWire,
   deleteResult,
   deleteToWire,
-  operationToWire,
+  operationsToWire,
   putResult,
   putToWire,
   transactResult,
@@ -43,7 +44,8 @@ export interface ListOptions {
  * A plugin's data, for one tenant or its own. No plugin can read the data of another one. The plugin needs the capability `storage:read`
  * to get and list, and `storage:write` for the other methods.
  *
- * Every method rejects with a `HostError`. A call ends after the time that the plugin's own call has left, and after at most 5 s.
+ * Every method rejects with a `HostError`, and with a `TypeError` if an argument has a wrong type. A call ends after the time that the
+ * plugin's own call has left, and after at most 5 s.
  *
  * ```ts
  * // Whether the tenant may make another request in this minute.
@@ -77,7 +79,7 @@ export class Storage {
 
   /** Reads the entries of 1 to 32 keys as of one moment: those that exist, in the order of the keys. */
   async getMany(keys: readonly string[], options?: AbortOptions): Promise<Entry[]> {
-    const { entries } = await this.#call(method.getMany, { keys: keys.map((key) => checkKey(key, "keys")) }, options);
+    const { entries } = await this.#call(method.getMany, { keys: checkKeys(keys) }, options);
     return entries.map(entryFromWire);
   }
 
@@ -89,6 +91,7 @@ export class Storage {
    * ```
    */
   async *list(options: ListOptions & AbortOptions = {}): AsyncGenerator<Entry, void, undefined> {
+    checkObject("options", options);
     let { after } = options;
     do {
       const page = await this.listPage({ ...options, after });
@@ -98,7 +101,10 @@ export class Storage {
   }
 
   /** Reads one page of entries in the order of their keys' bytes. A page ends early at 1 MiB. */
-  async listPage({ prefix = "", after = "", pageSize = MAX_PAGE_SIZE, ...options }: ListOptions & AbortOptions = {}): Promise<Page> {
+  async listPage(listOptions: ListOptions & AbortOptions = {}): Promise<Page> {
+    checkObject("options", listOptions);
+    const { prefix = "", after = "", pageSize = MAX_PAGE_SIZE, ...options } = listOptions;
+    if (typeof pageSize !== "number") throw wrongType("pageSize", "a number from 1 to 100", pageSize);
     if (!Number.isInteger(pageSize) || pageSize < 1 || pageSize > MAX_PAGE_SIZE) throw HostError.invalid("page_size", "1 to 100");
     const request = { prefix: checkKey(prefix, "prefix"), after: checkKey(after, "after"), pageSize };
     const { entries, nextAfter } = await this.#call(method.list, request, options);
@@ -112,6 +118,7 @@ export class Storage {
    * @param value At most 64 KiB. A text is written as UTF-8.
    */
   async put(key: string, value: Uint8Array | string, options: PutOptions & AbortOptions = {}): Promise<PutResult> {
+    checkObject("options", options);
     return putResult(await this.#call(method.put, putToWire({ ...options, key, value }), options));
   }
 
@@ -126,6 +133,7 @@ export class Storage {
 
   /** Deletes an entry. */
   async delete(key: string, options: DeleteOptions & AbortOptions = {}): Promise<DeleteResult> {
+    checkObject("options", options);
     return deleteResult(await this.#call(method.delete, deleteToWire({ ...options, key }), options));
   }
 
@@ -135,6 +143,7 @@ export class Storage {
    * @param delta A whole number between -2^53 and 2^53; may be negative, or 0.
    */
   async add(key: string, delta: number, options: AddOptions & AbortOptions = {}): Promise<AddResult> {
+    checkObject("options", options);
     return addResult(await this.#call(method.add, addToWire({ ...options, key, delta }), options), options.limit);
   }
 
@@ -149,7 +158,7 @@ export class Storage {
    * ```
    */
   async transact<const T extends readonly Operation[]>(operations: T, options?: AbortOptions): Promise<TransactResult<T>> {
-    const request = { operations: operations.map(operationToWire) };
+    const request = { operations: operationsToWire(operations) };
     return transactResult(await this.#call(method.transact, request, options), operations);
   }
 

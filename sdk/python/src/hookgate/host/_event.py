@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from hookgate._json import well_formed
 from hookgate._proto import host_pb2
+from hookgate.host._argument import check_text
 from hookgate.host._client import HostClient
 from hookgate.host._errors import invalid
 from hookgate.host._methods import EMIT_EVENT
@@ -38,7 +39,10 @@ async def emit(
     :param message: A sentence for people, at most 1 KiB. No secrets, no payloads.
     :raises HostError: `rate_limited` beyond 100 events per second of a plugin at one gateway, and then the event is
         dropped; `invalid` if a field is outside its range.
+    :raises TypeError: If an argument has a wrong type.
     """
+    for argument, value in {"name": name, "message": message, "severity": severity}.items():
+        check_text(argument, value)
     if severity not in _SEVERITIES:
         raise invalid("severity", "`info`, `warn` or `error`")
     event = host_pb2.EmitEventRequest(

@@ -58,6 +58,7 @@ class Host:
         """Emits an event for the gateway's operators outside of calls. See `Context.emit`.
 
         :raises HostError: `rate_limited` if the plugin emits more than 100 events per second.
+        :raises TypeError: If an argument has a wrong type.
         """
         self._links.keep_tokens()
         await emit(self._client, name, message, attributes, severity=severity)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
+from hookgate.host._argument import check_text, wrong_type
 from hookgate.host._errors import invalid
 
 _MAX_KEY_BYTES: Final = 512
@@ -24,7 +25,10 @@ def key_part(text: str) -> str:
     Different texts stay different.
 
         key = f"failures/{key_part(call.tool_name)}"
+
+    :raises TypeError: If it is no text.
     """
+    check_text("text", text)
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -41,7 +45,9 @@ def check_key(key: str, field: str = "key") -> str:
     """Checks a key before it is sent.
 
     :raises HostError: If the gateway would refuse it, or if it holds half of a surrogate pair, which UTF-8 can't have.
+    :raises TypeError: If it is no text.
     """
+    check_text(field, key)
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
@@ -55,10 +61,15 @@ def check_keys(keys: Sequence[str]) -> list[str]:
     """Checks the keys of one request.
 
     :raises HostError: If the gateway would refuse one, or their number.
+    :raises TypeError: If they are no texts.
     """
     # A text is a sequence of texts, too.
-    if isinstance(keys, str) or not 1 <= len(keys) <= 32:
+    if not isinstance(keys, Collection) or isinstance(keys, str):
+        raise wrong_type("keys", "a list of texts", keys)
+    if not 1 <= len(keys) <= 32:
         raise invalid("keys", "1 to 32 keys")
+    for index, key in enumerate(keys):
+        check_text(f"keys[{index}]", key)
     return [check_key(key, "keys") for key in keys]
 
 
@@ -66,5 +77,6 @@ def check_bound(key: str, field: str) -> str:
     """Checks the `prefix` or the `after` of a list, which may be empty.
 
     :raises HostError: If the gateway would refuse it.
+    :raises TypeError: If it is no text.
     """
     return key if key == "" else check_key(key, field)

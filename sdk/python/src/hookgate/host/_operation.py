@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hookgate._proto import host_pb2
+from hookgate.host._argument import is_integer, wrong_type
 from hookgate.host._errors import HostError, invalid, no_result
 from hookgate.host._key import check_key
-from hookgate.host._period import check_period, period_ms
+from hookgate.host._period import check_ttl, check_window
 
 _MAX_COUNTER: Final = 2**53
 _MAX_VERSION: Final = 2**64 - 1
@@ -141,7 +142,7 @@ def put_to_wire(put: Put) -> host_pb2.PutRequest:
         key=check_key(put.key),
         value=value,
         expected_version=_check_version(put.expected_version, 0),
-        ttl_ms=check_period("ttl_ms", put.ttl_ms),
+        ttl_ms=check_ttl(put.ttl_ms),
     )
 
 
@@ -151,16 +152,17 @@ def delete_to_wire(delete: Delete) -> host_pb2.DeleteRequest:
 
 
 def add_to_wire(add: Add) -> host_pb2.AddRequest:
-    window = period_ms(add.window) if isinstance(add.window, str) else add.window
     return host_pb2.AddRequest(
         key=check_key(add.key),
         delta=_check_counter("delta", add.delta),
         limit=None if add.limit is None else _check_counter("limit", add.limit),
-        window_ms=check_period("window_ms", window),
+        window_ms=check_window(add.window),
     )
 
 
 def transact_to_wire(operations: Sequence[Operation]) -> host_pb2.TransactRequest:
+    if not isinstance(operations, Sequence):
+        raise wrong_type("operations", "a list of Put, Delete and Add", operations)
     if not 1 <= len(operations) <= _MAX_OPERATIONS:
         raise invalid("operations", "1 to 32 operations")
     wire = [_operation_to_wire(operation) for operation in operations]
@@ -177,7 +179,7 @@ def _operation_to_wire(operation: Operation) -> host_pb2.Operation:
             return host_pb2.Operation(delete=delete_to_wire(operation))
         case Add():
             return host_pb2.Operation(add=add_to_wire(operation))
-    raise invalid("operations", "each a put, a delete or an add")
+    raise wrong_type("operations", "a list of Put, Delete and Add", operation)
 
 
 def put_result(answer: host_pb2.PutResponse) -> PutResult:
@@ -262,21 +264,27 @@ def _unknown_result() -> HostError:
 
 
 def _value_bytes(value: bytes | str) -> bytes:
-    if not isinstance(value, str):
-        return bytes(memoryview(value))
     try:
-        return value.encode()
+        return value.encode() if isinstance(value, str) else bytes(memoryview(value))
     except UnicodeEncodeError:
         raise invalid("value", "Unicode text without halves of surrogate pairs") from None
+    except TypeError:
+        raise wrong_type("value", "bytes or a text", value) from None
 
 
 def _check_version(version: int | None, least: int) -> int | None:
-    if version is None or (isinstance(version, int) and least <= version <= _MAX_VERSION):
+    if version is None:
+        return None
+    if not is_integer(version):
+        raise wrong_type("expected_version", "a version that the storage answered, which is an integer", version)
+    if least <= version <= _MAX_VERSION:
         return version
     raise invalid("expected_version", f"a version that the storage answered, at least {least}")
 
 
 def _check_counter(field: str, value: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_COUNTER:
+    if not is_integer(value):
+        raise wrong_type(field, "an integer", value)
+    if abs(value) <= _MAX_COUNTER:
         return value
     raise invalid(field, "a whole number between -2^53 and 2^53")

@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import StringConstraints
 
+from hookgate.host._argument import is_number, wrong_type
 from hookgate.host._errors import invalid
 
 Period: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(minute|hour|day|\d{1,15}(ms|s|m|h))$")]
@@ -39,13 +40,37 @@ def period_ms(period: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def check_period(field: str, ms: float | None) -> int | None:
-    """Milliseconds of a field as they are sent. Rounded up, so that no positive time becomes 0.
+def check_ttl(ms: float | None) -> int | None:
+    """The time until an entry expires, as it is sent.
 
-    :raises HostError: If they are outside the range.
+    :raises HostError: If it is outside the range.
+    :raises TypeError: If it is no number.
     """
     if ms is None:
         return None
+    if not is_number(ms):
+        raise wrong_type("ttl_ms", "a number of milliseconds", ms)
+    return _check_range("ttl_ms", ms)
+
+
+def check_window(window: float | str | None) -> int | None:
+    """The window of a counter, as it is sent.
+
+    :raises HostError: If it is outside the range.
+    :raises TypeError: If it is neither a number nor a text.
+    :raises ValueError: If it is a text that is no period.
+    """
+    if window is None:
+        return None
+    if isinstance(window, str):
+        return _check_range("window_ms", period_ms(window))
+    if not is_number(window):
+        raise wrong_type("window", "a number of milliseconds, or a text such as `day` or `30s`", window)
+    return _check_range("window_ms", window)
+
+
+def _check_range(field: str, ms: float) -> int:
+    """Milliseconds as they are sent. Rounded up, so that no positive time becomes 0."""
     # Of NaN, nothing is true.
     if not 0 < ms <= _MAX_PERIOD_MS:
         raise invalid(field, f"1 to {_MAX_PERIOD_MS} milliseconds")

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from hookgate._json import well_formed
 from hookgate._proto import host_pb2
+from hookgate.host._argument import wrong_type
 
 _MAX_EVENT_NAME_BYTES: Final = 128
 _MAX_EVENT_MESSAGE_BYTES: Final = 1 << 10
@@ -35,9 +36,17 @@ class WrongField:
 
 
 def attributes_to_wire(attributes: Attributes | None) -> dict[str, str]:
-    """The attributes as they are sent."""
-    if not attributes:
+    """The attributes as they are sent.
+
+    :raises TypeError: If they are no mapping, or one has a name that is no text.
+    """
+    if attributes is None:
         return {}
+    if not isinstance(attributes, Mapping):
+        raise wrong_type("attributes", "a mapping of names to values", attributes)
+    odd = next((name for name in attributes if not isinstance(name, str)), None)
+    if odd is not None:
+        raise TypeError(f"`attributes` must have texts as names, not {type(odd).__name__}")
     return {name: value_text(value) for name, value in attributes.items() if value is not None}
 
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from hookgate import _json
 from hookgate._proto import host_pb2 as pb
+from hookgate.host._argument import is_integer, wrong_type
 from hookgate.host._client import HostClient
 from hookgate.host._entry import CounterEntry, Entry, Page, entry_from_wire
 from hookgate.host._errors import invalid
@@ -43,8 +44,8 @@ class Storage:
     No plugin can read the data of another one. The plugin needs the capability `storage:read` to get and list, and
     `storage:write` for the other methods.
 
-    Every method raises `HostError`. A call ends after the time that the plugin's own call has left, and after at most
-    5 s.
+    Every method raises `HostError`, and `TypeError` if an argument has a wrong type. A call ends after the time that
+    the plugin's own call has left, and after at most 5 s.
 
         # Whether the tenant may make another request in this minute.
         result = await ctx.storage.add("requests", 1, limit=60, window="minute")
@@ -91,6 +92,8 @@ class Storage:
         :param after: Keys after this one: `next_after` of the previous page. By default from the first on.
         :param page_size: Most entries of the page, 1 to 100. A page may end earlier, at 1 MiB.
         """
+        if not is_integer(page_size):
+            raise wrong_type("page_size", "an integer from 1 to 100", page_size)
         if not 1 <= page_size <= _MAX_PAGE_SIZE:
             raise invalid("page_size", "1 to 100")
         request = pb.ListRequest(
@@ -172,9 +175,10 @@ class Storage:
         return PendingEntries(self._read(prefix, after, page_size))
 
     async def _read(self, prefix: str, after: str, page_size: int) -> AsyncGenerator[Entry, None]:
-        next_after: str | None = after
-        while next_after is not None:
-            page = await self.list_page(prefix, after=next_after, page_size=page_size)
+        while True:
+            page = await self.list_page(prefix, after=after, page_size=page_size)
             for entry in page.entries:
                 yield entry
-            next_after = page.next_after
+            if page.next_after is None:
+                return
+            after = page.next_after
