@@ -42,6 +42,7 @@ test("a write with another version changes nothing", async (t) => {
   assert.equal(written, true);
   assert.deepEqual(await storage.put("k", "two", { expectedVersion: 0n }), { written: false, version });
   assert.deepEqual(await storage.delete("k", { expectedVersion: version + 1n }), { deleted: false, version });
+  assert.deepEqual(await storage.delete("new", { expectedVersion: 7n }), { deleted: false, version: 0n });
   assert.equal((await storage.put("k", "three", { expectedVersion: version })).written, true);
   assert.deepEqual(await storage.put("new", "", { expectedVersion: 7n }), { written: false, version: 0n });
 });

@@ -50,7 +50,8 @@ async def a_write_with_another_version_changes_nothing(storage: Storage) -> None
     refused = await storage.put("k", "two", expected_version=0)
     assert not refused, "what wasn't written is false"
     assert refused == PutResult(False, first.version)
-    assert await storage.delete("k", expected_version=first.version + 1) == DeleteResult(False, False, first.version)
+    assert await storage.delete("k", expected_version=first.version + 1) == DeleteResult(False, True, first.version)
+    assert await storage.delete("new", expected_version=7) == DeleteResult(False, False, 0)
     third = await storage.put("k", "three", expected_version=first.version)
     assert third.written
     assert await storage.put("new", "", expected_version=7) == PutResult(False, 0)
@@ -150,7 +151,7 @@ async def a_transaction_makes_all_changes_or_none(storage: Storage) -> None:
     limit_reached = AddResult(False, 1, None, remaining=0)
     assert rejected == TransactResult(False, (), 1, "limit_reached", limit_reached)
     deletion = await storage.transact([Put("c", ""), Delete("a", expected_version=put.version + 1)])
-    assert deletion == TransactResult(False, (), 1, "conflict", DeleteResult(False, False, put.version))
+    assert deletion == TransactResult(False, (), 1, "conflict", DeleteResult(False, True, put.version))
     assert await storage.get("c") is None
     entry = await storage.get("a")
     assert isinstance(entry, ValueEntry)

@@ -74,11 +74,11 @@ export interface PutSuccess {
   readonly version: bigint;
 }
 
-/** There is no such entry any more. */
+/** There is no such entry any more, also if there was none before. */
 export interface DeleteSuccess {
   /** Tells success from failure. */
   readonly deleted: true;
-  /** Whether there was one. */
+  /** Whether there was one, which was deleted. */
   readonly existed: boolean;
 }
 
@@ -114,8 +114,9 @@ export type PutResult =
     };
 
 /**
- * The result of a deletion. If not `deleted`, the entry has another version than expected, namely `version`, `0n` if there is none. That
- * is impossible without an expected version.
+ * The result of a deletion. If `deleted`, there is no such entry any more, and `existed` says whether there was one before. If not, the
+ * entry has another version than expected, namely `version`, `0n` if there is none: nothing was deleted. That is impossible without an
+ * expected version.
  */
 export type DeleteResult =
   | DeleteSuccess

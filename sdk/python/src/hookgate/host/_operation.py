@@ -79,14 +79,18 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The result of a deletion. It is true if there is no such entry any more."""
+    """The result of a deletion. It is true unless an expected version was not the entry's."""
 
     deleted: bool
-    """`False` if the entry has another version than expected; impossible without an expected version."""
+    """`True` if there is no such entry any more, also if there was none before.
+
+    `False` if the entry has another version than expected, or if there is no entry that could have it. Impossible
+    without an expected version.
+    """
     existed: bool
-    """Whether there was an entry, if it was deleted."""
+    """Whether there was an entry, deleted or not. An entry was deleted if both are true."""
     version: int | None = None
-    """If it was not deleted: the version that the entry has, 0 if there is none."""
+    """If `deleted` is `False`: the version that the entry has, 0 if there is none. Otherwise `None`."""
 
     def __bool__(self) -> bool:
         return self.deleted
@@ -196,7 +200,7 @@ def delete_result(answer: host_pb2.DeleteResponse) -> DeleteResult:
         case "deleted":
             return DeleteResult(True, answer.deleted.existed)
         case "conflict":
-            return DeleteResult(False, False, answer.conflict.version)
+            return _not_deleted(answer.conflict)
     raise _unknown_result()
 
 
@@ -236,13 +240,18 @@ def _rejection(rejected: host_pb2.Rejected, operation: Operation) -> TransactRes
         case Put(), "conflict":
             found = PutResult(False, rejected.conflict.version)
         case Delete(), "conflict":
-            found = DeleteResult(False, False, rejected.conflict.version)
+            found = _not_deleted(rejected.conflict)
         case Add(limit=limit), "limit_reached":
             found = _limit_reached(rejected.limit_reached, limit)
             return TransactResult(False, index=rejected.index, reason="limit_reached", rejection=found)
         case _:
             raise no_result()
     return TransactResult(False, index=rejected.index, reason="conflict", rejection=found)
+
+
+def _not_deleted(conflict: host_pb2.Conflict) -> DeleteResult:
+    # Only what doesn't exist has the version 0.
+    return DeleteResult(False, existed=conflict.version != 0, version=conflict.version)
 
 
 def _added(added: host_pb2.Added, limit: int | None) -> AddResult:
