@@ -259,9 +259,11 @@ impl Endpoint {
             None => Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?),
         };
         prepared.store(Some(Arc::clone(&config)));
-        // A process behind a new connection may have other tools than the last one.
-        let has_tools = !accepted.manifest.tool_names.is_empty();
-        let known = self.is_delivered(&config) && (!has_tools || beside.is_some());
+        // A process behind a new connection may have other tools than the last one, or work outside of calls, for which it needs
+        // the token of Initialize.
+        let needs_initialize =
+            !(accepted.manifest.tool_names.is_empty() && accepted.manifest.capabilities.is_empty());
+        let known = self.is_delivered(&config) && (!needs_initialize || beside.is_some());
         let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
         if let Some(tools) = beside.and_then(ReadyConnection::tools) {
             live.note_tools(tools);

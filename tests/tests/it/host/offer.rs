@@ -54,6 +54,17 @@ async fn a_plugin_without_storage_gets_no_token() {
 }
 
 #[tokio::test]
+async fn a_restarted_plugin_gets_its_token_again_without_a_call() {
+    let (folder, mut plugin) = (tempfile::tempdir().unwrap(), storing("quota").start().await);
+    let gateway = setup(&folder, &[&plugin]).start().await;
+    plugin.stop().await;
+    gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.disconnected"))).await;
+    plugin.start().await;
+    plugin.wait_until(|counts| counts.initializes == 2).await;
+    put(&mut of_plugin(&plugin).await, "k", "v").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_plugin_on_a_unix_socket_is_told_the_socket() {
     let (folder, plugin) = (tempfile::tempdir().unwrap(), storing("quota").start_unix().await);
     let socket = folder.path().join("host.sock");
