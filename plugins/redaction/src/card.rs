@@ -5,17 +5,18 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, TextPattern};
+use super::{Ranges, WordPattern, word_start};
 
 /// `[CARD]` is shorter.
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
 const MIN_GROUP_DIGITS: usize = 3;
 
-static GROUPS_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| TextPattern::own("[0-9]+(?:[ -][0-9]+)*"));
+static GROUPS_PATTERN: LazyLock<WordPattern> =
+    LazyLock::new(|| WordPattern::new(&word_start(), "[0-9]+(?:[ -][0-9]+)*"));
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(GROUPS_PATTERN.find_iter(text).flat_map(move |groups| cards(text, groups.range())))
+    Box::new(GROUPS_PATTERN.find(text).flat_map(move |groups| cards(text, groups)))
 }
 
 /// The cards in a window. The sequence stays whole: which groups are a card depends on those before them.
@@ -24,8 +25,20 @@ pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Ra
     sequences.into_iter().flat_map(|sequence| cards(text.text(), sequence)).collect()
 }
 
-/// The cards in a sequence of groups. A card may follow other numbers, and others may follow it.
+/// The cards in a sequence of groups. What looks like a percent escape before it may be its first two digits.
 fn cards(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
+    let before = &text[..sequence.start];
+    let all_digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
+    let cards = cards_in_groups(text, sequence.clone());
+    if all_digits.len() == before.len() || !all_digits.ends_with('%') {
+        return cards;
+    }
+    let longer = cards_in_groups(text, all_digits.len()..sequence.end);
+    if longer.len() > cards.len() { longer } else { cards }
+}
+
+/// A card may follow other numbers, and others may follow it.
+fn cards_in_groups(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
     let groups = groups(text, sequence);
     let (mut found, mut first) = (Vec::new(), 0);
     while let Some(rest) = groups.get(first..).filter(|rest| !rest.is_empty()) {
@@ -51,8 +64,7 @@ fn groups(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
 /// How many of the first groups are a card; 0 if none are.
 fn card_length(text: &str, groups: &[Range<usize>]) -> usize {
     let bytes = text.as_bytes();
-    let is_letter = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_alphabetic);
-    if is_letter(groups[0].start.checked_sub(1)) || is_fraction(&bytes[..groups[0].start]) {
+    if is_fraction(&bytes[..groups[0].start]) {
         return 0;
     }
     let (mut digits, mut length) = (Vec::with_capacity(MAX_DIGITS), 0);
@@ -61,7 +73,8 @@ fn card_length(text: &str, groups: &[Range<usize>]) -> usize {
             break;
         }
         digits.extend(bytes[group.clone()].iter().map(|digit| digit - b'0'));
-        if !is_letter(Some(group.end)) && is_issued(&digits) && has_check_digit(&digits) {
+        let is_whole = !bytes.get(group.end).is_some_and(u8::is_ascii_alphabetic);
+        if is_whole && is_issued(&digits) && has_check_digit(&digits) {
             length = index + 1;
         }
     }
@@ -139,6 +152,9 @@ mod tests {
             assert_eq!(found(card), [card]);
             assert_eq!(found(&format!("({card}),")), [card]);
             assert_eq!(found(&format!("card_{card}é")), [card]);
+            for start in [r"A\n", r"\\r\\n", "a%3D", "a%20", r"id\u0020", "\u{1b}[1;31m", "100%"] {
+                assert_eq!(found(&format!("{start}{card}\\n")), [card], "{start}");
+            }
         }
     }
 

@@ -77,6 +77,52 @@ fn each_detector_finds_its_example_in_any_surroundings() {
 }
 
 #[test]
+fn each_detector_finds_its_example_after_an_escape_and_between_underscores() {
+    for detector in Detector::ALL {
+        let example = example(detector);
+        let text = in_text(detector, &example);
+        let starts = [
+            r"id\n",
+            r"id\\n",
+            r"a\tb\r\n",
+            r"\u001b[32m",
+            "\u{1b}[1;31m",
+            r"x\x20",
+            r"a\u000a",
+            "x%3D",
+            "x%20",
+            "_",
+        ];
+        for start in starts {
+            for end in [r"\n", "\"", "'", "%0A", " "] {
+                let text = format!("{start}{text}{end}");
+                // An address may begin within an escape. A run may begin with `_`.
+                let is_open = detector == Detector::Email || start == "_";
+                let is_found =
+                    |found: &String| found.starts_with(&example) || is_open && found.contains(&example);
+                assert!(found(detector, &text).iter().any(is_found), "{} in {text:?}", detector.name());
+            }
+        }
+    }
+    let key = example(Detector::AwsAccessKey);
+    for text in [format!("_{key}_"), format!("__{key}__"), format!("a_{key}_{key}")] {
+        let count = text.matches(key.as_str()).count();
+        assert_eq!(found(Detector::AwsAccessKey, &text), vec![key.as_str(); count], "{text}");
+    }
+}
+
+#[test]
+fn a_key_within_a_word_is_none() {
+    for detector in [Detector::AwsAccessKey, Detector::GithubToken, Detector::OpenaiKey, Detector::TwilioKey]
+    {
+        let key = example(detector);
+        for start in ["x", "9", "n", r"\q", r"\u00", "%3", "%GG"] {
+            assert_eq!(found(detector, &format!("{start}{key}")), [""; 0], "{start}{key}");
+        }
+    }
+}
+
+#[test]
 fn other_forms_of_the_same_keys_are_found() {
     for (detector, key) in [
         (Detector::AwsAccessKey, format!("ASIA{}", "Q7ZT3VBNKP2LMRW4")),

@@ -7,7 +7,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, TextPattern};
+use super::{ESCAPE, Ranges, WordPattern};
 
 const MIN_TOKEN_BYTES: usize = 32;
 /// Longer ones are data, such as an image.
@@ -24,11 +24,12 @@ const PUBLIC_PREFIXES: [&str; 4] = ["AAAA", "sha256-", "sha384-", "sha512-"];
 /// What precedes the digests of `go.sum`.
 const PUBLIC_LABEL: &str = "h1:";
 
-static TOKEN_PATTERN: LazyLock<TextPattern> =
-    LazyLock::new(|| TextPattern::own(&format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}")));
+static TOKEN_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
+    WordPattern::new(&format!("{ESCAPE}?"), &format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}"))
+});
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(TOKEN_PATTERN.find_iter(text).flat_map(move |token| secret_parts(text, token.range())))
+    Box::new(TOKEN_PATTERN.find(text).flat_map(move |token| secret_parts(text, token)))
 }
 
 pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
@@ -111,6 +112,7 @@ mod tests {
         for token in RANDOM {
             assert_eq!(found(token), [token]);
             assert_eq!(found(&format!("use '{token}', é")), [token]);
+            assert_eq!(found(&format!(r"a\n{token}\n")), [token]);
         }
         let path = format!("https://example.com/{}{}/", "orders/".repeat(12), RANDOM[1]);
         assert_eq!(found(&path), [RANDOM[1]]);
@@ -131,6 +133,7 @@ mod tests {
             "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==",
             "h1:Kp5J1mJc2kVYqkWmF0Z7rQ8X3b9dLsTn6vGzUeA5oZQ=",
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN2Cr3JXqmLW7u+R9pTh+wVDKHD",
+            r"keys:\nAAAAC3NzaC1lZDI1NTE5AAAAIK0wmN2Cr3JXqmLW7u+R9pTh+wVDKHD\n",
             "01JDG7Q9XW3K5M8N2P4R6S7T9V 12345678901234567890123456789012",
         ] {
             assert_eq!(found(text), [""; 0], "{text}");

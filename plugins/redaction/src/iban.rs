@@ -5,7 +5,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, TextPattern};
+use super::{Ranges, WordPattern, word_start};
 
 /// Each country's code and the length of its IBANs, from SWIFT's registry.
 const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 \
@@ -14,13 +14,13 @@ const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY
     OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 \
     UA29 VA22 VG24 XK20 YE30";
 
-static PREFIX_PATTERN: LazyLock<TextPattern> =
-    LazyLock::new(|| TextPattern::own(r"(?-u:\b)[A-Za-z]{2}[0-9]{2}"));
+static PREFIX_PATTERN: LazyLock<WordPattern> =
+    LazyLock::new(|| WordPattern::new(&word_start(), "[A-Za-z]{2}[0-9]{2}"));
 
 pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(PREFIX_PATTERN.find_iter(text).filter_map(|prefix| {
-        let length = iban_length(&text.as_bytes()[prefix.start()..])?;
-        Some(prefix.start()..prefix.start() + length)
+    Box::new(PREFIX_PATTERN.find(text).filter_map(|prefix| {
+        let length = iban_length(&text.as_bytes()[prefix.start..])?;
+        Some(prefix.start..prefix.start + length)
     }))
 }
 
@@ -105,6 +105,9 @@ mod tests {
             assert_eq!(found(iban), [iban]);
             assert_eq!(found(&format!("IBAN: {iban} BIC COBADEFF")), [iban]);
             assert_eq!(found(&format!("ab12 {iban}, é")), [iban]);
+            for start in ["_", r"A\n", r"\\r\\n", "a%3D", r"id\u0020", "\u{1b}[1;31m"] {
+                assert_eq!(found(&format!("{start}{iban}_")), [iban]);
+            }
         }
     }
 

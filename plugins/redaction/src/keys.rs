@@ -9,7 +9,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, TextPattern};
+use super::{ESCAPE, Ranges, TextPattern, WordPattern, word_start};
 
 /// The minimum length of a run that is a key anywhere.
 const MIN_RUN_BYTES: usize = 32;
@@ -25,24 +25,27 @@ static URL_PASSWORD_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
     TextPattern::own(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:(?<password>[^\s/@"'<>\[\]]{3,})@"#)
 });
 
-/// Word boundaries are ASCII: with Unicode boundaries, a key after a letter such as `é` would not match.
-static LONG_RUN_PATTERN: LazyLock<TextPattern> =
-    LazyLock::new(|| TextPattern::own(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
+/// `_` is in a run, so it doesn't come before one.
+static LONG_RUN_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
+    let run = format!(r"[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)");
+    WordPattern::new(&format!(r"(?:{ESCAPE}|(?-u:\b))"), &run)
+});
 
 /// Matches up to where the value begins. `name` can't be a word of prose, unlike `token`.
 static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
-    TextPattern::own(
+    TextPattern::own(&format!(
         r#"(?xi-u)
         (?:
             (?: (?<name> (?:api|app|access|auth|client|id|private|refresh|secret|session) [_-]? (?:key|token|secret) )
               | api\x20key | token | secret | password | passwd | pwd | authorization )
             \\* ["'`]? \]? [\x20\t]*
-            (?: (?<equals> ={1,3} >? | := ) | : ) [\x20\t]*
+            (?: (?<equals> ={{1,3}} >? | := ) | : ) [\x20\t]*
             (?<quote> \\* ["'`] )?
             (?<scheme> (?: bearer | basic | token ) [\x20\t]+ )?
         )
-        | \b (?<bearer> bearer ) [\x20\t]+"#,
-    )
+        | {start} (?<bearer> bearer ) [\x20\t]+"#,
+        start = word_start(),
+    ))
 });
 
 /// Names of JSON members whose value is a key. `token` alone isn't one: it may be the token of a page.
@@ -77,12 +80,7 @@ fn url_password(text: &str, url: Range<usize>) -> Option<Range<usize>> {
 
 /// Runs that are keys by themselves, in order.
 pub(crate) fn long_runs(text: &str) -> Ranges<'_> {
-    Box::new(
-        LONG_RUN_PATTERN
-            .find_iter(text)
-            .filter(|found| is_dense(found.as_str(), MIN_RUN_BYTES))
-            .map(|found| found.range()),
-    )
+    Box::new(LONG_RUN_PATTERN.find(text).filter(|run| is_dense(&text[run.clone()], MIN_RUN_BYTES)))
 }
 
 /// Values that are keys because of the label before them, or because of the name of the JSON member that holds the

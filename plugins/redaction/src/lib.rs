@@ -33,6 +33,7 @@ mod text_pattern;
 mod window;
 #[cfg(test)]
 mod window_tests;
+mod word_pattern;
 
 pub use detector::Detector;
 pub use json::{Text, TextKind};
@@ -41,6 +42,7 @@ pub use payload::{Replaced, TextPayload};
 pub use redactor::{Match, Redaction, Redactor, Rule};
 pub(crate) use text_pattern::TextPattern;
 pub use window::{FoundInWindow, may_become_json};
+pub(crate) use word_pattern::{ESCAPE, WordPattern, word_start};
 
 /// Ranges in a text, in order.
 type Ranges<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;

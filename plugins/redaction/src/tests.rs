@@ -39,6 +39,8 @@ fn long_runs_of_key_characters_are_redacted() {
     assert_eq!(redact(&format!("({KEY}{KEY})")), "([REDACTED])");
     assert_eq!(redact(&format!("é{KEY}é")), "é[REDACTED]é");
     assert_eq!(redact(&"-".repeat(40)), "-".repeat(40));
+    assert_eq!(redact(&format!(r"a\n{KEY}\n%3D{KEY}")), r"a\n[REDACTED]\n%3D[REDACTED]");
+    assert_eq!(redact(&format!(r"a\n{}", &KEY[1..])), r"a\[REDACTED]", "`n` makes it long enough");
 }
 
 #[test]
@@ -99,6 +101,8 @@ fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
         "Bearer V",
         "BEARER  V",
         "use bearer V.",
+        r"a\nBearer V\n",
+        "_bearer V_",
         "token=V.",
         "étoken=Vé",
         "token: secret=V",

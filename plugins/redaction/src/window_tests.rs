@@ -42,6 +42,12 @@ pub(crate) fn texts() -> impl Strategy<Value = String> {
         "550e8400-e29b-41d4-a716-446655440000",
         "EMP-123456",
         "--------------------------------",
+        r"id\n",
+        r"\\r\\n",
+        r"\u001b[1;31m",
+        "x%3D",
+        "%41",
+        "_",
     ]);
     let part = (example.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(text, at, head)| {
         let at = at.index(text.len() + 1);

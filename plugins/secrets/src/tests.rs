@@ -118,6 +118,21 @@ async fn prose_ids_hashes_and_pages_pass() {
 }
 
 #[tokio::test]
+async fn a_key_after_an_escape_in_json_after_prose_is_found() {
+    let env = json!({ "env": format!("USER=ada\n{}\n", token()) }).to_string();
+    let log = format!("HTTP/1.1 200 OK\n\n{env}");
+    for result in [log, format!(r"b'id\n{}'", token()), format!("_{}_", token()), format!("x%3D{}", token())]
+    {
+        let payload =
+            AfterToolResultPayload { result: json!(result).to_string().into(), ..Default::default() };
+        let reply =
+            start(json!({ "except": ["high_entropy"] })).await.after_tool_result(payload).await.unwrap();
+        let message = "The tool's result contains a secret: github_token at /result";
+        assert_eq!(reply.cancelled().map(|cancel| cancel.message()), Some(message), "{result}");
+    }
+}
+
+#[tokio::test]
 async fn detectors_are_chosen() {
     let random = json!("q8Zt3VbN7xKp2LmRw9YcD4sHf6GjTa1E").to_string();
     let card = json!("4111 1111 1111 1111").to_string();
