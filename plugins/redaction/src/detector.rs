@@ -9,7 +9,7 @@ use hookgate_sdk::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::{Ranges, card, entropy, formats, iban, keys, private_key};
+use super::{Ranges, card, entropy, formats, iban, keys, private_key, url_password};
 
 /// What is looked for. Settings and notices use the name in snake case.
 ///
@@ -177,7 +177,7 @@ impl Detector {
             Detector::Card => card::find(text),
             Detector::Iban => iban::find(text),
             Detector::PrivateKey => private_key::find(text),
-            Detector::UrlPassword => keys::url_passwords(text),
+            Detector::UrlPassword => url_password::find(text),
             Detector::LabelledKey => keys::labelled(text, member),
             Detector::HighEntropy => entropy::find(text),
             Detector::ApiKey => Box::new(keys::long_runs(text).chain(keys::labelled(text, member))),
@@ -192,7 +192,7 @@ impl Detector {
             Detector::Card => card::find_in_window(text, cut),
             Detector::Iban => iban::find_in_window(text, cut),
             Detector::PrivateKey => private_key::find_in_window(text, cut),
-            Detector::UrlPassword => keys::url_passwords_in_window(text, cut),
+            Detector::UrlPassword => url_password::find_in_window(text, cut),
             Detector::LabelledKey => keys::labelled_in_window(text, cut),
             Detector::HighEntropy => entropy::find_in_window(text, cut),
             Detector::ApiKey => {
@@ -211,6 +211,7 @@ impl Detector {
             Detector::Email => "[EMAIL]",
             Detector::Card => "[CARD]",
             Detector::Iban => "[IBAN]",
+            _ if found.len() < "***".len() => "**",
             _ if found.len() < "[REDACTED]".len() => "***",
             _ => "[REDACTED]",
         }

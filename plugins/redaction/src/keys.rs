@@ -1,4 +1,4 @@
-//! Finds e-mail addresses, passwords in URLs and API keys: long runs of the characters that keys consist of,
+//! Finds e-mail addresses and API keys: long runs of the characters that keys consist of,
 //! anywhere, and shorter values that the text or the name of a JSON member labels as keys.
 //!
 //! Prose and code often mention tokens without containing one: `the token: something`, `token:
@@ -20,10 +20,6 @@ const MIN_BEARER_BYTES: usize = 16;
 
 static EMAIL_PATTERN: LazyLock<TextPattern> =
     LazyLock::new(|| TextPattern::own(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
-
-static URL_PASSWORD_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
-    TextPattern::own(r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"'<>]*:(?<password>[^\s/@"'<>\[\]]{3,})@"#)
-});
 
 /// `_` is in a run, so it doesn't come before one.
 static LONG_RUN_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
@@ -64,20 +60,6 @@ pub(crate) fn email_addresses(text: &str) -> Ranges<'_> {
     Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
 }
 
-/// The passwords alone. A reference such as `${PASSWORD}` isn't one, and neither is a mask.
-pub(crate) fn url_passwords(text: &str) -> Ranges<'_> {
-    Box::new(URL_PASSWORD_PATTERN.find_iter(text).filter_map(|url| url_password(text, url.range())))
-}
-
-/// The password in a URL up to its `@`.
-fn url_password(text: &str, url: Range<usize>) -> Option<Range<usize>> {
-    let found = URL_PASSWORD_PATTERN.captures(&text[url.clone()])?.name("password")?;
-    let password = found.as_str();
-    let is_literal =
-        !password.starts_with(['$', '{']) && password.bytes().any(|byte| byte.is_ascii_alphanumeric());
-    is_literal.then_some(url.start + found.start()..url.start + found.end())
-}
-
 /// Runs that are keys by themselves, in order.
 pub(crate) fn long_runs(text: &str) -> Ranges<'_> {
     Box::new(LONG_RUN_PATTERN.find(text).filter(|run| is_dense(&text[run.clone()], MIN_RUN_BYTES)))
@@ -102,11 +84,6 @@ fn key_after(text: &str, label: Range<usize>) -> Option<Range<usize>> {
 
 pub(crate) fn email_addresses_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
     EMAIL_PATTERN.find_in_window(text, cut)
-}
-
-pub(crate) fn url_passwords_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let urls = URL_PASSWORD_PATTERN.find_in_window(text, cut);
-    urls.into_iter().filter_map(|url| url_password(text.text(), url)).collect()
 }
 
 pub(crate) fn long_runs_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {

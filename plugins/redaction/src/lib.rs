@@ -30,6 +30,7 @@ mod redactor;
 #[cfg(test)]
 mod tests;
 mod text_pattern;
+mod url_password;
 mod window;
 #[cfg(test)]
 mod window_tests;
