@@ -157,6 +157,29 @@ fn a_private_key_is_found_without_its_end_and_within_json() {
 }
 
 #[test]
+fn the_short_last_line_of_a_private_key_without_its_end_is_a_part_of_it() {
+    let begin = "-----BEGIN PRIVATE KEY-----";
+    let line = random(64);
+    for last in ["shortend==", "a", "AbC+/12=", "abcdefghijklmno"] {
+        for (line_break, after) in [
+            ("\n", ""),
+            ("\r\n", "\r\n\r\nand so on"),
+            ("\n    ", "\n"),
+            (r"\n", "\"}"),
+            (r"\r\n", r"\r\n"),
+            (r"\\n", r"\\n"),
+        ] {
+            let key = [begin, &line, &line, last].join(line_break);
+            assert_eq!(found(Detector::PrivateKey, &format!("{key}{after}")), [key.as_str()]);
+        }
+    }
+    let key = format!("{begin}\n{line}");
+    for after in ["\n\nDone", "\nThe key ends here.", "\nfile.pem\n", "\n...", "\nnot-base64\n", " a\n"] {
+        assert_eq!(found(Detector::PrivateKey, &format!("{key}{after}")), [key.as_str()], "{after}");
+    }
+}
+
+#[test]
 fn names_that_begin_like_a_key_are_no_keys() {
     for text in [
         "sk-learn and sk-ant-hill",

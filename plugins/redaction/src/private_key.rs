@@ -19,16 +19,33 @@ static END_PATTERN: LazyLock<TextPattern> =
 static LINES_PATTERN: LazyLock<TextPattern> =
     LazyLock::new(|| TextPattern::own(r"^(?:(?:\s|\\+[nr])+(?:[A-Za-z-]+: [^\n\\]*|[A-Za-z0-9+/=]{16,}))+"));
 
+/// The last line, which may be short. It is nothing but base64, so that no sentence behind a key is a part of it.
+static SHORT_LINE_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
+    TextPattern::own(
+        r#"(?x)
+        ^ (?: \r\n | \\+r\\+n | \n | \\+n ) [\x20\t]*
+        (?<line> [A-Za-z0-9+/]{1,15} ={0,2} )
+        [\x20\t]* (?: [\r\n"'`\\] | $ )"#,
+    )
+});
+
 pub(crate) fn find(text: &str) -> Ranges<'_> {
     let mut begins = BEGIN_PATTERN.find_iter(text).peekable();
     let blocks = std::iter::from_fn(move || {
         let begin = begins.next()?;
         let limit = begins.peek().map_or(text.len(), |next| next.start());
         let rest = &text[begin.end()..limit];
-        let body = END_PATTERN.find(rest).or_else(|| LINES_PATTERN.find(rest));
-        Some(body.map(|body| begin.start()..begin.end() + body.end()))
+        let length = END_PATTERN.find(rest).map(|end| end.end()).or_else(|| lines_length(rest));
+        Some(length.map(|length| begin.start()..begin.end() + length))
     });
     Box::new(blocks.flatten())
+}
+
+/// The length of a key's lines at the beginning of `rest`, if there are any.
+fn lines_length(rest: &str) -> Option<usize> {
+    let length = LINES_PATTERN.find(rest)?.end();
+    let last = SHORT_LINE_PATTERN.captures(&rest[length..]).and_then(|last| last.name("line"));
+    Some(length + last.map_or(0, |line| line.end()))
 }
 
 /// The keys in a window. Only its last line, the next key or the answer's end says how far a key reaches.
@@ -38,15 +55,15 @@ pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Ra
     for (index, begin) in begins.iter().enumerate() {
         let next = begins.get(index + 1).map(|next| next.start);
         let rest = &text.text()[begin.end..next.unwrap_or(text.text().len())];
-        let body = match END_PATTERN.find(rest) {
+        let length = match END_PATTERN.find(rest) {
             None if next.is_none() && !text.is_last() => {
                 cut.hold_from(begin.start);
                 continue;
             }
-            None => LINES_PATTERN.find(rest),
-            end => end,
+            None => lines_length(rest),
+            Some(end) => Some(end.end()),
         };
-        found.extend(body.map(|body| begin.start..begin.end + body.end()));
+        found.extend(length.map(|length| begin.start..begin.end + length));
     }
     found.iter().for_each(|key| cut.keep_whole(key.clone()));
     found

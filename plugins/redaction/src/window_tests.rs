@@ -22,6 +22,7 @@ pub(crate) fn texts() -> impl Strategy<Value = String> {
         "-----BEGIN PRIVATE KEY-----",
         "-----END PRIVATE KEY-----",
         "\nq8Zt3VbN7xKp2LmRw9YcD4sH\n",
+        "\nq8Zt3VbN7xKp2LmRw9YcD4sH\nAb12==",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123",
         "sk-ant-q8Zt3VbN7xKp2LmRw9YcD4sHf6GjTa1E",
         "AccountKey=",
