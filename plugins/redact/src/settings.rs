@@ -75,7 +75,12 @@ impl Config {
         let detectors = Detector::select(self.detectors.as_deref(), &self.except, &LEFT_OUT)?;
         let patterns = rules("patterns", &self.patterns)
             .map_err(|PatternError { field, expected }| InitError::config(&field, expected))?;
-        Ok(patterns.into_iter().chain(detectors.into_iter().map(Rule::from)).collect())
+        let redactor: Redactor = patterns.into_iter().chain(detectors.into_iter().map(Rule::from)).collect();
+        match redactor.is_empty() {
+            // It would let everything pass, and nobody would notice.
+            true => Err(Detector::none_selected(&self.except, Some("a pattern in `patterns`"))),
+            false => Ok(redactor),
+        }
     }
 }
 

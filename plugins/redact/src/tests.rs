@@ -199,6 +199,11 @@ async fn a_wrong_setting_is_named_and_its_value_is_not_shown() {
         ),
         (json!({ "patterns": many }), "`patterns`: at most 100"),
         (json!({ "detectors": ["emails"] }), "`detectors[0]`"),
+        (
+            json!({ "detectors": [] }),
+            "`detectors`: expected at least one detector or a pattern in `patterns`",
+        ),
+        (json!({ "detectors": ["jwt"], "except": ["jwt"] }), "`except`: it leaves out every detector"),
         (json!({ "except": ["api_key"] }), "`except[0]`: `api_key` isn't among the detectors"),
         (json!({ "detector": [] }), "unknown field `detector`"),
     ] {
@@ -213,6 +218,18 @@ async fn a_wrong_setting_is_named_and_its_value_is_not_shown() {
     assert_eq!(status.code(), StatusCode::InvalidArgument);
     assert!(status.message().contains("`extra_patterns[0].regex`: isn't a valid"), "{}", status.message());
     assert!(!status.message().contains("s3cret"), "{}", status.message());
+}
+
+#[tokio::test]
+async fn patterns_alone_are_rules_enough() {
+    let pattern = json!([{ "name": "id", "regex": "E1" }]);
+    for config in [
+        json!({ "detectors": [], "patterns": pattern }),
+        json!({ "detectors": ["email"], "except": ["email"], "patterns": pattern }),
+    ] {
+        let reply = start(config).await.before_tool_call(call("\"E1 a@b.cc\"")).await.unwrap();
+        assert_eq!(reply.changes().unwrap().args.as_deref(), Some(b"\"[REDACTED] a@b.cc\"".as_slice()));
+    }
 }
 
 #[tokio::test]

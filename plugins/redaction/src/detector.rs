@@ -170,6 +170,22 @@ impl Detector {
         Ok(Detector::ALL.into_iter().filter(is_selected).collect())
     }
 
+    /// The error if the settings leave nothing to look for. It names the one of `detectors` and `except` that does so. `alternative` is
+    /// what a plugin looks for besides detectors, such as `a pattern`.
+    pub fn none_selected(except: &[Detector], alternative: Option<&str>) -> InitError {
+        let or = alternative.map_or_else(String::new, |alternative| format!(" or {alternative}"));
+        match except.is_empty() {
+            true => InitError::config(
+                "detectors",
+                format!("expected at least one detector{or}; leave it out for the default"),
+            ),
+            false => InitError::config(
+                "except",
+                format!("it leaves out every detector: expected at least one that stays{or}"),
+            ),
+        }
+    }
+
     /// What it finds in a text. `member` is the name of the JSON member whose value the text is.
     pub(crate) fn find<'t>(self, text: &'t str, member: Option<&str>) -> Ranges<'t> {
         match self {

@@ -128,7 +128,7 @@ impl Plugin for Secrets {
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
         let detectors = Detector::select(config.detectors.as_deref(), &config.except, &LEFT_OUT)?;
         if detectors.is_empty() {
-            return Err(InitError::config("detectors", "at least one; leave it out for the default"));
+            return Err(Detector::none_selected(&config.except, None));
         }
         let redactor = detectors.into_iter().collect();
         Ok(Secrets { action: config.action, redactor, limits: *host.limits() })

@@ -150,8 +150,8 @@ async fn detectors_are_chosen() {
 async fn a_wrong_setting_is_named() {
     for (config, says) in [
         (json!({ "action": "s3cret" }), "field `action`: expected `block` or `redact`"),
-        (json!({ "detectors": [] }), "`detectors`: at least one"),
-        (json!({ "detectors": ["jwt"], "except": ["jwt"] }), "`detectors`: at least one"),
+        (json!({ "detectors": [] }), "`detectors`: expected at least one detector; leave it out"),
+        (json!({ "detectors": ["jwt"], "except": ["jwt"] }), "`except`: it leaves out every detector"),
         (json!({ "except": ["email"] }), "`except[0]`: `email` isn't among the detectors"),
         (json!({ "actions": "block" }), "unknown field `actions`"),
     ] {
