@@ -104,14 +104,16 @@ impl Decision<'_> {
     /// The user's message. The model sees it too, so it says what to change where it can.
     fn message(&self, tool: &str) -> String {
         let Some(rule) = self.rule else { return format!("No rule allows this call of tool '{tool}'.") };
-        if let Some(message) = &rule.message {
-            return message.clone();
-        }
-        match self.unclear.last().filter(|condition| std::ptr::eq(condition.rule, rule)) {
-            Some(UnclearCondition { pointer, reason, .. }) => {
-                format!("Rule '{}' can't judge `{pointer}` of tool '{tool}': {reason}.", rule.name)
-            }
-            None => format!("Rule '{}' denies this call of tool '{tool}'.", rule.name),
+        let unclear = self.unclear.last().filter(|condition| std::ptr::eq(condition.rule, rule));
+        let unclear = unclear.map(|UnclearCondition { pointer, reason, .. }| {
+            format!("Rule '{}' can't judge `{pointer}` of tool '{tool}': {reason}.", rule.name)
+        });
+        match (&rule.message, unclear) {
+            // The rule's message alone would blame the call for what it may not do.
+            (Some(message), Some(unclear)) => format!("{message} ({unclear})"),
+            (Some(message), None) => message.clone(),
+            (None, Some(unclear)) => unclear,
+            (None, None) => format!("Rule '{}' denies this call of tool '{tool}'.", rule.name),
         }
     }
 

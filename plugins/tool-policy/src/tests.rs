@@ -160,6 +160,28 @@ async fn a_block_names_the_rule_and_what_it_could_not_judge() {
 }
 
 #[tokio::test]
+async fn a_rules_own_message_does_not_hide_that_the_call_was_not_judged() {
+    let config = json!({ "rules": [
+        { "name": "no-curl", "action": "deny", "message": "No downloads.",
+          "when": [{ "pointer": "/command", "pattern": "curl" }] },
+    ] });
+    let plugin = plugin(&config).await.unwrap();
+    let unclear = |reason: &str| {
+        format!("No downloads. (Rule 'no-curl' can't judge `/command` of tool 'shell.exec': {reason}.)")
+    };
+    for (args, expected) in [
+        (json!({ "command": "curl x" }), "No downloads.".to_owned()),
+        (json!({}), unclear("there is no such argument")),
+        (json!({ "command": null }), unclear("the argument isn't text")),
+        (json!({ "command": "x".repeat(2 << 20) }), unclear("the arguments exceed 1 MiB")),
+    ] {
+        let reply = call(&plugin, "shell.exec", &args).await;
+        let shown = (reply.cancelled().unwrap().message(), reply.notices()[0].message());
+        assert_eq!(shown, (expected.as_str(), expected.as_str()));
+    }
+}
+
+#[tokio::test]
 async fn the_details_of_a_block_fit_into_a_notice() {
     let name = |index: usize| format!("{index:_>64}");
     let pointer = format!("/{}", "\"".repeat(127));
