@@ -188,7 +188,10 @@ async fn a_wrong_setting_is_named_and_its_value_is_not_shown() {
             one(json!({ "name": "id", "regex": "(s3cret" })),
             "`patterns[1].regex`: isn't a valid regular expression: unclosed group",
         ),
-        (one(json!({ "name": "id", "regex": "(s3cret)?" })), "`patterns[1].regex`: matches the empty text"),
+        (
+            one(json!({ "name": "id", "regex": "(s3cret)?" })),
+            "`patterns[1].regex`: must not match the empty text",
+        ),
         (one(json!({ "name": "id", "regex": "(s3cret){99999}" })), "`patterns[1].regex`: is too large"),
         (one(json!({ "name": "1", "regex": "a" })), "`patterns[1].name`: a letter and up to 63"),
         (one(json!({ "name": "ok", "regex": "a" })), "`patterns[1].name`: another pattern"),

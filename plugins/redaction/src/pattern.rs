@@ -19,7 +19,7 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
             other => format!("isn't a valid regular expression: {}", fault(&other)),
         })?;
     match regex.is_match("") {
-        true => Err("matches the empty text: it must need at least one character".to_owned()),
+        true => Err("must not match the empty text".to_owned()),
         false => Ok(regex),
     }
 }
@@ -39,8 +39,8 @@ mod tests {
         for (pattern, reason) in [
             ("(a", "isn't a valid regular expression: unclosed group"),
             (r"(?=a)b", "isn't a valid regular expression: look-around"),
-            ("a*", "matches the empty text"),
-            ("", "matches the empty text"),
+            ("a*", "must not match the empty text"),
+            ("", "must not match the empty text"),
             (r"\w{1000}{1000}", "is too large"),
         ] {
             let error = compile_pattern(pattern).unwrap_err();
