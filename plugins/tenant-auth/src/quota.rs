@@ -14,7 +14,7 @@ use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, Cancel, Capability, Context, Host, HostError, InitError,
     NoConfig, Offer, Plugin, Point, Reply,
-    storage::{Add, TransactResult, key_part},
+    storage::{Add, RejectedReason, TransactResult, key_part},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ const QUOTA_EXCEEDED: &str = "QUOTA_EXCEEDED";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
 /// The greatest number that a counter can hold.
-const MAX_COUNTER: u64 = 1 << 53;
+const MAX_COUNTER: i64 = 1 << 53;
 
 /// Tenant-level configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -45,16 +45,21 @@ pub struct QuotaLimits {
 pub struct TenantQuota;
 
 impl TenantQuota {
-    /// Adds to the day's total of the tenant and of the operator.
+    /// Adds to the day's total of the tenant and of the operator, up to the greatest number that fits.
     async fn record(ctx: &Context, what: &str, amount: u64) -> Result<(), HostError> {
-        let amount = i64::try_from(amount.min(MAX_COUNTER)).unwrap_or(i64::MAX);
+        let mut amount = i64::try_from(amount).unwrap_or(i64::MAX).min(MAX_COUNTER);
         let operator = format!("{what}/operator/{}", key_part(ctx.operator()));
-        let totals = [what, &operator].map(|key| Add::new(key, amount).window(DAY).into());
-        match ctx.storage().transact(totals).await? {
-            TransactResult::Committed(_) => Ok(()),
-            // Beyond 2^53: the day's total stays where it is.
-            TransactResult::Rejected { .. } => Ok(()),
+        // Each time that it is rejected, less has room.
+        while amount > 0 {
+            let totals = [what, &operator].map(|key| Add::new(key, amount).window(DAY).into());
+            let TransactResult::Rejected { reason: RejectedReason::LimitReached(total), .. } =
+                ctx.storage().transact(totals).await?
+            else {
+                break;
+            };
+            amount = MAX_COUNTER.saturating_sub(total.counter()).min(amount - 1);
         }
+        Ok(())
     }
 
     async fn check_tokens(ctx: &Context, limit: u64) -> Answer<BeforeLlmRequestPatch> {

@@ -118,6 +118,21 @@ async fn a_limit_of_zero_blocks_everything_and_a_huge_usage_breaks_nothing() {
 }
 
 #[tokio::test]
+async fn a_huge_usage_uses_up_what_is_left_of_a_quota() {
+    let plugin = start(&TestHost::new(), json!({ "daily_tokens": 100 })).await;
+    let bob = plugin.with_context(|context| "bob".clone_into(&mut context.operator));
+    use_tokens(&plugin, 60, 0).await;
+    assert!(!is_blocked(&plugin).await);
+    use_tokens(&bob, 1 << 53, 1 << 53).await;
+    assert!(is_blocked(&plugin).await);
+    for (key, expected) in
+        [("tokens", 1 << 53), ("tokens/operator/test-operator", 60), ("tokens/operator/bob", (1 << 53) - 60)]
+    {
+        assert_eq!(counter(&plugin, key).await, Some(expected), "{key}");
+    }
+}
+
+#[tokio::test]
 async fn a_storage_that_does_not_answer_lets_nothing_pass() {
     let storage = TestHost::new();
     let plugin = start(&storage, json!({ "daily_tokens": 1000, "requests_per_minute": 60 })).await;
