@@ -12,6 +12,8 @@ use serde::Deserialize;
 const MAX_TERMS: usize = 10_000;
 const MAX_PATTERNS: usize = 100;
 const MAX_CODE_BYTES: usize = 64;
+/// The maximum number of `_` between a term and a letter that make one word of both.
+const MAX_UNDERSCORES: usize = 3;
 
 /// Terms and patterns that block a text.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -128,8 +130,13 @@ fn normalize(text: &str) -> String {
 
 /// Whether no letter or digit touches the part of the text.
 fn is_whole(text: &str, start: usize, end: usize) -> bool {
-    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
-    !text[..start].ends_with(is_in_word) && !text[end..].starts_with(is_in_word)
+    !touches_letter(text[..start].chars().rev()) && !touches_letter(text[end..].chars())
+}
+
+/// Whether a letter or digit comes first, or after a few `_`. In Markdown, `_` around a word isn't a part of it. The number is limited so that
+/// a text of nothing else takes linear time.
+fn touches_letter(chars: impl Iterator<Item = char>) -> bool {
+    chars.take(MAX_UNDERSCORES + 1).find(|c| *c != '_').is_some_and(char::is_alphanumeric)
 }
 
 #[cfg(test)]
@@ -157,7 +164,12 @@ mod tests {
             ("c+++", Some("terms[2]")),
             ("abc++", None),
             ("ÄRGER", Some("terms[3]")),
-            ("shut up_", None),
+            ("_idiot_ **idiot**", Some("terms[0]")),
+            ("___Shut up___", Some("terms[1]")),
+            ("what_an_idiot", None),
+            ("idiot__s", None),
+            ("set_up_later", None),
+            ("up____later", Some("terms[4]")),
             ("keep it up", Some("terms[4]")),
             ("", None),
         ] {
