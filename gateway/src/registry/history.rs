@@ -69,18 +69,28 @@ impl Operations {
         Ok((to, between(&from, &then)))
     }
 
-    /// Restores the API's objects as of the revision `number`. The file's objects and bypasses stay.
+    /// Restores the API's objects as of the revision `number`. The file's objects and bypasses stay. Without
+    /// a reason, the new revision's reason names `number`.
     ///
     /// # Errors
-    /// See [`Operations::write`].
+    /// If there is no such revision. See also [`Operations::write`].
     pub async fn roll_back(
         &self,
         writer: &Writer,
         number: u64,
         dry_run: bool,
     ) -> Result<WriteOutcome, OperationError> {
+        self.prepared().await?;
+        // Revision 0 is the empty registry: a rollback to it would delete every object of the API.
+        if number == 0 {
+            return Err(OperationError::NoRevision(number));
+        }
         let then = self.at(number).await?;
-        self.change(writer, dry_run, None, |contents| Ok(back(contents, &then))).await
+        let mut writer = writer.clone();
+        if writer.reason.is_empty() {
+            writer.reason = format!("rolled back to {number}");
+        }
+        self.change(&writer, dry_run, None, |contents| Ok(back(contents, &then))).await
     }
 
     /// The objects at the revision `number`: the current ones with every later change undone.

@@ -508,10 +508,10 @@ pub struct DiffRevisionsResponse {
 /// A revision to roll back to.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RollBackRequest {
-    /// Required: number of the revision; 0 is the state before the first, without objects of the API.
+    /// Required: number of the revision, from 1.
     #[prost(uint64, optional, tag = "1")]
     pub number: ::core::option::Option<u64>,
-    /// Reason, shown in the revision history: at most 500 bytes without control characters.
+    /// Reason, shown in the revision history: at most 500 bytes without control characters. Default: `rolled back to N`.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// Whether it is a dry run: everything is checked, nothing is written.

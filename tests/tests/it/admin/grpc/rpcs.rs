@@ -156,6 +156,8 @@ async fn back(it: &Stored, mut client: Client) {
     // A rollback to before the first revision would delete everything.
     let unsaid = assert_code(client.roll_back(wire::RollBackRequest::default()).await, Code::PayloadInvalid);
     assert_eq!(violations(&unsaid)[0]["pointer"], "/number");
+    let empty = wire::RollBackRequest { number: Some(0), ..wire::RollBackRequest::default() };
+    assert_code(client.roll_back(empty).await, Code::NotFound);
     let unsaid = client.diff_revisions(wire::DiffRevisionsRequest::default()).await;
     assert_eq!(violations(&assert_code(unsaid, Code::PayloadInvalid))[0]["pointer"], "/from");
     let request = wire::RollBackRequest { number: Some(6), ..wire::RollBackRequest::default() };

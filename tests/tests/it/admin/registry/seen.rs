@@ -280,7 +280,10 @@ async fn revisions_say_who_wrote_what_and_why_and_lead_back() {
     ] {
         assert_http_error(&get(&it.operator, path).await, Code::NotFound);
     }
-    assert_http_error(&post(&it.operator, "revisions/9/rollback").await, Code::NotFound);
+    for number in [0, 9] {
+        let path = format!("revisions/{number}/rollback");
+        assert_http_error(&post(&it.operator, &path).await, Code::NotFound);
+    }
 
     let gone = post(&it.operator, "revisions/2/rollback?reason=oops").await;
     assert_eq!(written(&gone), 5);

@@ -334,6 +334,24 @@ async fn revisions_say_who_did_what_and_why_and_lead_back() {
     assert_eq!(desk.does(&["revision", "rollback", "2", "--yes"]).await, "Nothing to change.\n");
 }
 
+#[tokio::test]
+async fn a_rollback_without_a_reason_names_its_revision_and_revision_0_is_none() {
+    let desk = Desk::new().await;
+    desk.does(&["tenant", "set", "nova", "--label", "plan=gold"]).await;
+    desk.does(&["tenant", "set", "nova", "--label", "plan=tin"]).await;
+    for how in ["--dry-run", "--yes"] {
+        let said = "hookgate: there is no revision 0\n";
+        desk.fails(&["revision", "rollback", "0", how], 1, said).await;
+        desk.fails(&["revision", "rollback", "0", how, "--expected-revision", "3"], 1, said).await;
+    }
+    assert_eq!(desk.head().await, 3);
+    assert!(desk.does(&["revision", "diff", "0", "3"]).await.contains("+ tenant nova\n"));
+    desk.does(&["revision", "rollback", "2", "--yes"]).await;
+    assert_eq!(desk.json(&["revision", "show", "4"]).await["reason"], "rolled back to 2");
+    let written = desk.does(&["events", "--event", "registry.written"]).await;
+    assert!(written.contains("reason=rolled back to 2"), "{written}");
+}
+
 /// A list is complete, however many pages it has.
 #[tokio::test]
 async fn a_list_of_several_pages_is_shown_as_one() {
