@@ -199,7 +199,8 @@ fn effects(body: &Value) -> String {
         }
         let sites = ["points", "hooks"].map(|key| effect[key].as_object().into_iter().flatten());
         for (site, plan) in sites.into_iter().flatten() {
-            rows.push([tenant.clone(), site.clone(), plan_change(plan)]);
+            let change = plan_change(plan, effect["after"] == "served");
+            rows.push([tenant.clone(), site.clone(), change]);
             rows.extend(failing(plan).map(|fails| [tenant.clone(), String::new(), fails]));
         }
         // Show a tenant's name once.
@@ -220,7 +221,8 @@ fn failing(plan: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-fn plan_change(plan: &Value) -> String {
+/// The change of a plan. `is_served` says whether the tenant's calls run through it.
+fn plan_change(plan: &Value, is_served: bool) -> String {
     let names = |key: &str| {
         let names = plan[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         names.map(printable).collect::<Vec<_>>()
@@ -232,10 +234,17 @@ fn plan_change(plan: &Value) -> String {
     let order = names("order");
     let order =
         if order.is_empty() { "nothing runs".to_owned() } else { format!("runs {}", order.join(", ")) };
-    let order = if plan["lacks_steps"] == true { format!("{order}; refused: STEPS_REQUIRED") } else { order };
+    let (lacks, lacked) = (plan["lacks_steps"] == true, plan["lacked_steps"] == true && is_served);
+    let order = match (lacked, lacks) {
+        (_, true) => format!("{order}; refused: STEPS_REQUIRED"),
+        // The steps are the same and lacked one that guards, so the requirement is gone.
+        (true, false) if signs.is_empty() => format!("{order}; calls were refused and now pass unguarded"),
+        (true, false) => format!("{order}; no longer refused"),
+        (false, false) => order,
+    };
     let has_failing = plan["failing"].as_array().is_some_and(|failing| !failing.is_empty());
     match signs.as_str() {
-        "" if has_failing || plan["lacks_steps"] == true => order,
+        "" if has_failing || lacks || lacked => order,
         "" => format!("new order: {order}"),
         _ => format!("{signs}: {order}"),
     }

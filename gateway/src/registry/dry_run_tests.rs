@@ -346,6 +346,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
                 order: names(&is, &|_| true),
                 failing,
                 lacks_steps: lacks(after),
+                lacked_steps: lacks(before),
             };
             Some((point, effect))
         });

@@ -80,9 +80,12 @@ pub struct PlanEffect {
     pub order: Vec<String>,
     /// The bindings that would fail, as far as known now.
     pub failing: Vec<FailingBinding>,
-    /// Whether calls are refused with STEPS_REQUIRED.
+    /// Whether calls are refused with STEPS_REQUIRED after the change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lacks_steps: bool,
+    /// Whether they were before it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacked_steps: bool,
 }
 
 /// A binding whose step would fail if it ran now.
@@ -130,16 +133,21 @@ fn effect(
         _ => false,
     };
     let at = |site: &CallSite| {
-        let lacking = [was, is].map(|route| lacks_steps(route, site));
+        let [lacked, lacks] = [was, is].map(|route| lacks_steps(route, site));
         let (was, is) = (SitePlan::new(was, site), SitePlan::new(is, site));
-        let same = was.is_same(is) && lacking[0] == lacking[1];
+        let same = was.is_same(is) && lacked == lacks;
         if same && same_troubles {
             return None;
         }
         let [then, now] = [(was, before), (is, after)].map(|(plan, of)| failing(plan, of.troubles));
         let names =
             |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
-        (!same || names(&then) != names(&now)).then(|| plan_effect(was, is, now, lacking[1]))
+        (!same || names(&then) != names(&now)).then(|| PlanEffect {
+            failing: now,
+            lacks_steps: lacks,
+            lacked_steps: lacked,
+            ..plan_effect(was, is)
+        })
     };
     let points = Point::ALL.into_iter().filter_map(|point| Some((point, at(&point.into())?)));
     let points: BTreeMap<_, _> = points.collect();
@@ -239,12 +247,8 @@ fn failing(plan: SitePlan<'_>, troubles: &StepFailures) -> Vec<FailingBinding> {
     plan.steps().into_iter().filter_map(one).collect()
 }
 
-fn plan_effect(
-    was: SitePlan<'_>,
-    is: SitePlan<'_>,
-    failing: Vec<FailingBinding>,
-    lacks_steps: bool,
-) -> PlanEffect {
+/// The changes of the steps alone.
+fn plan_effect(was: SitePlan<'_>, is: SitePlan<'_>) -> PlanEffect {
     let tools = |plan: SitePlan<'_>, binding: &str| -> Vec<String> {
         plan.tool_names().filter(|(_, of)| *of == binding).map(|(name, _)| name.to_owned()).collect()
     };
@@ -262,8 +266,9 @@ fn plan_effect(
         removed: then.iter().filter(|step| find(&now, &step.binding).is_none()).map(name).collect(),
         changed: now.iter().filter(changed).map(name).collect(),
         order: now.iter().map(name).collect(),
-        failing,
-        lacks_steps,
+        failing: Vec::new(),
+        lacks_steps: false,
+        lacked_steps: false,
     }
 }
 

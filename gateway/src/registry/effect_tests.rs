@@ -137,13 +137,14 @@ fn with_tenant(members: Value) -> (Config, RouteTable) {
 }
 
 #[test]
-fn a_tenant_that_requires_a_step_it_lacks_is_told_that_its_calls_are_refused() {
+fn a_tenant_that_requires_a_step_it_lacks_is_told_that_its_calls_are_or_were_refused() {
     let (usual, strict) =
         (with_tenant(json!({})), with_tenant(json!({ "require_steps": ["before_response"] })));
     for (effects, is_refused) in [(told(&usual, &strict), true), (told(&strict, &usual), false)] {
         let [effect] = effects.sample.as_slice() else { panic!("{effects:?}") };
         assert_eq!((&*effect.tenant, effect.points.len()), ("t1", 1));
-        assert_eq!(effect.points[&Point::BeforeResponse].lacks_steps, is_refused);
+        let plan = &effect.points[&Point::BeforeResponse];
+        assert_eq!((plan.lacks_steps, plan.lacked_steps), (is_refused, !is_refused));
     }
 }
 

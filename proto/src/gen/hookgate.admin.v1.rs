@@ -79,6 +79,9 @@ pub struct PlanEffect {
     /// Whether calls at the point are refused with STEPS_REQUIRED after the change.
     #[prost(bool, tag = "9")]
     pub lacks_steps: bool,
+    /// Whether calls at the point were refused with STEPS_REQUIRED before the change.
+    #[prost(bool, tag = "10")]
+    pub lacked_steps: bool,
 }
 /// A binding whose step would fail if it ran now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -166,6 +166,7 @@ fn effect(Effect { tenant, before, after, settings, points, hooks }: Effect) -> 
         order: effect.order,
         failing: effect.failing.into_iter().map(failing).collect(),
         lacks_steps: effect.lacks_steps,
+        lacked_steps: effect.lacked_steps,
     };
     wire::TenantEffect {
         tenant,

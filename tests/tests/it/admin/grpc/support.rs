@@ -136,7 +136,8 @@ pub(crate) fn changes(changes: &[wire::Change]) -> Value {
 fn effect(effect: &wire::TenantEffect) -> Value {
     let mut points = Map::new();
     for plan in &effect.points {
-        let wire::PlanEffect { added, removed, changed, order, failing, lacks_steps, .. } = plan;
+        let wire::PlanEffect { added, removed, changed, order, failing, lacks_steps, lacked_steps, .. } =
+            plan;
         let failing = failing.iter().map(|wire::FailingStep { binding, reason, detail }| {
             json!({ "binding": binding, "reason": reason, "detail": detail })
         });
@@ -149,6 +150,9 @@ fn effect(effect: &wire::TenantEffect) -> Value {
         }
         if *lacks_steps {
             said["lacks_steps"] = json!(true);
+        }
+        if *lacked_steps {
+            said["lacked_steps"] = json!(true);
         }
         points.insert(point(plan.point), said);
     }

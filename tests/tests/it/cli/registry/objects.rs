@@ -352,6 +352,29 @@ async fn a_rollback_without_a_reason_names_its_revision_and_revision_0_is_none()
     assert!(written.contains("reason=rolled back to 2"), "{written}");
 }
 
+#[tokio::test]
+async fn a_write_that_ends_a_refusal_says_so_and_whether_calls_are_guarded_then() {
+    let plugin = FakePlugin::named("guard").start_unix().await;
+    let desk = Desk::of(file_with("acme").plugin(&plugin)).await;
+    let refused = desk.does(&["tenant", "set", "nova", "--require-steps", "before_response"]).await;
+    assert!(refused.contains("before_response     nothing runs; refused: STEPS_REQUIRED\n"), "{refused}");
+    desk.folder.write("none.json", r#"{ "require_steps": [] }"#);
+    let ends = ["tenant", "set", "nova", "-f", "none.json", "--dry-run"];
+    let row = "nova    before_response  nothing runs; calls were refused and now pass unguarded\n";
+    assert!(desk.does(&ends).await.contains(row));
+
+    let set = ["binding", "set", "g", "--plugin", "guard", "--tenant", "nova", "--priority", "30"];
+    let observes = [&set[..], &["--points", "before_response", "--mode", "observe"]].concat();
+    let observed = desk.does(&observes).await;
+    assert!(observed.contains("before_response  +g: runs g; refused: STEPS_REQUIRED\n"), "{observed}");
+    let row = "nova    before_response  runs g; calls were refused and now pass unguarded\n";
+    assert!(desk.does(&ends).await.contains(row));
+    let disabled = desk.does(&["tenant", "set", "nova", "--enabled", "false", "--dry-run"]).await;
+    assert!(disabled.contains("served -> disabled\n") && !disabled.contains("refused"), "{disabled}");
+    let guarded = desk.does(&["binding", "set", "g", "--mode", "enforce"]).await;
+    assert!(guarded.contains("before_response  ~g: runs g; no longer refused\n"), "{guarded}");
+}
+
 /// A list is complete, however many pages it has.
 #[tokio::test]
 async fn a_list_of_several_pages_is_shown_as_one() {
