@@ -44,6 +44,11 @@ impl Answer {
         if output == Output::Table { exit } else { self.print(output, String::new, exit) }
     }
 
+    /// Whether the error is about a flag, which is a query parameter of the API.
+    pub(crate) fn is_about_flag(&self) -> bool {
+        self.body["detail"].as_str().is_some_and(|detail| as_flags(detail) != detail)
+    }
+
     /// The error as text: code, who failed, why, and what to do.
     pub(crate) fn error(&self) -> String {
         let name = text(&self.body["code"]);

@@ -213,7 +213,7 @@ impl Proposal {
         let answer = registry.send(&self.write, reason, dry_run).await?;
         match answer.status {
             ..300 => Ok(answer),
-            400 | 422 if registry.output == Output::Table => {
+            400 | 422 if registry.output == Output::Table && !answer.is_about_flag() => {
                 Err(Exit::problems(&self.listed.render(self.wrong(&answer))))
             }
             409 => Err(self.overtaken(registry, &answer).await),

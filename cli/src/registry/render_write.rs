@@ -40,12 +40,13 @@ pub(super) fn difference(body: &Value) -> String {
     text
 }
 
-/// The exit code: 1 if a plugin rejected its new entry.
+/// The exit code: 1 if a plugin rejected its new entry, even if that was written before.
 pub(super) fn exit(body: &Value) -> Exit {
+    let done = if is_empty(body) { "nothing to write" } else { "written" };
     let one = |held: &Value| {
         let [plugin, reason, detail] = ["plugin", "reason", "detail"].map(|key| text(&held[key]));
         format!(
-            "written, but the plugin `{plugin}` rejected it: {reason}: {detail}; the previous entry stays active"
+            "{done}, but the plugin `{plugin}` rejected it: {reason}: {detail}; the previous entry stays active"
         )
     };
     let held_back: Vec<_> = body["rejected"].as_array().into_iter().flatten().map(one).collect();

@@ -87,6 +87,10 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
         desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, said).await;
         desk.fails(&["diff", "-f", "registry.yaml"], 2, said).await;
     }
+    desk.folder.write("registry.yaml", FILE);
+    let long = desk.run(&["apply", "-f", "registry.yaml", "--yes", "--reason", &"x".repeat(501)]).await;
+    let said = "hookgate: PAYLOAD_INVALID (the caller failed): --reason must be at most 500 bytes";
+    assert_eq!((long.code, long.stderr.contains(said)), (Some(2), true), "{long:?}");
     desk.fails(&["diff", "-f", "missing.yaml"], 2, "missing.yaml can't be read: No such file").await;
     assert_eq!(desk.head().await, 1);
 }
