@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Exit,
-    output::{self, Output, columns, printable},
+    output::{self, Output, columns, printable, text},
     payload,
     registry::{
         ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs, approve,
@@ -48,8 +48,9 @@ struct PluginMemberArgs {
     /// A label, for lists and for `hookgate apply --prune`; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// A capability that the plugin may request, such as `log`; may be repeated, and replaces the previous list.
-    #[arg(long = "grant", value_name = "CAPABILITY")]
+    /// Capabilities that the plugin may request, such as `log`, separated by commas or repeated; replaces the previous
+    /// list.
+    #[arg(long = "grant", value_name = "CAPABILITY", value_delimiter = ',')]
     grants: Vec<String>,
     /// The plugin's config: a JSON object, or a JSON or YAML file; replaces the previous config. Write secrets as
     /// references such as `${NAME}`, which the gateway resolves.
@@ -75,7 +76,7 @@ pub(crate) struct Add {
         default_value_if("self_registration", "true", "0s")
     )]
     wait: Span,
-    /// Approves the plugin's manifest without asking.
+    /// Approves the plugin's manifest without asking, unless you name grants and it asks for more.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -212,6 +213,7 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     let Add { name, members, wait, yes, meant, asked } = add;
     approve::check(wait)?;
     let spec = members.into_changes()?.object();
+    let named_grants = spec["grants"].as_array().cloned();
     let registry = Registry::connect(asked).await?;
     if let Some(found) = registry.find(ObjectKind::Plugin, &name).await? {
         let (shown, version) = (printable(&name), client::version(&found.body));
@@ -234,6 +236,10 @@ async fn added(add: Add) -> Result<Exit, Exit> {
         if registry.output == Output::Table {
             output::show(&approve::table(wants), Exit::ok());
         }
+        // Approval grants all that the plugin asks for, so it must not follow from naming less.
+        if let Some(exit) = named_grants.and_then(|named| exit_if_wants_more(&name, &named, wants)) {
+            return Ok(output::data(registry.output, &plugin, || columns(&render::described(&plugin)), exit));
+        }
         // Without approval it stays pending, which the output says.
         if confirm(&approve::question(&name, wants), yes, registry.output).is_ok() {
             let consent = approve::consent(&name, &plugin, wants);
@@ -246,4 +252,23 @@ async fn added(add: Add) -> Result<Exit, Exit> {
         return Ok(output::data(registry.output, &plugin, table, Exit::ok()));
     }
     approve::finish(&registry, &name, "added", wait).await
+}
+
+/// The exit if the manifest in `wants` asks for capabilities beyond the `named` grants.
+fn exit_if_wants_more(name: &str, named: &[Value], wants: &Value) -> Option<Exit> {
+    let list = |values: Vec<&Value>| values.into_iter().map(text).collect::<Vec<_>>().join(", ");
+    let wanted = wants["accepted"]["capabilities"].as_array().into_iter().flatten();
+    let more: Vec<_> = wanted.filter(|wanted| !named.contains(wanted)).collect();
+    let name = printable(name);
+    (!more.is_empty()).then(|| {
+        let granted = match list(named.iter().collect()) {
+            named if named.is_empty() => "you grant nothing".to_owned(),
+            named => format!("you grant only {named}"),
+        };
+        let more = list(more);
+        Exit::failure(format!(
+            "`{name}` was added, and is pending: it asks for {more}, and {granted}\n  = allow all that it \
+             asks for with `hookgate plugin approve {name}`, or remove it with `hookgate plugin remove {name}`"
+        ))
+    })
 }

@@ -114,6 +114,31 @@ asks for  storage:read (new): reads its own data, which the gateway's database k
 }
 
 #[tokio::test]
+async fn a_plugin_that_asks_for_more_than_the_named_grants_is_not_approved() {
+    let desk = desk().await;
+    let wants = ["storage:read", "storage:write"].map(str::to_owned);
+    let plugin = FakePlugin::named("quota").manifest(move |manifest| manifest.capabilities = wants.into());
+    let plugin = plugin.only(&[ExtensionPoint::BeforeToolCall]).start().await;
+    let add = ["plugin", "add", "quota", "--endpoint", &plugin.endpoint(), "--yes"];
+    let refused = desk.run(&[&add[..], &["--grant", "storage:read"]].concat()).await;
+    let said = "hookgate: `quota` was added, and is pending: it asks for storage:write, and you grant only storage:read\n  = \
+                allow all that it asks for with `hookgate plugin approve quota`, or remove it with `hookgate plugin \
+                remove quota`\n";
+    assert_eq!((refused.code, &*refused.stderr), (Some(1), said), "{refused:?}");
+    let spec = &desk.json(&["plugin", "show", "quota"]).await["spec"];
+    assert_eq!((&spec["grants"], &spec["accepted"]), (&json!(["storage:read"]), &json!(null)));
+    assert_eq!(plugin.counts().initializes, 0);
+    desk.does(&["plugin", "approve", "quota", "--yes"]).await;
+
+    for grants in [&[][..], &["--grant", "log,storage:write,storage:read"]] {
+        desk.does(&["plugin", "remove", "quota"]).await;
+        desk.does(&[&add[..], grants].concat()).await;
+        let spec = &desk.json(&["plugin", "show", "quota"]).await["spec"];
+        assert_eq!(spec["grants"].as_array().map(Vec::len), Some(if grants.is_empty() { 2 } else { 3 }));
+    }
+}
+
+#[tokio::test]
 async fn the_hooks_of_a_plugin_are_approved_like_its_points() {
     let desk = desk().await;
     let mut plugin = FakePlugin::named("notes").only(&[]).hooks(&["recall", "turn_end"]).start().await;
