@@ -15,8 +15,8 @@ use super::{
     token::{self, SigningArgs, TokenChecker},
 };
 use hookgate::{
-    config::{Config, Span},
-    core::api_format::ApiFormat,
+    config::{Config, LlmProxy, Span},
+    core::{api_format::ApiFormat, model_names::ModelNames},
 };
 
 /// How long the gateway may take to list the tenant's models.
@@ -57,7 +57,7 @@ async fn output_text(args: EnvArgs) -> Result<String, Exit> {
     }
     let checker = TokenChecker::new(&signing.config).map_err(|problems| Exit::problems(&problems))?;
     let file = shown(&signing.config);
-    let source = model_source(&checker.config, client, &file).map_err(Exit::failure)?;
+    let source = model_source(&checker.config, client, tenant.as_deref(), &file).map_err(Exit::failure)?;
     let gateway = address(&checker.config, url, &file).map_err(Exit::usage)?;
     if toml {
         return Ok(codex_toml(&gateway));
@@ -91,32 +91,87 @@ enum ModelSource {
     Registry,
 }
 
-/// Where a gateway of this configuration may have models for the client.
+/// Where a gateway of this configuration may have models for the client of the tenant, or without one for any.
 ///
 /// # Errors
 /// One sentence with what to add, if it can have none.
-fn model_source(config: &Config, client: ModelClient, file: &str) -> Result<ModelSource, String> {
+fn model_source(
+    config: &Config,
+    client: ModelClient,
+    tenant: Option<&str>,
+    file: &str,
+) -> Result<ModelSource, String> {
     let Some(llm) = &config.llm else {
         return Err(format!(
             "{file} has no `llm`, so its gateway serves no models: add `llm` as in docs/llm-proxy.md"
         ));
     };
-    let format = client.format();
-    let has_upstream = llm.upstreams.iter().any(|upstream| upstream.format == format);
-    if has_upstream && config.store.as_ref().is_none_or(|store| store.apply_file) {
-        return Ok(ModelSource::File);
+    let listed = tenant.and_then(|tenant| config.tenants.list.iter().find(|listed| listed.id == tenant));
+    let models = listed.and_then(|listed| Some((listed.id.as_str(), listed.llm.models.as_deref()?)));
+    let of_file = models_of_file(llm, client.format(), models, file);
+    match &config.store {
+        None => of_file.map(|()| ModelSource::File),
+        Some(store) if store.apply_file && of_file.is_ok() => Ok(ModelSource::File),
+        Some(_) => Ok(ModelSource::Registry),
     }
-    if config.store.is_some() {
-        return Ok(ModelSource::Registry);
-    }
+}
+
+/// Most globs that a message lists.
+const MAX_GLOBS_SHOWN: usize = 8;
+
+/// Checks that the file has models for clients of an API. `models` is a tenant, and the globs on the models that it may name.
+///
+/// # Errors
+/// One sentence with what to add.
+fn models_of_file(
+    llm: &LlmProxy,
+    format: ApiFormat,
+    models: Option<(&str, &[String])>,
+    file: &str,
+) -> Result<(), String> {
     let provider = match format {
         ApiFormat::Openai => "OpenAI",
         ApiFormat::Anthropic => "Anthropic",
     };
+    let upstreams: Vec<&str> =
+        llm.upstreams.iter().filter(|one| one.format == format).map(|one| one.name.as_str()).collect();
+    let Some(first) = upstreams.first() else {
+        return Err(format!(
+            "the client speaks {provider}'s API, and no upstream in `llm` of {file} does: add one with `format: {}`",
+            format.as_str()
+        ));
+    };
+    let rules = llm.models.iter().filter(|rule| upstreams.contains(&rule.upstream.as_str()));
+    let globs: Vec<&str> = rules.map(|rule| rule.pattern.as_str()).collect();
+    if globs.is_empty() {
+        return Err(format!(
+            "the client speaks {provider}'s API, and no rule in `llm.models` of {file} leads to an upstream that does: add \
+             one with `upstream: {first}`"
+        ));
+    }
+    let Some((tenant, models)) = models else { return Ok(()) };
+    if globs.iter().any(|glob| may_meet(glob, models)) {
+        return Ok(());
+    }
+    let shown: Vec<_> =
+        globs.iter().take(MAX_GLOBS_SHOWN).map(|glob| format!("`{}`", printable(glob))).collect();
+    let more = if globs.len() > MAX_GLOBS_SHOWN { " and others" } else { "" };
     Err(format!(
-        "the client speaks {provider}'s API, and no upstream in `llm` of {file} does: add one with `format: {}`",
-        format.as_str()
+        "tenant `{}` may name no model of {provider}'s API: no rule for that API matches anything of its `llm.models` in \
+         {file}, only {}{more}: correct the list, or add a rule",
+        printable(tenant),
+        shown.join(", ")
     ))
+}
+
+/// Whether a model may be matched by a rule's glob and by one of a tenant's. Two globs may, since which names they share
+/// isn't known.
+fn may_meet(glob: &str, models: &[String]) -> bool {
+    let names = |entries: &[String]| ModelNames::new("models", entries);
+    let (Ok(rule), Ok(tenant)) = (names(&[glob.to_owned()]), names(models)) else { return true };
+    (rule.has_globs() && tenant.has_globs())
+        || rule.literals().any(|name| tenant.contains(name))
+        || tenant.literals().any(|name| rule.contains(name))
 }
 
 /// Asks the gateway for the tenant's models, as the client would. Only a gateway knows the registry's, and it need not run yet.

@@ -197,6 +197,43 @@ async fn a_gateway_without_models_for_the_client_gets_no_lines() {
     }
 }
 
+/// An upstream alone gives no model: a rule leads to it, and the tenant's own list may leave out what the rules have.
+#[tokio::test]
+async fn a_client_whose_tenant_can_name_no_model_gets_no_lines() {
+    let mut without_rule = file();
+    without_rule["llm"]["models"].as_array_mut().unwrap().pop();
+    let without_rule = folder(&without_rule);
+    assert_eq!(env(&without_rule, "openai", &["--tenant", "acme"]).await.code, Some(0));
+    let ran = env(&without_rule, "anthropic", &["--tenant", "acme"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    let expected = "no rule in `llm.models` of f.yaml leads to an upstream that does: add one with `upstream: demo-messages`";
+    assert!(ran.stderr.contains(expected), "{ran:?}");
+    let toml = env(&without_rule, "codex", &["--toml"]).await;
+    assert_eq!(toml.code, Some(0), "{toml:?}");
+
+    for (rule, models, is_served) in [
+        ("demo", json!(["dmeo"]), false),
+        ("demo", json!(["dmeo*", "other"]), false),
+        ("de*", json!(["fast"]), false),
+        ("demo", json!([]), false),
+        ("demo", json!(["dmeo", "demo"]), true),
+        ("demo", json!(["dem*"]), true),
+        ("de*", json!(["demo"]), true),
+        ("de*", json!(["*mo"]), true),
+        ("demo", Value::Null, true),
+    ] {
+        let mut file = file();
+        file["llm"]["models"][0]["match"] = json!(rule);
+        file["tenants"]["list"][0]["llm"] = json!({ "models": models });
+        let ran = env(&folder(&file), "openai", &["--tenant", "acme"]).await;
+        assert_eq!(ran.code, Some(if is_served { 0 } else { 1 }), "{rule} {models}: {ran:?}");
+        let expected = format!(
+            "tenant `acme` may name no model of OpenAI's API: no rule for that API matches anything of its `llm.models` in f.yaml, only `{rule}`: "
+        );
+        assert!(is_served || ran.stderr.contains(&expected) && ran.stdout.is_empty(), "{ran:?}");
+    }
+}
+
 /// Only the gateway knows the models of its registry.
 #[tokio::test]
 async fn models_of_the_registry_are_asked_of_the_gateway() {
