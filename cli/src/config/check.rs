@@ -5,12 +5,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{
-    super::output::{self, Output},
+    super::output::{self, Output, printable},
     Exit, unread,
 };
 use hookgate::{
     app::App,
     config::{self, Config, LoadedConfig, LocatedProblem, Problems},
+    llm::allowed_names,
 };
 
 /// A mistake, for programs.
@@ -41,10 +42,14 @@ pub(super) async fn run(file: &Path, output: Output) -> Exit {
     match (checked(file).await, output) {
         (Ok(loaded), Output::Table) => {
             let config = &loaded.config;
+            note_hints(file, config);
             let unread = unread(config).map(|unread| format!("{unread}; use --connect to read it\n"));
             output::print(&(fine(file, config) + &unread.unwrap_or_default()), Exit::ok())
         }
-        (Ok(_), _) => mistakes(None, output, Exit::ok()),
+        (Ok(loaded), _) => {
+            note_hints(file, &loaded.config);
+            mistakes(None, output, Exit::ok())
+        }
         // In the words of a start.
         (Err(problems), Output::Table) => Exit::problems(&problems),
         (Err(problems), _) => mistakes(Some(&problems), output, Exit::already_reported(2)),
@@ -68,6 +73,13 @@ fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {
     let list: Vec<MistakeView<'_>> =
         problems.into_iter().flat_map(Problems::iter).map(MistakeView::from).collect();
     output::data(output, &list, String::new, exit)
+}
+
+/// Notes what is valid, but probably isn't what was meant.
+pub(super) fn note_hints(file: &Path, config: &Config) {
+    for hint in config.llm.iter().flat_map(|llm| allowed_names::hints(&llm.allow)) {
+        output::note(&format!("{}: {}", printable(&file.display().to_string()), printable(&hint)));
+    }
 }
 
 /// The summary of a valid file.

@@ -206,6 +206,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
         Ok(dry_run) => dry_run,
         Err(problems) => return problems_exit(&problems, output),
     };
+    check::note_hints(file, &of_file);
     let connected = Box::pin(app.connect(enough(wait))).await;
     let mistakes = (!connected.problems.is_empty()).then(|| loaded.render(&connected.problems));
     let store = StoreRow::new(&loaded.config, &stored);

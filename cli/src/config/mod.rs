@@ -17,6 +17,7 @@ pub(super) enum ConfigCommand {
     ///
     /// Does everything that `serve` does before it listens: reads the file, the environment, keys and certificates,
     /// and builds the routing. It opens no port and, without --connect, contacts no plugin and no registry.
+    #[command(alias = "validate")]
     #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
                             Exit codes: 0 valid, 2 invalid; with --connect also 4 a plugin that the file requires \
                             isn't ready, 1 another plugin or one of several endpoints isn't ready, or the store \

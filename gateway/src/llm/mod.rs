@@ -3,6 +3,7 @@
 //! Nothing is deserialised into a provider's types. A request or an answer is its bytes and views of them, and what
 //! no plugin changes stays byte for byte. This module must not know where bytes come from, nor how plugins are called.
 
+pub mod allowed_names;
 pub(crate) mod answer_json;
 mod arguments;
 pub(crate) mod chat;

@@ -236,6 +236,10 @@ impl ConfigChecker<'_> {
                 let remedy =
                     format!("write a name of 1 to {MAX_MEMBER_BYTES} bytes, without control characters");
                 self.report(item("/llm/allow", index), message, remedy);
+            } else if name.contains(['*', '?', '[']) {
+                let message = format!("`{name}` is a glob, and `allow` lists whole names");
+                let remedy = "list each name; `hookgate explain --surface llm` shows what each one opens";
+                self.report(item("/llm/allow", index), message, remedy);
             }
         }
     }

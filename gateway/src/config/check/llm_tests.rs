@@ -269,6 +269,11 @@ fn members_that_are_allowed_have_names() {
         more(&format!("allow: [\"{wrong}\"]"), message, remedy);
     }
     let many = ["a"; 65].join(", ");
+    for glob in ["*", "web_*", "file_i?", "[a]udio"] {
+        let remedy = "list each name; `hookgate explain --surface llm` shows what each one opens";
+        let message = format!("`{glob}` is a glob, and `allow` lists whole names");
+        more(&format!("allow: [\"{glob}\"]"), &message, remedy);
+    }
     more(&format!("allow: [{many}]"), "`allow` has 65 entries", "list at most 64");
 }
 

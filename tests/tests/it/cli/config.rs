@@ -282,3 +282,24 @@ async fn the_schema_in_docs_is_the_printed_one_and_takes_the_examples() {
     let typo: Value = serde_saphyr::from_str(&example.replace("priority:", "priorty:")).unwrap();
     assert!(!validator.is_valid(&typo), "it bites");
 }
+
+/// A provider may give any member a meaning, so an unknown name is no mistake.
+#[tokio::test]
+async fn a_misspelled_name_in_allow_is_noted_and_is_no_mistake() {
+    let folder = Folder::new();
+    let mut file = smallest();
+    file["llm"] = json!({
+        "upstreams": [{ "name": "demo", "builtin": "demo-model" }],
+        "models": [{ "match": "demo", "upstream": "demo" }],
+        "allow": ["audio", "web_serach"],
+    });
+    folder.write("f.yaml", &file.to_string());
+    let note = "hookgate: f.yaml: /llm/allow/1: `web_serach` opens nothing that the gateway knows; did you mean `web_search`?\n";
+    let said = folder.run(&["config", "validate", "f.yaml"]).await;
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), note), "{said:?}");
+    assert!(said.stdout.starts_with("f.yaml: no mistakes: "), "{said:?}");
+    let data = folder.run(&["config", "check", "f.yaml", "--output", "json"]).await;
+    assert_eq!((data.code, data.json(), data.stderr.as_str()), (Some(0), json!([]), note), "{data:?}");
+    let connected = folder.run(&["config", "check", "f.yaml", "--connect"]).await;
+    assert_eq!((connected.code, connected.stderr.as_str()), (Some(0), note), "{connected:?}");
+}
