@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     Exit,
     client::{self, AdminPortArgs},
-    output::{Output, columns, text},
+    output::{Output, columns, printable, text},
 };
 use hookgate::{config::Span, ops::page::duration};
 
@@ -59,13 +59,18 @@ fn table(status: &Value) -> String {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|problem| ("rejected", format!("{} ago: {}", age(refused), text(problem))));
+        .map(|problem| ("rejected", format!("{} ago: {}", age(refused), printable(first_line(problem)))));
     let waiting_for = configuration["waiting_for"].as_str();
     let waiting_for = waiting_for.map(|what| ("pending", format!("a newer revision, waiting for {what}")));
     let restart_required = configuration["restart_required"].as_array().into_iter().flatten();
     let restart_required = restart_required.map(|key| ("restart required", text(key)));
     let rows: Vec<_> = rows.into_iter().chain(waiting_for).chain(refused).chain(restart_required).collect();
     columns(&rows.into_iter().map(|(name, what)| [name.to_owned(), what]).collect::<Vec<_>>())
+}
+
+/// What a mistake is and where. The lines below it have the excerpt, which a row has no room for.
+fn first_line(problem: &Value) -> &str {
+    problem.as_str().and_then(|problem| problem.lines().next()).unwrap_or_default()
 }
 
 /// The state of the registry's database.

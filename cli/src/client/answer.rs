@@ -64,11 +64,10 @@ impl Answer {
         }
         for wrong in self.body["errors"].as_array().into_iter().flatten() {
             let (pointer, message) = (text(&wrong["pointer"]), text(&wrong["message"]));
-            match pointer.as_str() {
-                // A violation of the whole request, which the first line already reports.
-                "" if message == detail => {}
-                "" => said += &format!("\n  {message}"),
-                pointer => said += &format!("\n  {pointer}: {message}"),
+            let line = if pointer.is_empty() { message } else { format!("{pointer}: {message}") };
+            // The first line may already report the only violation.
+            if !detail.ends_with(&line) {
+                said += &format!("\n  {line}");
             }
         }
         if let Some(code) = code {
@@ -103,6 +102,9 @@ mod tests {
         let query = json!({ "code": "PAYLOAD_INVALID", "detail": "`expected_version` in the query must be a whole number" });
         let expected = "PAYLOAD_INVALID (the caller failed): --expected-version must be a whole number\n  = ";
         assert!(error_text(query.clone()).starts_with(expected), "{}", error_text(query));
+        let placed = json!({ "code": "CONFIG_INVALID", "detail": "f.yaml:1:3: /a: It is so",
+            "errors": [{ "pointer": "/a", "message": "It is so" }] });
+        assert_eq!(error_text(placed).lines().count(), 2, "the sentence and the remedy");
         let two = json!({ "code": "PAYLOAD_INVALID", "detail": "There are 2", "errors": [
             { "pointer": "", "message": "One" }, { "pointer": "/a", "message": "Another" },
         ] });

@@ -27,9 +27,7 @@ impl ForeignDocument {
     /// All mistakes of the file, each with its place.
     pub fn load<T: DeserializeOwned + JsonSchema>(path: &Path) -> Result<(T, Self), Problems> {
         let file = path.display().to_string();
-        let text = load::read(path).map_err(|message| {
-            Problems::nowhere(&file, message, "give the path of a file that you may read")
-        })?;
+        let text = load::read(path, "give the path of a file that you may read")?;
         Self::read(file, &text)
     }
 

@@ -91,20 +91,20 @@ fn load_for(
     reader: ConfigReader,
 ) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
-    let text = read(path).map_err(|message| {
-        Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
-    })?;
+    let text = read(path, "give the path of a configuration that this process may read")?;
     parse(file, &text, env, reader)
 }
 
 /// The text of a file.
 ///
 /// # Errors
-/// The rest of a sentence that begins with the file.
-pub(super) fn read(path: &Path) -> Result<String, String> {
-    let read = read_limited::file(path, MAX_FILE).map_err(|error| format!("can't be read: {error}"))?;
-    let bytes = read.ok_or("is larger than 16 MiB")?;
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
+/// It can't be read, for which `remedy` says what to do, is too large, or is no text.
+pub(super) fn read(path: &Path, remedy: &str) -> Result<String, Problems> {
+    let fault = |message: &str, remedy: &str| Problems::nowhere(&path.display().to_string(), message, remedy);
+    let read = read_limited::file(path, MAX_FILE);
+    let read = read.map_err(|error| fault(&format!("can't be read: {error}"), remedy))?;
+    let bytes = read.ok_or_else(|| fault("is larger than 16 MiB", "keep it within 16 MiB"))?;
+    String::from_utf8(bytes).map_err(|_| fault("is not UTF-8 text", "save it as UTF-8"))
 }
 
 /// Like [`load`], for a text that problems refer to as `file`.

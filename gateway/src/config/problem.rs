@@ -119,8 +119,19 @@ pub struct LocatedProblem {
     /// The registry object that contains the problem, if there is one. If the file has that object too, the problem is
     /// placed in the file.
     pub object: Option<RegistryPlace>,
+    /// Where it is, for people: the file with line and column, a variable, or an object of the registry.
+    pub place: String,
     /// The complete problem as people read it, on several lines.
     rendered: String,
+}
+
+impl LocatedProblem {
+    /// Where it is, what is wrong, and what to write instead, in one line.
+    pub fn sentence(&self) -> String {
+        let Problem { pointer, .. } = &self.problem;
+        let pointer = if pointer.is_empty() { String::new() } else { format!("{pointer}: ") };
+        format!("{}: {pointer}{}", self.place, self.problem.sentence())
+    }
 }
 
 impl fmt::Display for LocatedProblem {
@@ -138,7 +149,8 @@ impl Problems {
     pub(crate) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
-        Problems(vec![LocatedProblem { problem, position: None, variable: None, object: None, rendered }])
+        let (position, place) = (None, file.to_owned());
+        Problems(vec![LocatedProblem { problem, position, variable: None, object: None, place, rendered }])
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, LocatedProblem> {
@@ -288,7 +300,7 @@ impl ProblemSource {
     ) -> LocatedProblem {
         let position = place.position();
         let (mut variable, mut excerpt) = (None, String::new());
-        let at = match place {
+        let place = match place {
             ProblemLocation::File(region) => {
                 // Without a tree it isn't known which parts of the line are secret.
                 if self.root.is_some() {
@@ -309,8 +321,8 @@ impl ProblemSource {
         let pointer =
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
-        let rendered = format!("{at}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        LocatedProblem { problem, position, variable, object: None, rendered }
+        let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
+        LocatedProblem { problem, position, variable, object: None, place, rendered }
     }
 
     fn excerpt(&self, region: Region, line: &mut Option<SourceLine>) -> String {

@@ -26,7 +26,6 @@ use crate::{
         reload_span::{ReloadOutcome, ReloadSpan},
         reload_state::{PendingConfig, ReloadState},
     },
-    registry::operations::invalid,
     snapshot::{SnapshotCell, reload_status::ReloadStatus},
     task::join::joined,
 };
@@ -258,7 +257,7 @@ impl Reconciler {
             Err(LoadError::Refused(problems)) => {
                 span.end(ReloadOutcome::Rejected);
                 self.replace_pending(None);
-                self.requests.tell(&ReloadReply::Refused(invalid(&problems)));
+                self.requests.tell(&ReloadReply::Refused(problems.clone()));
                 self.reject(problems.printed());
                 log(&problems);
             }

@@ -6,8 +6,8 @@ use tokio::{
 };
 
 use crate::{
+    config::Problems,
     core::error::{Code, Error},
-    registry::operations::Invalid,
 };
 
 /// Time beyond the requester's deadline in which the reconciler can still report what it waits for.
@@ -47,7 +47,7 @@ pub enum ReloadReply {
     /// The store can't be reached.
     Later(String),
     /// The configuration is invalid; the previous one stays active.
-    Refused(Vec<Invalid>),
+    Refused(Problems),
     /// An internal error; the previous configuration stays active.
     Failed(String),
 }

@@ -4,9 +4,10 @@ use tokio::time::{Duration, Instant};
 
 use crate::{
     admin::process_ops::{OperationReason, ReloadCommand, ReloadReply, Upkeep, log},
+    config::Problems,
     control::reload_requests::ask,
     core::error::{Code, Error, Violation},
-    registry::operations::Invalid,
+    registry::operations::invalid,
 };
 
 /// How long the operator waits.
@@ -54,7 +55,7 @@ impl Upkeep {
                 return Err(Error::new(Code::StoreUnavailable, why).retry_after(STORE_RETRY_AFTER));
             }
             ReloadReply::Failed(why) => return Err(Error::new(Code::Internal, why)),
-            ReloadReply::Refused(wrong) => return Err(reload_refused(wrong)),
+            ReloadReply::Refused(problems) => return Err(reload_refused(&problems)),
         };
         let revision = self.gateway.snapshots.current().invoker.routes().table.revision();
         let restart_required = self.gateway.snapshots.reload_status().restart_required.clone();
@@ -62,18 +63,16 @@ impl Upkeep {
     }
 }
 
-fn reload_refused(wrong: Vec<Invalid>) -> Error {
-    let detail = match wrong.as_slice() {
-        [only] => {
-            format!("The configuration was rejected, and the previous one stays active: {}", only.message)
-        }
-        several => {
-            format!(
-                "The configuration was rejected, and the previous one stays active: {} mistakes",
-                several.len()
-            )
+fn reload_refused(problems: &Problems) -> Error {
+    let mut located = problems.iter();
+    let what = match (located.next(), problems.count()) {
+        (Some(only), 1) => only.sentence(),
+        (first, count) => {
+            let place = first.map(|first| format!(", the first at {}", first.place)).unwrap_or_default();
+            format!("{count} mistakes{place}")
         }
     };
-    let violations = wrong.into_iter().map(|wrong| Violation::new(wrong.pointer, wrong.message)).collect();
-    Error { violations, ..Error::new(Code::ConfigInvalid, detail) }
+    let detail = format!("The configuration was rejected, and the previous one stays active: {what}");
+    let violations = invalid(problems).into_iter().map(|wrong| Violation::new(wrong.pointer, wrong.message));
+    Error { violations: violations.collect(), ..Error::new(Code::ConfigInvalid, detail) }
 }

@@ -66,6 +66,37 @@ async fn the_result_has_a_text_and_an_exit_code() {
 }
 
 #[tokio::test]
+async fn a_reload_says_once_where_the_mistake_is() {
+    let gateway = Gateway::with().tenant("acme").admin().start().await;
+    let file = gateway.file().display().to_string();
+    let good = std::fs::read_to_string(gateway.file()).unwrap();
+    let start = "hookgate: CONFIG_INVALID (the caller failed): The configuration was rejected, and the previous one stays \
+                 active: ";
+    for (text, said) in [
+        (good.clone() + "\nnonsense: [", format!("{start}{file}:")),
+        (good + "\nnonsense: 1", format!("{start}{file}:")),
+        (String::new(), format!("{start}{file}: the file is empty: at least `auth` is required\n")),
+    ] {
+        std::fs::write(gateway.file(), text).unwrap();
+        let refused = ask(&gateway, &["reload"]).await;
+        assert!(refused.code == Some(1) && refused.stderr.starts_with(&said), "{refused:?}");
+        assert_eq!(refused.stderr.lines().count(), 2, "the mistake and what to do: {refused:?}");
+    }
+    std::fs::write(gateway.file(), "plugins: 7\nbindings: 7").unwrap();
+    let several = ask(&gateway, &["reload"]).await;
+    assert!(several.stderr.contains(&format!(" mistakes, the first at {file}:1:")), "{several:?}");
+    assert!(several.stderr.contains("\n  /bindings: "), "{several:?}");
+    std::fs::write(gateway.file(), b"# \xff").unwrap();
+    let bytes = ask(&gateway, &["reload"]).await;
+    let said = format!("{start}{file}: is not UTF-8 text: save it as UTF-8\n");
+    assert!(bytes.code == Some(1) && bytes.stderr.starts_with(&said), "{bytes:?}");
+    std::fs::remove_file(gateway.file()).unwrap();
+    let missing = ask(&gateway, &["reload"]).await;
+    assert!(missing.stderr.starts_with(&format!("{start}{file}: ")), "{missing:?}");
+    assert_eq!(missing.stderr.lines().count(), 2, "{missing:?}");
+}
+
+#[tokio::test]
 async fn a_gateways_state_fits_in_a_few_lines() {
     let plugin = FakePlugin::named("guard").start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -93,6 +124,7 @@ async fn a_gateways_state_fits_in_a_few_lines() {
     let shown = ask(&gateway, &["status"]).await;
     assert!(shown.stdout.contains("\nrejected  "), "{shown:?}");
     assert!(shown.stdout.contains("`plugins` must be a list"), "{shown:?}");
+    assert!(!shown.stdout.contains('^'), "the lines of the file don't fit: {shown:?}");
     let data = ask(&gateway, &["status", "--output", "json"]).await;
     assert_eq!(data.json()["revision"], 1, "{data:?}");
 }
