@@ -230,7 +230,8 @@ enum Command {
     /// Prints what makes an unmodified client use the gateway for its models: the variables for a shell.
     ///
     /// A POSIX shell sets them with `eval "$(hookgate env ...)"`. They contain a token, made like that of `hookgate token
-    /// mint`. The configuration must have `llm`, with an upstream of the client's API.
+    /// mint`. The configuration must have `llm`, with an upstream of the client's API and a rule for a model that the
+    /// tenant may name.
     #[command(after_help = "Example: hookgate env openai --config hookgate.yaml --tenant acme\n\n\
                             Exit codes: 0 printed, 1 the token can't be made, or the gateway has no models for the \
                             client, 2 invalid configuration or usage.")]

@@ -48,6 +48,7 @@ pub(super) enum PluginCommand {
     ///
     /// The gateway connects to the plugin, not this command. Until the plugin is approved it receives nothing, not
     /// even its configuration, and it gets no calls until a binding uses it. A built-in plugin needs no approval.
+    #[command(alias = "create")]
     #[command(
         after_help = "Example: hookgate plugin add guard --endpoint unix:///run/plugins/guard.sock --version '>=1.2, <2'\n\n\
                             Exit codes: 0 added and ready, or added with --self-registration and not registered \
@@ -82,6 +83,7 @@ pub(super) enum PluginCommand {
     /// Removes a plugin that no binding uses, or with --force together with its bindings.
     ///
     /// What the plugin stored in the gateway's database stays, unless --delete-data is given.
+    #[command(alias = "delete")]
     #[command(after_help = "Example: hookgate plugin remove guard --force --delete-data\n\n\
                             Exit codes: 0 removed, 1 there is no such plugin, a binding uses it, or it can't be \
                             removed, 2 invalid usage, or the result would be invalid.")]

@@ -62,6 +62,7 @@ pub(crate) enum BindingCommand {
     )]
     Bypass(Box<Bypass>),
     /// Removes a binding.
+    #[command(alias = "delete")]
     #[command(after_help = "Example: hookgate binding remove policy\n\n\
                             Exit codes: 0 removed, 1 there is no such binding, or it can't be removed, 2 invalid \
                             usage, or the result would be invalid.")]

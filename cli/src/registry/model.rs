@@ -35,6 +35,7 @@ pub(crate) enum ModelCommand {
     )]
     Set(Box<SetModelArgs>),
     /// Removes a rule.
+    #[command(alias = "delete")]
     #[command(after_help = "Example: hookgate model remove fast --dry-run\n\n\
                             Exit codes: 0 removed, 1 there is no such rule, or it can't be removed, 2 invalid \
                             usage, or the result would be invalid.")]

@@ -39,8 +39,11 @@ struct PluginMemberArgs {
     /// Address: `unix:///path`, `http://host:port`, `https://host:port` or `dns:///name:port`.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    /// Name of a built-in plugin, in place of an address. The plugin must have the same name.
+    #[arg(long, value_name = "NAME", conflicts_with = "endpoint")]
+    builtin: Option<String>,
     /// The plugin's processes register their endpoints themselves, in place of an address.
-    #[arg(long, conflicts_with = "endpoint")]
+    #[arg(long, conflicts_with_all = ["endpoint", "builtin"])]
     self_registration: bool,
     /// Accepted versions, such as `>=1.2, <2`.
     #[arg(long, value_name = "RANGE")]
@@ -187,15 +190,15 @@ pub(crate) async fn add(add: Add) -> Exit {
 impl PluginMemberArgs {
     fn into_changes(self) -> Result<ObjectChanges, Exit> {
         let mut named = ObjectChanges::in_file(self.file.as_ref())?;
-        if let Some(endpoint) = self.endpoint {
-            named.set(&["endpoint"], endpoint);
-            named.set(&["endpoints"], Value::Null);
-            named.set(&["self_registration"], Value::Null);
-        }
-        if self.self_registration {
-            named.set(&["self_registration"], true);
-            named.set(&["endpoint"], Value::Null);
-            named.set(&["endpoints"], Value::Null);
+        let own = self.self_registration.then_some(Value::Bool(true));
+        let builtin = self.builtin.map(Value::from).map(|name| ("builtin", name));
+        let endpoint = self.endpoint.map(Value::from).map(|endpoint| ("endpoint", endpoint));
+        if let Some((place, value)) = builtin.or(endpoint).or(own.map(|own| ("self_registration", own))) {
+            // An entry has one of these.
+            for other in ["endpoint", "endpoints", "self_registration", "builtin"] {
+                named.set(&[other], Value::Null);
+            }
+            named.set(&[place], value);
         }
         named.set_some(&["version"], self.version);
         for (key, value) in self.labels {

@@ -36,6 +36,7 @@ pub(crate) enum TenantCommand {
     )]
     Set(Box<SetTenantArgs>),
     /// Removes a tenant.
+    #[command(alias = "delete")]
     #[command(after_help = "Example: hookgate tenant remove acme --dry-run\n\n\
                             Exit codes: 0 removed, 1 there is no such tenant, or it can't be removed, 2 invalid \
                             usage, or the result would be invalid.")]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use crate::{
     Exit, payload,
@@ -36,6 +37,7 @@ pub(crate) enum UpstreamCommand {
     )]
     Set(Box<SetUpstreamArgs>),
     /// Removes an upstream that no rule for models names.
+    #[command(alias = "delete")]
     #[command(after_help = "Example: hookgate upstream remove openai --dry-run\n\n\
                             Exit codes: 0 removed, 1 there is no such upstream, or it can't be removed, 2 invalid \
                             usage, or the result would be invalid.")]
@@ -62,6 +64,9 @@ pub(crate) struct SetUpstreamArgs {
     /// URL of the API, within `egress` of the gateway's configuration.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
+    /// A model in the gateway, in place of a URL.
+    #[arg(long, value_name = "NAME", conflicts_with = "base_url", value_parser = ["demo-model"])]
+    builtin: Option<String>,
     /// Reference to the provider's key: ${HOOKGATE_SECRET_NAME}, or ${file:PATH} with a file below `secrets.dir`. Each
     /// gateway resolves it.
     #[arg(long, value_name = "REFERENCE")]
@@ -97,7 +102,13 @@ async fn set(set: SetUpstreamArgs) -> Result<Exit, Exit> {
         named.set(&["labels", &key], value);
     }
     named.set_some(&["format"], set.format);
-    named.set_some(&["base_url"], set.base_url);
+    // An entry has one of these.
+    for (key, other, value) in [("base_url", "builtin", set.base_url), ("builtin", "base_url", set.builtin)] {
+        if let Some(value) = value {
+            named.set(&[key], value);
+            named.set(&[other], Value::Null);
+        }
+    }
     named.set_some(&["credential"], set.credential);
     set::set((ObjectKind::Upstream, &set.name), named, set.write).await
 }

@@ -298,12 +298,13 @@ fn identity(
     // will do.
     if described.name != registered.name && !registered.name.is_empty() {
         let (named, name) = (codec::display_text(&described.name), &registered.name);
+        let remedy = match &registered.builtin {
+            Some(_) => format!("name the entry `{named}`, as the built-in plugin is called"),
+            None => "register it under its own name, or correct `endpoint`".to_owned(),
+        };
         return Err(RefusalDetail::new(
             Refusal::NameMismatch,
-            format!(
-                "the plugin's name is `{named}`, but it is registered as `{name}`: register it under its own name, \
-                 or correct `endpoint`"
-            ),
+            format!("the plugin's name is `{named}`, but it is registered as `{name}`: {remedy}"),
         ));
     }
     if described.version.len() > MAX_VERSION_BYTES {

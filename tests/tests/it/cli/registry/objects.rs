@@ -295,6 +295,30 @@ async fn a_plugin_that_is_refused_or_away_is_told_of_and_stays() {
 }
 
 #[tokio::test]
+async fn a_built_in_plugin_or_model_is_named_instead_of_an_address() {
+    let desk = Desk::of(file_with("acme").set("/llm", json!({}))).await;
+    desk.does(&["plugin", "create", "redact", "--builtin", "redact"]).await;
+    assert_eq!(desk.json(&["plugin", "show", "redact"]).await["spec"]["builtin"], "redact");
+    let other = ["plugin", "add", "other", "--builtin", "redact"];
+    let named = "the plugin's name is `redact`, but it is registered as `other`: name the entry `redact`, as the built-in \
+                 plugin is called";
+    desk.fails(&other, 1, named).await;
+    // An entry has one of the two.
+    let plugin = FakePlugin::named("redact").start_unix().await;
+    desk.does(&["plugin", "set", "redact", "--endpoint", &plugin.endpoint()]).await;
+    let spec = desk.json(&["plugin", "show", "redact"]).await["spec"].clone();
+    assert_eq!((&spec["builtin"], &spec["endpoint"]), (&Value::Null, &json!(plugin.endpoint())), "{spec}");
+    desk.does(&["plugin", "set", "redact", "--builtin", "redact"]).await;
+    let spec = desk.json(&["plugin", "show", "redact"]).await["spec"].clone();
+    assert_eq!((&spec["builtin"], &spec["endpoint"]), (&json!("redact"), &Value::Null), "{spec}");
+    desk.does(&["plugin", "delete", "redact"]).await;
+
+    desk.does(&["upstream", "set", "demo", "--builtin", "demo-model"]).await;
+    assert_eq!(desk.json(&["upstream", "show", "demo"]).await["spec"]["builtin"], "demo-model");
+    desk.does(&["upstream", "delete", "demo"]).await;
+}
+
+#[tokio::test]
 async fn revisions_say_who_did_what_and_why_and_lead_back() {
     let desk = Desk::new().await;
     desk.does(&["tenant", "set", "nova", "--label", "plan=gold", "--reason", "they pay"]).await;
