@@ -88,8 +88,11 @@ async fn people_are_told_what_the_proxy_does_for_a_tenant_and_why() {
         "REFUSED BY DEFAULT IN ALL FORMATS",
         "    refused  `previous_response_id`; `conversation`; `thread`; `cached_content`; `cachedContent`",
         "    allowed  `web_search_options`",
-        "    refused  `plugins`; `mcp_servers`; `web_search`; `enable_search`; `search_options`; `enable_code_interpreter`; `search_parameters`; `enable_enhancement`; `force_search_enhancement`",
-        "    refused  a model named `*-search-preview*`, `*-search-api*`, `*sonar*` or `*:online` (allow: web_search)",
+        "    refused  `plugins`; `mcp_servers`; `web_search`; `enable_search`; `search_options`;",
+        "             `enable_code_interpreter`; `search_parameters`; `enable_enhancement`;",
+        "             `force_search_enhancement`",
+        "    refused  a model named `*-search-preview*`, `*-search-api*`, `*sonar*` or `*:online` (allow:",
+        "             web_search)",
         "    passes   `background`",
         "REFUSED BY DEFAULT AT /anthropic/v1/messages/count_tokens: as at /anthropic/v1/messages",
     ];
