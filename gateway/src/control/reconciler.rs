@@ -239,7 +239,7 @@ impl Reconciler {
             Ok(same) if self.is_pending(&same) => {
                 span.end(ReloadOutcome::Unchanged);
                 tracing::info!(
-                    "the configuration was reloaded and has not changed: it waits for its plugins"
+                    "the configuration was read again: the changed one still waits for its plugins"
                 );
             }
             Ok(generation) => {

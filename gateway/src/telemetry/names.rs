@@ -386,8 +386,8 @@ pub const BREAKER_TENANTS: Metric = gauge("hookgate.breaker.tenants", "{breaker}
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
     .says("Revision of the active routing table.", "replicas that differ for more than a minute");
 pub const CONFIG_REJECTED: Metric = gauge("hookgate.config.rejected", "{configuration}", &[]).says(
-    "1 while the configuration file is rejected, because it is invalid or a required plugin is missing; else 0. The \
-     configuration before it stays active.",
+    "1 while the configuration file is rejected, because it is invalid, a required plugin is missing, or the store \
+     can't be reached to write it; else 0. The configuration before it stays active.",
     "1 for more than a minute: `hookgate config check`, and the event `config.rejected`",
 );
 pub const STORE_REVISION: Metric = gauge("hookgate.store.revision", "{revision}", &[]).says(
