@@ -354,7 +354,7 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
             let marks = [
                 "API_KEY_INVALID",
                 r#""message":"Your credit balance is too low"#,
-                r#""error":"Incorrect API key provided"#,
+                r#""Incorrect API key provided"#,
             ];
             marks.iter().any(|mark| text.contains(mark))
         }

@@ -241,15 +241,24 @@ async fn errors_about_the_credential_are_told_from_those_about_the_request() {
         (402, error("No credit"), 502, "UPSTREAM_CREDENTIAL"),
         (403, error("Not for this key"), 502, "UPSTREAM_CREDENTIAL"),
         (400, error("API_KEY_INVALID"), 502, "UPSTREAM_CREDENTIAL"),
+        (
+            400,
+            json!({ "error": "Incorrect API key provided: sk***wn." }).to_string(),
+            502,
+            "UPSTREAM_CREDENTIAL",
+        ),
+        (429, error(&format!("The key {CREDENTIAL} is over its limit")), 429, "c"),
         (403, flagged, 400, "c"),
         (400, error("Too many tokens"), 400, "c"),
     ];
     for (status, body, expected, code) in cases {
         let provider = FakeProvider::always(ProviderAct::text(status, &body)).await;
-        let gateway = setup(&provider).start().await;
-        let got = chat(&gateway, &question()).await;
-        got.assert_error(expected, code);
-        assert!(!got.text.contains("org-Ab12"), "{}", got.text);
+        let plugin = FakePlugin::named("policy").only(&[ANSWER]).start().await;
+        for gateway in [setup(&provider).start().await, gateway(&provider, &plugin).await] {
+            let got = chat(&gateway, &question()).await;
+            got.assert_error(expected, code);
+            assert!(!got.text.contains("org-Ab12") && !got.text.contains(CREDENTIAL), "{}", got.text);
+        }
     }
 }
 
