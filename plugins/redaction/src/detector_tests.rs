@@ -87,6 +87,8 @@ fn each_detector_finds_its_example_after_an_escape_and_between_underscores() {
             r"a\tb\r\n",
             r"\u001b[32m",
             "\u{1b}[1;31m",
+            "\u{1b}[38;2;255;100;0m",
+            "\u{1b}[01;31m\u{1b}[K",
             r"x\x20",
             r"a\u000a",
             "x%3D",
@@ -164,6 +166,7 @@ fn the_short_last_line_of_a_private_key_without_its_end_is_a_part_of_it() {
         for (line_break, after) in [
             ("\n", ""),
             ("\r\n", "\r\n\r\nand so on"),
+            ("\r", "\r"),
             ("\n    ", "\n"),
             (r"\n", "\"}"),
             (r"\r\n", r"\r\n"),

@@ -23,7 +23,7 @@ static LINES_PATTERN: LazyLock<TextPattern> =
 static SHORT_LINE_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
     TextPattern::own(
         r#"(?x)
-        ^ (?: \r\n | \\+r\\+n | \n | \\+n ) [\x20\t]*
+        ^ (?: \r\n? | \\+r(?:\\+n)? | \n | \\+n ) [\x20\t]*
         (?<line> [A-Za-z0-9+/]{1,15} ={0,2} )
         [\x20\t]* (?: [\r\n"'`\\] | $ )"#,
     )

@@ -29,9 +29,11 @@ static URL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
                   | % (?: [sdrv] | [A-Z_] [A-Z0-9_]* % | \( [A-Za-z0-9_.]+ \) s )
                 )+
             )
-            @ [^\s/@,;|"'<>]* (?: [\s/,;|"'<>] | $ )
+            @ (?: :* [^\s/:@,;|\\"'<>] )* (?: / | :* (?: [\s,;|\\"'<>] | $ ) )
+          | (?: [$\#]? \{ (?:env:)? [A-Za-z0-9_.()\[\]-]* \} | \$? \{\{ [^{}\s@]* \}\} | \$ [A-Z_] [A-Z0-9_]* | % [sdv] )+ [/?\#]
           | (?<password>
-                [0-9]+ (?: [^0-9/?\#\\\s"'<>] [^\s"'<>]* )?
+                [0-9]{6,} [^\s"'<>]*
+              | [0-9]+ (?: [^0-9/?\#\\\s"'<>] [^\s"'<>]* )?
               | [^0-9/@\s"'<>] [^\s"'<>]*
               | @ [^\s/"'<>]+
             )
@@ -78,6 +80,7 @@ mod tests {
             "pa/ss1234567",
             "ab",
             "1234",
+            "123456#secret",
             "8080a/b",
             "@start",
             "#1?&=",
@@ -98,6 +101,9 @@ mod tests {
         }
         let two = "http://h:80/a http://a:${B}@h,http://c:first@h http://d:second@h";
         assert_eq!(found(two), ["first", "second"]);
+        let behind_a_reference = r"A=postgres://u:${PW}@h\nB=postgres://v:real1234@h2";
+        assert_eq!(found(behind_a_reference), ["real1234"]);
+        assert!(found("http://a:***@h&next=http://c:real1234@h")[0].contains("real1234"));
     }
 
     #[test]
@@ -150,6 +156,9 @@ mod tests {
             "http://[fe80::1]:3000/x@y",
             r"URL=http://localhost:3000\nMAIL=ada@example.com",
             "http://host:8080 ada@example.com",
+            "http://localhost:${port}/@vite/client",
+            "http://{host}:{port}/users/{user}@{domain}",
+            "http://localhost:${port}/?email=ada@example.com",
             "https://example.com/a:b@c",
             "mailto:ada@example.com",
         ] {

@@ -11,7 +11,7 @@ use super::{Ranges, TextPattern};
 
 /// An escape of JSON, of a programming language or of a URL, or a terminal's colour code.
 pub(crate) const ESCAPE: &str =
-    r"(?:\\(?:[bfnrt]|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2}|\[[0-9;]{0,11}m)";
+    r"(?:\\(?:[bfnrt]|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2}|\[[0-9;:]{0,24}[mK])";
 
 /// Where a word may begin. Boundaries are ASCII: with Unicode boundaries, a key after `é` would not match.
 pub(crate) fn word_start() -> String {
