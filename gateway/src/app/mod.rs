@@ -129,7 +129,13 @@ impl App {
         let services =
             |registry: &Arc<Registry>| HostServices::new(&config, registry.plugin_data(), telemetry.clone());
         let workshop = Arc::new(workshop.with_host(origin.registry().map(services)));
-        let listeners = Listeners::open(&config).await?;
+        let listeners = match Listeners::open(&config).await {
+            Ok(open) => open,
+            Err(error) => {
+                telemetry.shutdown(TELEMETRY).await;
+                return Err(error.into());
+            }
+        };
         let (loaded, basis) = origin.first(&workshop).await?;
         let app = App::put_together(workshop, loaded, basis, Some(origin))?;
         Ok((App { listeners: Some(listeners), ..app }, telemetry))

@@ -42,9 +42,9 @@ pub(crate) fn without_ids(body: &Bytes) -> Bytes {
     shown.into()
 }
 
-/// A body in any form, without a secret.
+/// A body in any form, without a secret, which isn't empty.
 pub(super) fn without(secret: &[u8], body: &Bytes) -> Bytes {
-    let mut places = memmem::find_iter(body, secret).filter(|_| !secret.is_empty()).peekable();
+    let mut places = memmem::find_iter(body, secret).peekable();
     if places.peek().is_none() {
         return body.clone();
     }
@@ -88,7 +88,6 @@ mod tests {
     fn a_secret_is_left_out_wherever_it_stands() {
         let body = Bytes::from_static(b"sk-1: key sk-1 is over its limit, sk-");
         assert_eq!(without(b"sk-1", &body), "…: key … is over its limit, sk-");
-        assert_eq!(without(b"", &body), body);
         assert_eq!(without(b"sk-2", &body).as_ptr(), body.as_ptr());
     }
 

@@ -328,16 +328,25 @@ impl Surface<'_> {
             let checked = match row.map_or(Settings, |(_, treatment)| *treatment) {
                 Seen => Ok(()),
                 Refused(when, _) if is_off(when, value) => Ok(()),
+                Refused(When::Tools, why) => {
+                    self.refuse_at(When::Tools, name, why).and_then(|()| self.setting(name, value))
+                }
                 Refused(when, why) => self.refuse_at(when, name, why),
-                Settings if is_settings(name, value) => Ok(()),
-                Settings => self.refuse_named(&UNKNOWN_MEMBER, name),
+                Settings => self.setting(name, value),
             };
             within(name, checked)?;
-            if row.is_none() || name == EXTRA_BODY {
+            // Where tools aren't judged, their rows say nothing of a member.
+            let is_unknown = row.is_none_or(|(_, treatment)| matches!(treatment, Refused(When::Tools, _)));
+            if is_unknown || name == EXTRA_BODY {
                 within(name, self.always_refused(name, value, &rows))?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses what is longer than settings are.
+    fn setting(self, name: &str, value: &str) -> Result<(), Violation> {
+        if is_settings(name, value) { Ok(()) } else { self.refuse_named(&UNKNOWN_MEMBER, name) }
     }
 
     /// Refuses what `rows` refuse for every tenant, as the member `name` or anywhere in its value. Depth is bounded by the

@@ -214,7 +214,7 @@ impl LlmUpstream {
             }
         };
         let response = provider.send(provider.get(path, &headers, None)?, timeouts).await?;
-        Ok(Some(UpstreamAnswer::new(response, provider.credential.clone(), timeouts.idle, until)))
+        Ok(Some(UpstreamAnswer::new(response, None, timeouts.idle, until)))
     }
 }
 
@@ -297,6 +297,9 @@ fn barrier(config: &ModelUpstream) -> Option<UpstreamError> {
     let url = config.url_flaw().map(UpstreamError::Unavailable);
     url.or_else(|| config.credential_error.clone().map(UpstreamError::NoCredential))
 }
+
+/// Shorter credentials are no secrets.
+const MIN_KEY_BYTES: usize = 8;
 
 /// The scheme of OpenAI's credentials.
 const BEARER: &str = "Bearer ";
@@ -391,10 +394,12 @@ impl UpstreamAnswer {
         REQUEST_IDS.iter().find_map(|name| self.headers.get(name)).cloned()
     }
 
-    /// Its body without the credential of the request: some providers repeat it in an error.
+    /// Its body without the credential of the request: some providers repeat it in an error. A word such as `none`, which
+    /// stands for no key, stays.
     pub fn without_credential(&self, body: &Bytes) -> Bytes {
         let value = self.credential.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
-        error_text::without(value.strip_prefix(BEARER.as_bytes()).unwrap_or(value), body)
+        let key = value.strip_prefix(BEARER.as_bytes()).unwrap_or(value);
+        if key.len() < MIN_KEY_BYTES { body.clone() } else { error_text::without(key, body) }
     }
 
     /// The next piece of the body. A body of more than `limit` bytes in all, of which `received` came before, is refused.

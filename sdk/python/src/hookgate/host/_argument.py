@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
+
 
 def check_text(name: str, value: object) -> None:
     """Checks that an argument is a text.
@@ -13,13 +15,13 @@ def check_text(name: str, value: object) -> None:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer. To Python, `True` is one too."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is an integer, also one of numpy's. To Python, `True` is one too."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is an integer or a float."""
-    return isinstance(value, float) or is_integer(value)
+    """Whether a value is an integer or a float, also one of numpy's."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def wrong_type(name: str, right: str, value: object) -> TypeError:
