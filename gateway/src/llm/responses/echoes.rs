@@ -28,9 +28,11 @@ pub(super) const REPEATED: &[&str] = &[
     "prompt_cache_key",
 ];
 
-/// Those for which a provider has no default of its own.
-const WITHOUT_DEFAULT: &[&str] =
-    &["instructions", "tools", "metadata", "user", "safety_identifier", "prompt_cache_key"];
+/// Those that no provider fills in.
+const WITHOUT_DEFAULT: &[&str] = &["instructions", "metadata", "user"];
+
+/// Those that some providers fill in with an id.
+pub(super) const FILLED_IDS: &[&str] = &["safety_identifier", "prompt_cache_key"];
 
 /// What answers have where the client wrote nothing, if it isn't `null`.
 const NOTHING: &[(&str, &str)] =

@@ -111,10 +111,8 @@ fn under_a_guard_the_clients_words_stand_where_the_provider_repeats_them() {
 #[test]
 fn under_a_guard_a_provider_has_no_words_where_the_client_wrote_nothing() {
     let echoes = echoes(&request(""), &request(""), true);
-    let answer = r#"{"instructions":"a","tools":[{"b":"c"}],"metadata":{"d":"e"},"user":"f","safety_identifier":"g",
-        "prompt_cache_key":"h","tool_choice":"auto"}"#;
-    let put_back = r#"{"instructions":null,"tools":[],"metadata":{},"user":null,"safety_identifier":null,
-        "prompt_cache_key":null,"tool_choice":"auto"}"#;
+    let answer = r#"{"instructions":"a","metadata":{"d":"e"},"user":"f","tool_choice":"auto"}"#;
+    let put_back = r#"{"instructions":null,"metadata":{},"user":null,"tool_choice":"auto"}"#;
     assert_eq!(with_echoes(answer, &echoes).as_deref(), Some(put_back));
 }
 

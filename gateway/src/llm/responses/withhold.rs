@@ -3,7 +3,7 @@
 
 use super::{
     answer::{OutputKind, is_thought},
-    echoes::REPEATED,
+    echoes::{FILLED_IDS, REPEATED},
     items::CallForm,
 };
 use crate::{
@@ -216,7 +216,12 @@ pub(super) fn withhold_in_answer(
     withheld: &mut WithheldMembers,
 ) {
     for name in REPEATED {
-        if answer.get(name).is_some_and(|value| !is_settings(name, value)) {
+        let passes = |value: &str| match value {
+            "null" => true,
+            value if FILLED_IDS.contains(name) => is_id(value),
+            value => is_settings(name, value),
+        };
+        if answer.get(name).is_some_and(|value| !passes(value)) {
             answer.set(name, "null");
         }
     }
