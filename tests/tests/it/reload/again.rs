@@ -80,7 +80,7 @@ async fn a_file_that_follows_one_that_waits_goes_on_with_the_plugins_that_are_th
     gateway.reload(&both());
     gateway.log().wait_for(waits(1)).await;
     gateway.reload(&both());
-    gateway.log().wait_for(|line| line.message().is_some_and(|text| text.contains("it waits for"))).await;
+    gateway.log().wait_for(|line| line.message().is_some_and(|text| text.contains("still waits for"))).await;
     gateway.reload(&both().tenant("globex"));
     // Before the second file was read, the plugin would make the first one active.
     gateway.log().wait_for(waits(2)).await;
