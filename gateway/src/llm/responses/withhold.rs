@@ -216,12 +216,8 @@ pub(super) fn withhold_in_answer(
     withheld: &mut WithheldMembers,
 ) {
     for name in REPEATED {
-        let passes = |value: &str| match value {
-            "null" => true,
-            value if FILLED_IDS.contains(name) => is_id(value),
-            value => is_settings(name, value),
-        };
-        if answer.get(name).is_some_and(|value| !passes(value)) {
+        let is_no_id = |value: &str| FILLED_IDS.contains(name) && value != "null" && !is_id(value);
+        if answer.get(name).is_some_and(|value| !is_settings(name, value) || is_no_id(value)) {
             answer.set(name, "null");
         }
     }

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{
     answer_tests::{call_edits, note, parse, patch, text},
-    echoes::REPEATED,
+    echoes::{FILLED_IDS, REPEATED},
     withhold::withhold_opening,
 };
 use crate::llm::format::{ChoiceEdit, FormatAnswer};
@@ -269,9 +269,13 @@ fn ids_have_no_room_for_sentences() {
 #[test]
 fn what_an_answer_repeats_of_the_request_is_left_to_the_clients_own_words() {
     for name in REPEATED {
-        let settings = json!({ "output": [], *name: { "a": ["short"] } });
-        assert_passes(&settings);
-        for secret in [json!(long()), json!([{ "a": long() }]), json!(vec!["x"; 1000])] {
+        let is_id = FILLED_IDS.contains(name);
+        let short = if is_id { json!("an-id") } else { json!({ "a": ["short"] }) };
+        assert_passes(&json!({ "output": [], *name: short }));
+        let words = is_id.then(|| json!("ada@example.com"));
+        for secret in
+            [json!(long()), json!([{ "a": long() }]), json!(vec!["x"; 1000])].into_iter().chain(words)
+        {
             let body = json!({ "output": [], *name: secret });
             let (left, withheld) = rendered(&body, ChoiceEdit::default());
             assert_eq!((left, withheld.len()), (json!({ "output": [], *name: null }), 0), "{name}");
