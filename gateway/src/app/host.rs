@@ -9,7 +9,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use super::{
     App, RunError, ShutdownPhases,
     edges::HostEdge,
-    listeners::{bound, listen, listen_on_socket},
+    listeners::{bound, listen_if_set, listen_on_socket_if_set},
 };
 use crate::{
     config,
@@ -29,14 +29,9 @@ pub(super) struct HostPorts {
 
 impl HostPorts {
     pub(super) async fn listen(server: &config::Server) -> Result<Self, RunError> {
-        let port = match server.host_addr {
-            Some(address) => Some(listen(address, "server.host_addr").await?),
-            None => None,
-        };
-        let socket = match &server.host_socket {
-            Some(path) => Some(listen_on_socket(path, "server.host_socket", EVERY_USER).await?),
-            None => None,
-        };
+        let port = listen_if_set(server.host_addr, "server.host_addr").await?;
+        let path = server.host_socket.as_deref();
+        let socket = listen_on_socket_if_set(path, "server.host_socket", EVERY_USER).await?;
         Ok(HostPorts { port, socket })
     }
 

@@ -27,31 +27,36 @@ impl Listeners {
         let server = &config.server;
         let data = listen(server.data_addr, "server.data_addr").await?;
         let ops = listen(server.ops_addr, "server.ops_addr").await?;
-        let admin = match config.admin_addr() {
-            Some(address) => Some(listen(address, "server.admin_addr").await?),
-            None => None,
-        };
-        let admin_socket = match &server.admin_socket {
-            Some(path) => {
-                Some(listen_on_socket(path, "server.admin_socket", unix_listener::OWNER_ONLY).await?)
-            }
-            None => None,
-        };
+        let admin = listen_if_set(config.admin_addr(), "server.admin_addr").await?;
+        let path = server.admin_socket.as_deref();
+        let admin_socket =
+            listen_on_socket_if_set(path, "server.admin_socket", unix_listener::OWNER_ONLY).await?;
         let host = HostPorts::listen(server).await?;
         Ok(Listeners { data, ops, admin, admin_socket, host })
     }
 }
 
-pub(super) async fn listen_on_socket(
-    path: &Path,
+/// `None` if the configuration has no such socket.
+pub(super) async fn listen_on_socket_if_set(
+    path: Option<&Path>,
     key: &'static str,
     mode: u32,
-) -> Result<(UnixListener, SocketFile), RunError> {
+) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
+    let Some(path) = path else { return Ok(None) };
     let listening = unix_listener::listen(path, mode).await;
-    listening.map_err(|why| RunError::Socket { path: path.to_owned(), key, why })
+    listening.map(Some).map_err(|why| RunError::Socket { path: path.to_owned(), key, why })
 }
 
-pub(super) async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {
+/// `None` if the configuration has no such address.
+pub(super) async fn listen_if_set(
+    address: Option<SocketAddr>,
+    key: &'static str,
+) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = address else { return Ok(None) };
+    listen(address, key).await.map(Some)
+}
+
+async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, key, source })
 }
 
