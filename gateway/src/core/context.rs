@@ -63,9 +63,9 @@ pub struct ExchangePart {
 /// What plugins are asked about in one call of a request to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionKind {
-    /// The request as a whole, or something in the model's answer.
+    /// The request or the answer as a whole, or a tool call.
     Main,
-    /// A message or a tool result of the current turn.
+    /// A message or a tool result of the current turn, or a further text of the answer.
     Unit,
     /// A message or a tool result of an earlier turn, about which plugins were asked before.
     Replay,
@@ -77,10 +77,11 @@ impl CallContext {
         self.exchange.is_some_and(|exchange| exchange.kind == QuestionKind::Replay)
     }
 
-    /// Whether plugins are asked about one message, new or earlier, and in another call about the request as a whole.
+    /// Whether plugins are asked about one message, new or earlier, or one text of the answer, and another call stands for the request
+    /// or the answer as a whole.
     fn is_part(&self) -> bool {
         let is_unit = self.exchange.is_some_and(|exchange| exchange.kind != QuestionKind::Main);
-        is_unit && self.site.point() == Some(Point::BeforeLlmRequest)
+        is_unit && matches!(self.site.point(), Some(Point::BeforeLlmRequest | Point::BeforeResponse))
     }
 
     /// The part of the context that plugins get. Doesn't include the token.

@@ -25,7 +25,7 @@ pub struct RateLimit;
 impl RateLimit {
     async fn count<P>(point: Point, ctx: &Context, limits: &RateLimits, tool: Option<&str>) -> Answer<P> {
         let limits = limits.as_slice();
-        // A part of a request to a model isn't counted: the request as a whole is.
+        // A part of a request to a model or of its answer isn't counted: the whole is.
         if limits.is_empty() || ctx.is_replay() || ctx.is_part() {
             return Ok(Reply::proceed());
         }

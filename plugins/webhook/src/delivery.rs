@@ -70,7 +70,7 @@ struct DeliveryBody<'a> {
     /// The service has been asked about this part of a conversation before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     replay: bool,
-    /// Another request is about the request to the model as a whole.
+    /// Another request stands for the request to the model, or its answer, as a whole.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     part: bool,
     context: ContextJson<'a>,

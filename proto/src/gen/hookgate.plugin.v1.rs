@@ -276,8 +276,9 @@ pub struct CallContext {
     /// the answer: judge it, and count nothing. Only at `before_llm_request` and `after_tool_result`.
     #[prost(bool, tag = "17")]
     pub replay: bool,
-    /// This call is about one message of a request to a model, and another call of the same exchange is about the request as a whole.
-    /// Judge it, and count no request. Only at `before_llm_request`, also with `replay`.
+    /// This call is about one message of a request to a model or one text of its answer, and another call of the same exchange stands for
+    /// the request or the answer as a whole. Judge it, and count no request and no answer. Only at `before_llm_request`, also with
+    /// `replay`, and at `before_response`.
     #[prost(bool, tag = "18")]
     pub part: bool,
 }

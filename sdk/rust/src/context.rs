@@ -137,8 +137,9 @@ impl Context {
         self.caller.replay
     }
 
-    /// Whether the call is about one message of a request to a model, and another call of the same exchange is about the
-    /// request as a whole. The plugin judges it, and counts no request. Only at [`Point::BeforeLlmRequest`].
+    /// Whether the call is about one message of a request to a model or one text of its answer, and another call of the same
+    /// exchange stands for the request or the answer as a whole. The plugin judges it, and counts no request and no answer. Only
+    /// at [`Point::BeforeLlmRequest`] and [`Point::BeforeResponse`].
     pub fn is_part(&self) -> bool {
         self.caller.part
     }

@@ -49,8 +49,9 @@ export interface Caller {
    */
   readonly replay: boolean;
   /**
-   * Whether the call is about one message of a request to a model, and another call of the same exchange is about the request as a whole. The
-   * plugin judges it, and counts no request. Only at `beforeLlmRequest`.
+   * Whether the call is about one message of a request to a model or one text of its answer, and another call of the same exchange stands for
+   * the request or the answer as a whole. The plugin judges it, and counts no request and no answer. Only at `beforeLlmRequest` and
+   * `beforeResponse`.
    */
   readonly part: boolean;
 }

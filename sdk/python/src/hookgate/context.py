@@ -87,9 +87,10 @@ class Caller:
     The plugin judges it, and counts nothing.
     """
     part: bool = False
-    """Whether the call is about one message of a request to a model, and another call is about the request as a whole.
+    """Whether the call is about one message of a request to a model or one text of its answer, and not about the whole.
 
-    The plugin judges it, and counts no request. Only at `before_llm_request`.
+    Another call stands for the request or the answer as a whole. The plugin judges the part, and counts no request and no
+    answer. Only at `before_llm_request` and `before_response`.
     """
 
 
