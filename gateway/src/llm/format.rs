@@ -9,7 +9,10 @@ use hookgate_proto::types::v1::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
 };
 
-use super::{guarded_points::GuardedPoints, sse::SseEvent, surface::SurfaceTable, unit::Unit};
+use super::{
+    answer_parts::AnswerParts, guarded_points::GuardedPoints, sse::SseEvent, surface::SurfaceTable,
+    unit::Unit,
+};
 use crate::{
     core::{api_format::ApiFormat, error::Error},
     json::ValueKind,
@@ -336,11 +339,17 @@ pub(crate) trait FormatAnswer: Send + Sync + Sized {
     /// How many tools a choice calls.
     fn calls(&self, choice: usize) -> usize;
 
-    /// What plugins see of a choice.
+    /// What the model says and thinks in a choice.
     ///
     /// # Panics
     /// There is no such choice.
-    fn payload(&self, choice: usize) -> BeforeResponsePayload;
+    fn parts(&self, choice: usize) -> &AnswerParts;
+
+    /// What plugins see of a part of a choice. The usage is in the first part of the first choice only, so that plugins count it once.
+    ///
+    /// # Panics
+    /// There is no such choice.
+    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload;
 
     /// What plugins see of a tool call.
     ///
@@ -365,10 +374,10 @@ pub(crate) trait FormatAnswer: Send + Sync + Sized {
 /// What happens to one choice. The default changes nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ChoiceEdit {
-    /// Another text.
-    pub(crate) text: Option<String>,
-    /// Other reasoning; empty removes it.
-    pub(crate) reasoning: Option<String>,
+    /// Another text in place of each; `None` and those beyond the list stay. A choice without texts gets the first.
+    pub(crate) texts: Vec<Option<String>>,
+    /// Another thought in place of each, likewise.
+    pub(crate) thoughts: Vec<Option<String>>,
     /// What happens to each tool call; those beyond the list stay.
     pub(crate) calls: Vec<CallEdit>,
     /// A message in place of the whole answer. Nothing else of the edit then counts.

@@ -194,10 +194,21 @@ pub(super) struct List {
 
 impl List {
     fn append(&mut self, list: &str, account: &mut Account) -> MergeResult {
-        for element in json::elements(list) {
+        for (place, element) in json::elements(list).enumerate() {
             let is_object = kind(element) == ValueKind::Object;
             let index = member(element, "index").filter(|_| is_object).and_then(|index| index.parse().ok());
             let Some(index) = index else {
+                if is_object && is_text_part(element) {
+                    let last = self.elements.last_mut().filter(|last| place == 0 && is_cut(last, element));
+                    match last {
+                        Some(last) => last.merge(element, Rule::Append, account)?,
+                        None => {
+                            account.charge(NODE_BYTES)?;
+                            self.elements.push(MergedValue::new(element, Rule::Append, account)?);
+                        }
+                    }
+                    continue;
+                }
                 // Nothing is ever merged into it.
                 account.charge(NODE_BYTES + element.len())?;
                 self.elements.push(MergedValue::Raw(element.to_owned()));
@@ -219,6 +230,20 @@ impl List {
         }
         Ok(())
     }
+}
+
+/// Whether an element is nothing but a text or a thought, in the form of Mistral.
+fn is_text_part(element: &str) -> bool {
+    let is_known = |name: &str| matches!(name, "type" | "text" | "thinking" | "closed");
+    let part_type = string_member(element, "type");
+    part_type.is_some_and(|name| matches!(name.as_ref(), "text" | "thinking"))
+        && json::members(element).all(|(name, _)| is_known(&name))
+}
+
+/// Whether the first text part of a list goes on with the last one of the list before: the stream was cut in it.
+fn is_cut(last: &MergedValue, part: &str) -> bool {
+    matches!(last, MergedValue::Object(members) if members.get("index").is_none())
+        && !is_of_other_type(last, part)
 }
 
 /// Whether two elements have types, and not the same: OpenRouter gives a summary and a signature the same index.

@@ -5,6 +5,7 @@
 
 pub mod allowed_names;
 pub(crate) mod answer_json;
+pub(crate) mod answer_parts;
 mod arguments;
 pub(crate) mod chat;
 mod demo_model;

@@ -7,8 +7,8 @@ use crate::{
         context::QuestionKind,
         error::{Code, Error},
     },
-    dataplane::llm::{chains::Caller, text_release::Judged},
-    invoke::{BeforeResponse, Block, ChainDecision, Routes, WindowChain},
+    dataplane::llm::chains::Caller,
+    invoke::{BeforeResponse, Block, ChainDecision, PassedText, Routes, WindowChain},
     records::invocation::Invocation,
     snapshot::ConfigSnapshot,
 };
@@ -73,7 +73,7 @@ impl<'a> Caller<'a> {
         windows: &mut AnswerWindows<'_>,
         part: BeforeResponsePayload,
         is_last: bool,
-    ) -> Judged {
+    ) -> Result<Result<PassedText, Block>, Error> {
         self.check_size::<BeforeResponse>(&part)?;
         let _turn = self.turn::<BeforeResponse>().await?;
         match &mut windows.open {

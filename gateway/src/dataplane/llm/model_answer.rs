@@ -75,6 +75,16 @@ impl ChoiceVerdict {
     }
 }
 
+/// What was decided about one part of a choice.
+enum PartVerdict {
+    /// Another text and another thought, if plugins changed them.
+    Edit {
+        text: Option<String>,
+        thought: Option<String>,
+    },
+    Blocked(Block),
+}
+
 /// What was decided about one tool call.
 enum CallVerdict {
     Edit(CallEdit),
@@ -246,18 +256,52 @@ impl<F: Format> Exchange<'_, F> {
         if !self.caller.asks::<BeforeResponse>() {
             return Ok(ChoiceVerdict::Edit(edit));
         }
-        let before = answer.payload(choice);
-        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), QuestionKind::Main).await?;
+        let parts = (0..answer.parts(choice).count()).map(|part| (part, answer.payload(choice, part)));
+        Ok(match self.judge_parts(parts.collect(), &mut edit).await? {
+            Some(block) => ChoiceVerdict::from_block(block),
+            None => ChoiceVerdict::Edit(edit),
+        })
+    }
+
+    /// Judges parts of a choice, each with its place, and writes into `edit` what plugins made of them. Returns the block of the first
+    /// part that has one.
+    pub(super) async fn judge_parts(
+        &self,
+        parts: Vec<(usize, BeforeResponsePayload)>,
+        edit: &mut ChoiceEdit,
+    ) -> Result<Option<Block>, Error> {
+        // None of them is polled before its turn.
+        let judged = stream::iter(parts.into_iter().map(|(part, payload)| self.judge_part(part, payload)));
+        for (part, verdict) in judged.buffered(MAX_QUESTIONS).try_collect::<Vec<_>>().await? {
+            match verdict {
+                PartVerdict::Edit { text, thought } => {
+                    set_part(&mut edit.texts, part, text);
+                    set_part(&mut edit.thoughts, part, thought);
+                }
+                PartVerdict::Blocked(block) => return Ok(Some(block)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Judges a part of a choice. The first part stands for the answer as a whole: only there plugins may add a text or a thought.
+    async fn judge_part(
+        &self,
+        part: usize,
+        before: BeforeResponsePayload,
+    ) -> Result<(usize, PartVerdict), Error> {
+        let kind = if part == 0 { QuestionKind::Main } else { QuestionKind::Unit };
+        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), kind).await?;
         if let Some(block) = verdict.block {
-            return Ok(ChoiceVerdict::from_block(block));
+            return Ok((part, PartVerdict::Blocked(block)));
         }
-        if verdict.payload.content != before.content {
-            edit.text = Some(verdict.payload.content.clone());
-        }
-        if verdict.payload.reasoning != before.reasoning {
-            edit.reasoning = Some(verdict.payload.reasoning.clone().unwrap_or_default());
-        }
-        Ok(ChoiceVerdict::Edit(edit))
+        let BeforeResponsePayload { content, reasoning, .. } = &*verdict.payload;
+        let may_add = part == 0;
+        let is_text_changed = *content != before.content && (may_add || !before.content.is_empty());
+        let is_thought_changed = *reasoning != before.reasoning && (may_add || before.reasoning.is_some());
+        let text = is_text_changed.then(|| content.clone());
+        let thought = is_thought_changed.then(|| reasoning.clone().unwrap_or_default());
+        Ok((part, PartVerdict::Edit { text, thought }))
     }
 
     /// Judges the end of the only choice of an answer that was judged in `windows` so far, and its tool calls. `passed` is the text that
@@ -268,7 +312,7 @@ impl<F: Format> Exchange<'_, F> {
         judged: JudgedWindows<'_>,
         passed: &str,
     ) -> Result<ChoiceVerdict, Error> {
-        let JudgedWindows { mut windows, taken, reasoning } = judged;
+        let JudgedWindows { mut windows, taken, thoughts } = judged;
         let mut edit = match self.judge_calls(answer, 0).await {
             Ok(ChoiceVerdict::Edit(edit)) => edit,
             Ok(ends_run @ ChoiceVerdict::EndsRun(_)) => {
@@ -277,14 +321,19 @@ impl<F: Format> Exchange<'_, F> {
             }
             Err(error) => return Err(windows.fail(error).await),
         };
-        let before = answer.payload(0);
+        let before = answer.payload(0, 0);
         let Some(text) = before.content.strip_prefix(&*taken) else {
             return Err(windows.fail(self.changed_text()).await);
         };
-        let [known, left] = reasoning.unwrap_or_default();
-        let (late, left) = late_reasoning(&before, &known, left);
-        let part =
-            BeforeResponsePayload { content: text.to_owned(), reasoning: late.clone(), ..before.clone() };
+        let mut late: Vec<_> = (0..answer.parts(0).count()).map(|part| answer.payload(0, part)).collect();
+        let mut left = vec![String::new(); late.len()];
+        for (known, (payload, left)) in thoughts.iter().zip(late.iter_mut().zip(&mut left)) {
+            if let Some(thought) = payload.reasoning.take() {
+                (payload.reasoning, *left) = known.late(thought);
+            }
+        }
+        let late_thoughts: Vec<_> = late.iter().map(|payload| payload.reasoning.clone()).collect();
+        let part = BeforeResponsePayload { content: text.to_owned(), ..late[0].clone() };
         let last = match self.caller.judge_window(&mut windows, part, true).await {
             Ok(Ok(last)) => last,
             Ok(Err(block)) => {
@@ -294,10 +343,20 @@ impl<F: Format> Exchange<'_, F> {
             Err(error) => return Err(windows.fail(error).await),
         };
         windows.end(None).await;
-        edit.text = Some([passed, &last.text].concat()).filter(|text| *text != before.content);
-        let reasoning = [left, last.reasoning.unwrap_or_default()].concat();
-        let is_changed = before.reasoning.is_some_and(|before| before != reasoning);
-        edit.reasoning = Some(reasoning).filter(|_| is_changed);
+        set_part(&mut edit.texts, 0, Some([passed, &last.text].concat()));
+        set_part(&mut edit.thoughts, 0, last.reasoning.filter(|_| late_thoughts[0].is_some()));
+        let is_unjudged = |(_, payload): &(usize, BeforeResponsePayload)| {
+            !payload.content.is_empty() || payload.reasoning.is_some()
+        };
+        let others = late.into_iter().enumerate().skip(1).filter(is_unjudged).collect();
+        if let Some(block) = self.judge_parts(others, &mut edit).await? {
+            return Ok(ChoiceVerdict::from_block(block));
+        }
+        edit.thoughts.resize(late_thoughts.len(), None);
+        for ((judged, late), left) in edit.thoughts.iter_mut().zip(late_thoughts).zip(left) {
+            *judged = Some(left + &judged.take().or(late).unwrap_or_default());
+        }
+        edit.thoughts.truncate(answer.parts(0).thoughts.len());
         Ok(ChoiceVerdict::Edit(edit))
     }
 
@@ -363,13 +422,11 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
     }
 }
 
-/// Returns the reasoning that plugins have not judged yet, and what they left of the rest. They have judged `known`, and left `left` of
-/// it. If the answer's reasoning no longer begins with `known`, they judge all of it again.
-fn late_reasoning(answer: &BeforeResponsePayload, known: &str, left: String) -> (Option<String>, String) {
-    match answer.reasoning.as_deref().map(|all| (all, all.strip_prefix(known))) {
-        None | Some((_, Some(""))) => (None, left),
-        Some((_, Some(late))) => (Some(late.to_owned()), left),
-        Some((all, None)) => (Some(all.to_owned()), String::new()),
+/// Puts what plugins made of a part into its place.
+pub(super) fn set_part(edits: &mut Vec<Option<String>>, part: usize, changed: Option<String>) {
+    if changed.is_some() {
+        edits.resize(edits.len().max(part + 1), None);
+        edits[part] = changed;
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     dataplane::llm::{
         answer_windows::AnswerWindows,
         exchange::{Exchange, SentRequest},
+        model_answer::set_part,
         stream_writer::StreamWriter,
     },
     invoke::{Block, PassedText},
@@ -26,10 +27,17 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 /// How many bytes are judged without waiting for more. Of most languages that is about as many characters.
 const FULL_WINDOW: usize = 256;
 
-/// What plugins decided about a window.
-pub(super) type Judged = Result<Result<PassedText, Block>, Error>;
+/// What plugins decided about a window, and about the thoughts in front of the first one.
+pub(super) type Judged = Result<Result<PassedWindow, Block>, Error>;
 
-type Question<'e> = Pin<Box<dyn Future<Output = (AnswerWindows<'e>, Judged)> + Send + 'e>>;
+type Question<'e> = Pin<Box<dyn Future<Output = (Option<AnswerWindows<'e>>, Judged)> + Send + 'e>>;
+
+/// What plugins let pass.
+pub(super) struct PassedWindow {
+    text: String,
+    /// The thoughts in front of the text, if plugins were asked about them: what they became, or `None` if they stay.
+    thoughts: Vec<Option<String>>,
+}
 
 /// What happens to the text next.
 pub(super) enum TextEvent {
@@ -50,8 +58,8 @@ pub(super) struct TextRelease<'e, F: Format> {
     waits_since: Option<Instant>,
     /// The answer when its first window was asked about, until text goes out.
     opening: Option<F::Answer>,
-    /// The reasoning of that answer, as the provider sent it and as plugins left it.
-    reasoning: Option<[String; 2]>,
+    /// The thoughts of that answer.
+    thoughts: Vec<JudgedThought>,
     windows: Option<AnswerWindows<'e>>,
     question: Option<Question<'e>>,
 }
@@ -61,8 +69,28 @@ pub(super) struct JudgedWindows<'e> {
     pub(super) windows: AnswerWindows<'e>,
     /// The text that was judged, as the provider sent it.
     pub(super) taken: String,
-    /// The reasoning that was judged, as the provider sent it and as plugins left it.
-    pub(super) reasoning: Option<[String; 2]>,
+    /// The thoughts that were judged.
+    pub(super) thoughts: Vec<JudgedThought>,
+}
+
+/// A thought that plugins judged before the answer was whole.
+pub(super) struct JudgedThought {
+    /// As the provider sent it.
+    before: String,
+    /// As plugins left it.
+    after: String,
+}
+
+impl JudgedThought {
+    /// What plugins haven't judged of the whole thought, and what they left of the rest. If it no longer begins with what they judged,
+    /// they judge all of it again.
+    pub(super) fn late(&self, whole: String) -> (Option<String>, String) {
+        match whole.strip_prefix(&self.before) {
+            Some("") => (None, self.after.clone()),
+            Some(late) => (Some(late.to_owned()), self.after.clone()),
+            None => (Some(whole), String::new()),
+        }
+    }
 }
 
 impl<'e, F: Format> TextRelease<'e, F> {
@@ -78,7 +106,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
             taken: String::new(),
             waits_since: None,
             opening: None,
-            reasoning: None,
+            thoughts: Vec::new(),
             windows: None,
             question: None,
         }
@@ -137,7 +165,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
         if let Some(question) = &mut self.question {
             let (windows, judged) = question.await;
             self.question = None;
-            self.windows = Some(windows);
+            self.windows = windows;
             return TextEvent::Judged(judged);
         }
         match self.waits_since {
@@ -150,23 +178,41 @@ impl<'e, F: Format> TextRelease<'e, F> {
     /// Asks the plugins about what has come of the text.
     pub(super) fn ask(&mut self, assembly: &F::Assembly) {
         self.waits_since = None;
-        let mut part = BeforeResponsePayload::default();
+        let (mut part, mut others) = (BeforeResponsePayload::default(), Vec::new());
         if self.windows.is_none() {
             let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return self.hold() };
-            part = answer.payload(0);
+            part = answer.payload(0, 0);
+            let thoughts = &answer.parts(0).thoughts;
+            let thought = |part| BeforeResponsePayload { content: String::new(), ..answer.payload(0, part) };
+            others = (1..thoughts.len()).map(|part| (part, thought(part))).collect();
+            let judged = |before: &String| JudgedThought { before: before.clone(), after: before.clone() };
+            self.thoughts = thoughts.iter().map(judged).collect();
             self.opening = Some(answer);
-            self.reasoning = part.reasoning.clone().map(|reasoning| [reasoning, String::new()]);
         }
         let text = assembly.first_text().unwrap_or_default();
         let new = text.get(self.taken.len()..).unwrap_or_default();
         self.taken.push_str(new);
         let part =
             BeforeResponsePayload { content: new.to_owned(), token_usage: None, stop_reason: None, ..part };
-        let exchange = self.exchange;
-        let mut windows = self.windows.take().unwrap_or_else(|| exchange.caller.windows(&part));
+        let (exchange, windows) = (self.exchange, self.windows.take());
         self.question = Some(Box::pin(async move {
+            // The thoughts go out in front of the text.
+            let mut edit = ChoiceEdit::default();
+            match exchange.judge_parts(others, &mut edit).await {
+                Ok(None) => {}
+                Ok(Some(block)) => return (windows, Ok(Err(block))),
+                Err(error) => return (windows, Err(error)),
+            }
+            let mut windows = windows.unwrap_or_else(|| exchange.caller.windows(&part));
+            let asks_about_thought = part.reasoning.is_some();
             let judged = exchange.caller.judge_window(&mut windows, part, false).await;
-            (windows, judged)
+            let passed = judged.map(|judged| {
+                judged.map(|PassedText { text, reasoning }| {
+                    set_part(&mut edit.thoughts, 0, reasoning.filter(|_| asks_about_thought));
+                    PassedWindow { text, thoughts: edit.thoughts }
+                })
+            });
+            (Some(windows), passed)
         }));
     }
 
@@ -179,7 +225,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
         judged: Judged,
         writer: &StreamWriter<'_, F>,
     ) -> Result<Option<Block>, Error> {
-        let passed = match judged {
+        let PassedWindow { text, thoughts } = match judged {
             Ok(Ok(passed)) => passed,
             Ok(Err(block)) => {
                 if let Some(windows) = self.windows.take() {
@@ -194,19 +240,18 @@ impl<'e, F: Format> TextRelease<'e, F> {
                 });
             }
         };
-        if let (Some([_, left]), Some(judged)) = (&mut self.reasoning, passed.reasoning) {
-            left.push_str(&judged);
+        for (known, judged) in self.thoughts.iter_mut().zip(thoughts) {
+            judged.into_iter().for_each(|judged| known.after = judged);
         }
-        if passed.text.is_empty() {
+        if text.is_empty() {
             return Ok(None);
         }
         if let Some(opening) = self.opening.take() {
-            let reasoning = self.reasoning.as_ref().filter(|[before, after]| before != after);
-            let reasoning = reasoning.map(|[_, after]| after.clone());
-            let opening = self.opening(&opening, &ChoiceEdit { reasoning, ..ChoiceEdit::default() })?;
+            let thoughts = self.thoughts.iter().map(|thought| Some(thought.after.clone())).collect();
+            let opening = self.opening(&opening, &ChoiceEdit { thoughts, ..ChoiceEdit::default() })?;
             writer.begin(&opening).await;
         }
-        writer.text(&passed.text).await;
+        writer.text(&text).await;
         Ok(None)
     }
 
@@ -226,8 +271,8 @@ impl<'e, F: Format> TextRelease<'e, F> {
 
     /// What was judged in windows; `None` if nothing was.
     pub(super) fn into_windows(self) -> Option<JudgedWindows<'e>> {
-        let TextRelease { windows, taken, reasoning, .. } = self;
-        windows.map(|windows| JudgedWindows { windows, taken, reasoning })
+        let TextRelease { windows, taken, thoughts, .. } = self;
+        windows.map(|windows| JudgedWindows { windows, taken, thoughts })
     }
 
     /// An answer so far, as the client gets it.

@@ -5,24 +5,18 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload, TokenUsage};
 
-use super::{call::ToolCall, render::render};
+use super::{answer_texts::MessageTexts, call::ToolCall, render::render};
 use crate::{
     json::{self, ValueKind},
     llm::{
-        answer_json::{check_call_count, check_tool_name, scanned},
+        answer_json::{check_call_count, check_counts, check_tool_name, scanned},
+        answer_parts::{AnswerParts, MAX_ANSWER_PARTS},
         arguments::Arguments,
         edits::{ArrayEdit, Edits, edit_object, span_in},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
-        value::{kind, member, object_member, string, string_member},
+        value::{kind, member, object_member, string_member},
     },
 };
-
-/// Where providers other than OpenAI put reasoning. Most repeat it in the last one, if they have it.
-pub(super) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
-
-/// The members of reasoning and of content parts that hold text, directly or in parts.
-pub(super) const TEXT_MEMBERS: [&str; 8] =
-    ["thinking", "reasoning", "reasoningText", "reasoning_text", "text", "refusal", "summary", "content"];
 
 /// An answer of the right shape.
 #[derive(Debug)]
@@ -36,10 +30,8 @@ pub(crate) struct ChatAnswer {
 /// One of several answers to the same request.
 #[derive(Debug)]
 pub(super) struct Choice {
-    /// What the model says: the text, a refusal, and the transcript of audio.
-    pub(super) text: String,
-    /// What the model thought, as far as it is text.
-    pub(super) reasoning: Option<String>,
+    /// What the model says and thinks: texts, a refusal, and the transcript of audio.
+    pub(super) parts: AnswerParts,
     /// Why the model stopped.
     pub(super) finish_reason: Option<String>,
     /// What the model wants to call.
@@ -60,6 +52,11 @@ impl FormatAnswer for ChatAnswer {
         };
         let calls: usize = choices.iter().map(|choice| choice.calls.len()).sum();
         check_call_count(calls)?;
+        let parts: Vec<_> = choices
+            .iter()
+            .map(|choice| (choice.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"))
+            .collect();
+        check_counts(&parts)?;
         Ok(ChatAnswer { body, choices, model, usage })
     }
 
@@ -71,17 +68,18 @@ impl FormatAnswer for ChatAnswer {
         self.choices.get(choice).map_or(0, |choice| choice.calls.len())
     }
 
-    fn payload(&self, choice: usize) -> BeforeResponsePayload {
-        // It is the usage of all choices together. Plugins that count tokens must count it once.
-        let token_usage = self.usage.filter(|_| choice == 0);
-        let choice = &self.choices[choice];
+    fn parts(&self, choice: usize) -> &AnswerParts {
+        &self.choices[choice].parts
+    }
+
+    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
+        let Choice { parts, finish_reason, .. } = &self.choices[choice];
         BeforeResponsePayload {
-            content: choice.text.clone(),
-            reasoning: choice.reasoning.clone(),
             model: self.model.clone(),
-            token_usage,
-            stop_reason: choice.finish_reason.clone(),
-            ..BeforeResponsePayload::default()
+            // It is the usage of all choices together.
+            token_usage: self.usage.filter(|_| choice == 0 && part == 0),
+            stop_reason: finish_reason.clone(),
+            ..parts.payload(part)
         }
     }
 
@@ -163,14 +161,8 @@ fn read_choice(body: &Bytes, text: &str, choice: &str) -> Result<Choice, String>
     if let Some(refusal) = member(message, "refusal").filter(|refusal| kind(refusal) != ValueKind::String) {
         return Err(format!("`refusal` is {}", kind(refusal)));
     }
-    let mut said = texts_in(content);
-    said.push_str(&string_member(message, "refusal").unwrap_or_default());
-    let audio = object_member(message, "audio");
-    said.push_str(&audio.and_then(|audio| string_member(audio, "transcript")).unwrap_or_default());
-    let reasoning: String = REASONING.iter().filter_map(|name| member(message, name)).map(texts_in).collect();
     Ok(Choice {
-        text: said,
-        reasoning: Some(reasoning).filter(|text| !text.is_empty()),
+        parts: MessageTexts::new(message).parts,
         finish_reason: string_member(choice, "finish_reason").map(Cow::into_owned),
         calls: read_calls(body, message)?,
         span: span_in(text, choice),
@@ -201,16 +193,4 @@ fn read_calls(body: &Bytes, message: &str) -> Result<Vec<ToolCall>, String> {
 fn read_usage(usage: &str) -> Option<TokenUsage> {
     let tokens = |name| member(usage, name).and_then(|number| number.parse().ok());
     Some(TokenUsage { input: tokens("prompt_tokens")?, output: tokens("completion_tokens")? })
-}
-
-/// All text of content or reasoning, in the forms of the known providers. Depth is bounded by the scan.
-pub(super) fn texts_in(value: &str) -> String {
-    match kind(value) {
-        ValueKind::String => string(value).unwrap_or_default().into_owned(),
-        ValueKind::Array => json::elements(value).map(texts_in).collect(),
-        ValueKind::Object => {
-            TEXT_MEMBERS.iter().filter_map(|name| member(value, name)).map(texts_in).collect()
-        }
-        ValueKind::Number | ValueKind::Boolean | ValueKind::Null => String::new(),
-    }
 }

@@ -150,6 +150,34 @@ fn elements_with_an_index_are_merged_and_others_appended() {
 }
 
 #[test]
+fn a_text_part_that_a_stream_was_cut_in_goes_on_in_the_next_list() {
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let thought = |text: Value| json!({ "type": "thinking", "thinking": text });
+    let cited = |text: &str| json!({ "type": "text", "text": text, "annotations": [] });
+    let content = |content: Value| json!({ "content": content });
+    for (lists, expected) in [
+        (
+            vec![json!([text("a")]), json!([text("b"), text("c")]), json!([text("d")])],
+            json!([text("ab"), text("cd")]),
+        ),
+        (
+            vec![
+                json!([thought(json!([text("a")]))]),
+                json!([thought(json!([text("b")]))]),
+                json!([text("c")]),
+            ],
+            json!([thought(json!([text("ab")])), text("c")]),
+        ),
+        (vec![json!([thought(json!("a"))]), json!([thought(json!("b"))])], json!([thought(json!("ab"))])),
+        (vec![json!([cited("a")]), json!([cited("b")])], json!([cited("a"), cited("b")])),
+        (vec![json!(["a"]), json!(["b"])], json!(["a", "b"])),
+    ] {
+        let deltas: Vec<Value> = lists.into_iter().map(content).collect();
+        assert_eq!(message(&deltas)["content"], expected);
+    }
+}
+
+#[test]
 fn lists_of_probabilities_are_appended() {
     let chunk = |logprobs: Value| json!({ "choices": [{ "delta": {}, "logprobs": logprobs }] });
     let whole = assembled(&[

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 
-use super::{answer::REASONING, text_stream::SentMessage};
+use super::{answer_texts::REASONING, text_stream::SentMessage};
 use crate::{
     json,
     llm::{

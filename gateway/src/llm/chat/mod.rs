@@ -12,6 +12,7 @@ use super::{
 use crate::core::{api_format::ApiFormat, error::Error};
 
 mod answer;
+mod answer_texts;
 mod assembly;
 mod call;
 mod chunks;

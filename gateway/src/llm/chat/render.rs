@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    answer::{ChatAnswer, Choice, REASONING, texts_in},
+    answer::{ChatAnswer, Choice},
+    answer_texts::{MessageTexts, REASONING, content_text},
     call::{CallForm, ToolCall},
     withhold::{
         is_known_in_answer, is_known_in_choice, is_known_in_message, is_passed_with_call, is_seen_part,
@@ -16,7 +17,7 @@ use crate::{
     json::ValueKind,
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit},
-        format::{CallEdit, ChoiceEdit, RenderedAnswer},
+        format::{CallEdit, ChoiceEdit, FormatAnswer as _, RenderedAnswer},
         value::{kind, quote, string, string_member},
         withheld::{WithheldMembers, keep_known},
     },
@@ -29,6 +30,8 @@ pub(super) fn render(
     expects_json: bool,
     is_guarded: bool,
 ) -> RenderedAnswer {
+    let changed = with_texts(answer, choices);
+    let answer = changed.as_ref().unwrap_or(answer);
     let text = str::from_utf8(answer.body()).unwrap_or_default();
     let mut edits = Edits::default();
     let mut withheld = WithheldMembers::default();
@@ -62,8 +65,29 @@ pub(super) fn render(
     RenderedAnswer { body: edits.apply(answer.body()), withheld: withheld.into_names() }
 }
 
+/// The answer with the texts and thoughts of the edits; `None` if these change none. What is left is rendered as if the model had said
+/// so.
+fn with_texts(answer: &ChatAnswer, choices: &[ChoiceEdit]) -> Option<ChatAnswer> {
+    let text = str::from_utf8(answer.body()).unwrap_or_default();
+    let mut edits = Edits::default();
+    for (choice, edit) in answer.all().iter().zip(choices).filter(|(_, edit)| edit.replacement.is_none()) {
+        let mut whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
+        let message = whole.get("message").unwrap_or_default();
+        if MessageTexts::new(message).change(text, message, edit, &mut edits) {
+            // Some servers give the tokens of reasoning here as well.
+            whole.set_existing("logprobs", "null");
+            whole.finish(&mut edits);
+        }
+    }
+    if edits.is_empty() {
+        return None;
+    }
+    let choices = answer.all().len().try_into().unwrap_or(u32::MAX);
+    Some(ChatAnswer::parse(edits.apply(answer.body()), choices).expect("texts keep the shape of an answer"))
+}
+
 /// A text, unless it is empty, and the notes below it.
-fn lines(text: &str, notes: &[&str]) -> String {
+pub(super) fn lines(text: &str, notes: &[&str]) -> String {
     let text = Some(text).filter(|text| !text.is_empty());
     text.into_iter().chain(notes.iter().copied()).collect::<Vec<_>>().join("\n")
 }
@@ -102,48 +126,32 @@ impl Renderer<'_, '_> {
 
     fn change(&mut self, edit: &ChoiceEdit) {
         let notes = self.change_calls(&edit.calls);
-        let answer = edit.text.as_deref().filter(|answer| *answer != self.choice.text);
-        self.change_content(answer, &notes);
-        if answer.is_some() || !notes.is_empty() {
+        self.add_notes(&notes);
+        if !notes.is_empty() {
             self.drop_copies_of_text();
         }
-        let old = self.choice.reasoning.as_deref().unwrap_or_default();
-        let reasoning = edit.reasoning.as_deref().filter(|reasoning| *reasoning != old);
-        if let Some(reasoning) = reasoning {
-            self.change_reasoning(reasoning);
-        }
-        // Some servers give the tokens of reasoning and of tool calls here as well.
-        if edit.calls.iter().any(|call| *call != CallEdit::Keep) || reasoning.is_some() {
+        // Some servers give the tokens of tool calls here as well.
+        if edit.calls.iter().any(|call| *call != CallEdit::Keep) {
             self.whole.set_existing("logprobs", "null");
         }
     }
 
-    /// Changes the text, if plugins did, and appends what stands in place of tool calls. Where a client parses the
-    /// text, that is the refusal's.
-    fn change_content(&mut self, answer: Option<&str>, notes: &[&str]) {
+    /// Appends what stands in place of tool calls to the content. Where a client parses the content, to the refusal.
+    fn add_notes(&mut self, notes: &[&str]) {
         let content = self.message.get("content").unwrap_or("null");
-        if answer.is_none() && kind(content) == ValueKind::Array {
+        let is_list = kind(content) == ValueKind::Array;
+        if is_list {
             self.change_parts(content, notes);
         }
-        if answer.is_none() && notes.is_empty() {
+        if notes.is_empty() {
             return;
         }
-        if self.expects_json && !notes.is_empty() {
+        if self.expects_json {
             let refusal = self.message.get("refusal").and_then(string).unwrap_or_default();
-            let refusal = if answer.is_some() { "" } else { &refusal };
-            self.message.set("refusal", quote(&lines(refusal, notes)));
-            if let Some(answer) = answer {
-                self.message.set("content", quote(answer));
-            }
-            return;
-        }
-        if answer.is_none() && kind(content) == ValueKind::Array {
-            return;
-        }
-        let old = string(content).unwrap_or_default();
-        self.message.set("content", quote(&lines(answer.unwrap_or(&old), notes)));
-        if answer.is_some() {
-            self.message.set_existing("refusal", "null");
+            self.message.set("refusal", quote(&lines(&refusal, notes)));
+        } else if !is_list {
+            let old = string(content).unwrap_or_default();
+            self.message.set("content", quote(&lines(&old, notes)));
         }
     }
 
@@ -169,19 +177,6 @@ impl Renderer<'_, '_> {
             self.message.set("content", "null");
         } else {
             parts.finish(self.edits);
-        }
-    }
-
-    /// The first member that has reasoning as text takes all of it.
-    fn change_reasoning(&mut self, reasoning: &str) {
-        let is_string = |name: &&str| self.message.get(name).is_some_and(|value| string(value).is_some());
-        let place = REASONING.into_iter().find(is_string).unwrap_or(REASONING[0]);
-        for name in REASONING {
-            if name == place && !reasoning.is_empty() {
-                self.message.set(name, quote(reasoning));
-            } else {
-                self.message.remove(name);
-            }
         }
     }
 
@@ -265,7 +260,7 @@ impl Renderer<'_, '_> {
     /// members comes later, and counts.
     fn withhold_inside(&mut self) {
         if let Some(logprobs) = self.whole.get("logprobs") {
-            let content = self.message.get("content").map(texts_in).unwrap_or_default();
+            let content = self.message.get("content").map(content_text).unwrap_or_default();
             let refusal = self.message.get("refusal").and_then(string).unwrap_or_default();
             let shown = seen_logprobs(logprobs, (&content, &refusal), self.withheld);
             shown.into_iter().for_each(|shown| self.whole.set("logprobs", shown));

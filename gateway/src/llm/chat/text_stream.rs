@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{CommentHeartbeat, answer::REASONING, chunks};
+use super::{CommentHeartbeat, answer_texts::REASONING, chunks};
 use crate::llm::{
     format::{FormatTextStream, StreamEvents},
     sse,

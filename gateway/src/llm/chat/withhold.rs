@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::answer::{REASONING, TEXT_MEMBERS};
+use super::answer_texts::{REASONING, TEXT_MEMBERS};
 use crate::{
     json::{self, ValueKind},
     llm::{

@@ -49,7 +49,7 @@ fn annotations_are_short_citations_and_nothing_else() {
         (&message["content"], withheld.as_slice()),
         (&part(&left), names.map(str::to_owned).as_slice())
     );
-    let changed = ChoiceEdit { text: Some("b".to_owned()), ..ChoiceEdit::default() };
+    let changed = ChoiceEdit { texts: vec![Some("b".to_owned())], ..ChoiceEdit::default() };
     let (message, _) = guarded(&json!({ "content": "a", "annotations": given }), changed);
     assert_eq!(message, json!({ "content": "b" }), "they go with the old text");
     let (message, withheld) =
@@ -75,9 +75,11 @@ fn reasoning_has_what_plugins_see_and_what_the_provider_wants_back() {
     let (message, withheld) = guarded(&given, ChoiceEdit::default());
     assert_eq!(message, left);
     assert_eq!(withheld, ["data", "hidden", "new", "note", "signature"]);
-    let changed = ChoiceEdit { reasoning: Some("new".to_owned()), ..ChoiceEdit::default() };
+    let changed = ChoiceEdit { thoughts: vec![Some("new".to_owned())], ..ChoiceEdit::default() };
     let (message, _) = guarded(&given, changed);
-    assert_eq!(message, json!({ "content": "a", "reasoning_content": "new" }));
+    let mut left = left;
+    left["reasoning"]["text"] = json!("new");
+    assert_eq!(message, left);
 }
 
 #[test]
@@ -97,7 +99,12 @@ fn ordinary_answers_pass() {
     assert!(filters.to_string().len() > 1024, "it is longer than other settings");
     assert_passes(&body);
     let answer = ChatAnswer::parse(body.to_string().into(), 1).expect("a valid answer");
-    assert_eq!(answer.payload(0).content, "ta", "plugins see the thought");
+    let payload = answer.payload(0, 0);
+    assert_eq!(
+        (payload.content.as_str(), payload.reasoning.as_deref()),
+        ("a", Some("t")),
+        "plugins see the thought"
+    );
 }
 
 #[test]
@@ -191,7 +198,7 @@ fn log_probabilities_pass_only_if_they_spell_what_plugins_saw() {
             "{hidden}"
         );
     }
-    let changed = ChoiceEdit { text: Some("b".to_owned()), ..ChoiceEdit::default() };
+    let changed = ChoiceEdit { texts: vec![Some("b".to_owned())], ..ChoiceEdit::default() };
     let (left, _) = rendered(&choice(json!({ "content": "a" }), json!({ "content": [token("x")] })), changed);
     assert_eq!(left, choice(json!({ "content": "b" }), Value::Null));
 }

@@ -10,6 +10,7 @@ use crate::{
     json::{self, ValueKind},
     llm::{
         answer_json::{check_call_count, check_counts, check_tool_name, scanned},
+        answer_parts::{AnswerParts, MAX_ANSWER_PARTS, Piece},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
     },
@@ -29,18 +30,24 @@ const MAX_SIGNATURES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct MessagesAnswer {
     body: Bytes,
-    /// What each block of the content is, in their order.
-    pub(super) blocks: Vec<BlockKind>,
-    /// What the model says.
-    pub(super) text: String,
-    /// What the model thought, as far as it is text.
-    pub(super) reasoning: Option<String>,
+    /// The blocks of the content, in their order.
+    pub(super) blocks: Vec<ContentBlock>,
+    /// What the model says and thinks.
+    pub(super) parts: AnswerParts,
     /// What the model wants to call: one for each block of this kind.
     pub(super) calls: Vec<ToolUse>,
     /// Why the model stopped.
     pub(super) stop_reason: Option<String>,
     model: Option<String>,
     usage: Option<TokenUsage>,
+}
+
+/// A content block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContentBlock {
+    pub(super) kind: BlockKind,
+    /// What it has of a text or a thought; `None` if that is nothing.
+    pub(super) piece: Option<Piece>,
 }
 
 /// What a content block is.
@@ -78,6 +85,7 @@ impl FormatAnswer for MessagesAnswer {
             (answer.blocks.len(), MAX_BLOCKS, "content blocks"),
             (size.citations, MAX_CITATIONS, "citations"),
             (size.signatures, MAX_SIGNATURES, "bytes of signatures"),
+            (answer.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"),
         ])?;
         Ok(answer)
     }
@@ -90,15 +98,17 @@ impl FormatAnswer for MessagesAnswer {
         if choice == 0 { self.calls.len() } else { 0 }
     }
 
-    fn payload(&self, choice: usize) -> BeforeResponsePayload {
+    fn parts(&self, choice: usize) -> &AnswerParts {
         debug_assert_eq!(choice, 0, "there is one choice");
+        &self.parts
+    }
+
+    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
         BeforeResponsePayload {
-            content: self.text.clone(),
-            reasoning: self.reasoning.clone(),
             model: self.model.clone(),
-            token_usage: self.usage,
+            token_usage: self.usage.filter(|_| part == 0),
             stop_reason: self.stop_reason.clone(),
-            ..BeforeResponsePayload::default()
+            ..self.parts(choice).payload(part)
         }
     }
 
@@ -166,35 +176,45 @@ fn read_answer(body: &Bytes) -> Result<(MessagesAnswer, Size), String> {
     let mut answer = MessagesAnswer {
         body: body.clone(),
         blocks: Vec::new(),
-        text: String::new(),
-        reasoning: None,
+        parts: AnswerParts::default(),
         calls: Vec::new(),
         stop_reason: string_member(text, "stop_reason").map(Cow::into_owned),
         model: string_member(text, "model").map(Cow::into_owned),
         usage: object_member(text, "usage").and_then(read_usage),
     };
-    let (mut reasoning, mut size) = (String::new(), Size::default());
+    let (mut size, mut text_before) = (Size::default(), None);
     for (index, block) in json::elements(content).enumerate() {
-        let read = read_block(&mut answer, &mut reasoning, block);
-        let kind = read.map_err(|flaw| format!("`content/{index}`: {flaw}"))?;
-        size.add(kind, block);
-        answer.blocks.push(kind);
+        let read = read_block(&mut answer, block, text_before);
+        let read = read.map_err(|flaw| format!("`content/{index}`: {flaw}"))?;
+        size.add(read.kind, block);
+        answer.blocks.push(read);
+        text_before = match read.kind {
+            BlockKind::Text if read.piece.is_none() => text_before,
+            BlockKind::Text => Some(block),
+            _ => None,
+        };
     }
-    answer.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
     Ok((answer, size))
 }
 
-/// Adds what a block says to the answer, and returns what it is.
-fn read_block(answer: &mut MessagesAnswer, reasoning: &mut String, block: &str) -> Result<BlockKind, String> {
+/// Adds what a block says to the answer, and returns what it is. `text_before` is the text block in front of it, if there is one.
+fn read_block(
+    answer: &mut MessagesAnswer,
+    block: &str,
+    text_before: Option<&str>,
+) -> Result<ContentBlock, String> {
     let block_type = string_member(block, "type").ok_or("it is no object with a string `type`")?;
     let text_of = |name: &str| string_member(block, name).ok_or_else(|| format!("it has no string `{name}`"));
-    Ok(match block_type.as_ref() {
+    let mut piece = None;
+    let kind = match block_type.as_ref() {
         "text" => {
-            answer.text.push_str(&text_of("text")?);
+            // Providers cut one text where a citation begins or ends.
+            let goes_on = text_before.is_some_and(|before| is_cited(before) || is_cited(block));
+            piece = answer.parts.push_text(&text_of("text")?, goes_on);
             BlockKind::Text
         }
         "thinking" => {
-            reasoning.push_str(&text_of("thinking")?);
+            piece = answer.parts.push_thought(&text_of("thinking")?);
             BlockKind::Thinking
         }
         "redacted_thinking" => BlockKind::RedactedThinking,
@@ -210,7 +230,13 @@ fn read_block(answer: &mut MessagesAnswer, reasoning: &mut String, block: &str) 
             BlockKind::ToolUse
         }
         _ => BlockKind::Other,
-    })
+    };
+    Ok(ContentBlock { kind, piece })
+}
+
+/// Whether a text block has citations.
+fn is_cited(block: &str) -> bool {
+    member(block, "citations").is_some_and(|citations| json::elements(citations).next().is_some())
 }
 
 /// The tokens. Those that the provider read from its cache or wrote there are input as well.

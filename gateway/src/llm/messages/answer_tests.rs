@@ -8,7 +8,10 @@ use super::{
     answer::BlockKind,
     test_edits::{call_edits, note, reasoning, text},
 };
-use crate::llm::format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer};
+use crate::llm::{
+    answer_parts::edited,
+    format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer},
+};
 
 fn parse(body: impl Into<Bytes>) -> MessagesAnswer {
     MessagesAnswer::parse(body.into(), 1).expect("a valid answer")
@@ -33,6 +36,11 @@ const CALL_A: &str = r#"{"type":"tool_use","id":"a","name":"f","input":{"a": 1}}
 const CALL_B: &str = r#"{"type":"tool_use","id":"b","name":"g","input":{}}"#;
 const THOUGHT: &str = r#"{"type":"thinking","thinking":"t","signature":"s"}"#;
 const TEXT: &str = r#"{"type":"text","text":"a"}"#;
+
+/// All texts become empty.
+fn emptied() -> ChoiceEdit {
+    ChoiceEdit { texts: vec![Some(String::new()); 4_096], ..ChoiceEdit::default() }
+}
 
 fn note_block(note: &str) -> String {
     format!(r#"{{"type":"text","text":"{note}"}}"#)
@@ -123,7 +131,7 @@ fn a_call_has_the_name_of_its_toolset_as_extra() {
 }
 
 #[test]
-fn the_payload_has_all_text_and_all_thoughts() {
+fn each_text_is_shown_with_a_thought() {
     let answer = parse(
         json!({
             "model": "m-2", "stop_reason": "max_tokens",
@@ -137,11 +145,17 @@ fn the_payload_has_all_text_and_all_thoughts() {
         })
         .to_string(),
     );
-    let payload = answer.payload(0);
-    assert_eq!((payload.content.as_str(), payload.reasoning.as_deref()), ("b\u{e9}", Some("ac")));
-    assert_eq!((payload.model.as_deref(), payload.stop_reason.as_deref()), (Some("m-2"), Some("max_tokens")));
-    assert_eq!(payload.token_usage, Some(TokenUsage { input: 14, output: 4 }));
-    let empty = parse(r#"{"content":[],"usage":{"input_tokens":1},"stop_reason":null}"#).payload(0);
+    let seen = |part| answer.payload(0, part);
+    let texts: Vec<_> = (0..2).map(|part| (seen(part).content, seen(part).reasoning)).collect();
+    assert_eq!(texts, [("b".into(), Some("a".into())), ("\u{e9}".into(), Some("c".into()))]);
+    for (part, usage) in [(0, Some(TokenUsage { input: 14, output: 4 })), (1, None)] {
+        assert_eq!(
+            (seen(part).model.as_deref(), seen(part).stop_reason.as_deref()),
+            (Some("m-2"), Some("max_tokens"))
+        );
+        assert_eq!(seen(part).token_usage, usage, "the usage counts once");
+    }
+    let empty = parse(r#"{"content":[],"usage":{"input_tokens":1},"stop_reason":null}"#).payload(0, 0);
     assert_eq!((empty.content.as_str(), empty.reasoning, empty.stop_reason), ("", None, None));
     assert_eq!(empty.token_usage, None);
 }
@@ -159,7 +173,7 @@ fn token_usage_takes_any_numbers() {
     ] {
         let answer = parse(format!(r#"{{"content":[],"usage":{usage}}}"#));
         let expected = expected.map(|(input, output)| TokenUsage { input, output });
-        assert_eq!(answer.payload(0).token_usage, expected, "{usage}");
+        assert_eq!(answer.payload(0, 0).token_usage, expected, "{usage}");
     }
 }
 
@@ -192,7 +206,7 @@ fn calls_have_a_name_and_an_object_of_arguments() {
 fn without_changes_an_answer_keeps_its_memory() {
     let answer = answer(&list(&[THOUGHT, TEXT, CALL_A, CALL_B]));
     let same = CallEdit::Patch { name: "f".into(), args: Bytes::from_static(b" {\"a\": 1}\n") };
-    let edit = ChoiceEdit { reasoning: Some("t".into()), calls: vec![same], ..text("a") };
+    let edit = ChoiceEdit { thoughts: vec![Some("t".into())], calls: vec![same], ..text("a") };
     for (edits, is_guarded) in
         [(vec![], false), (vec![], true), (vec![edit.clone()], false), (vec![edit], true)]
     {
@@ -202,18 +216,50 @@ fn without_changes_an_answer_keeps_its_memory() {
 }
 
 #[test]
-fn a_changed_text_stands_in_the_first_text_block_without_citations() {
+fn a_changed_text_stands_in_its_own_block_without_citations() {
     let cited = r#"{ "citations" : [{"type":"char_location"}], "type":"text", "text" : "a", "new":1 }"#;
     let changed = r#"{ "type":"text", "text" : "n\"w", "new":1 }"#;
     let unknown = r#"{"type":"new"}"#;
-    for (given, left) in [
-        (vec![cited], vec![changed]),
-        (vec![cited, TEXT], vec![changed]),
-        (vec![THOUGHT, cited, unknown, TEXT, CALL_A], vec![THOUGHT, changed, unknown, CALL_A]),
+    let second = || ChoiceEdit { texts: vec![None, Some("n\"w".to_owned())], ..ChoiceEdit::default() };
+    for (given, edit, left) in [
+        (vec![cited], text("n\"w"), vec![changed]),
+        (
+            vec![THOUGHT, cited, unknown, TEXT, CALL_A],
+            text("n\"w"),
+            vec![THOUGHT, changed, unknown, TEXT, CALL_A],
+        ),
+        (vec![TEXT, CALL_A, cited], second(), vec![TEXT, CALL_A, changed]),
+        (vec![TEXT, TEXT, TEXT], second(), vec![TEXT, r#"{"type":"text","text":"n\"w"}"#, TEXT]),
     ] {
-        let body = rendered(&answer(&list(&given)), text("n\"w"), false);
+        let body = rendered(&answer(&list(&given)), edit, false);
         assert_eq!(body, with_end(&list(&left), "tool_use", ""));
     }
+}
+
+#[test]
+fn blocks_that_the_provider_cut_for_a_citation_are_one_text() {
+    let cited = r#"{"type":"text","text":"b","citations":[{"type":"char_location"}]}"#;
+    let empty = r#"{"type":"text","text":"","citations":[]}"#;
+    for (given, texts) in [
+        (vec![TEXT, cited, TEXT], vec!["aba"]),
+        (vec![TEXT, empty, cited, TEXT, TEXT], vec!["aba", "a"]),
+        (vec![TEXT, CALL_A, cited], vec!["a", "b"]),
+        (vec![cited, THOUGHT, cited, cited], vec!["b", "bb"]),
+        (vec![TEXT, TEXT], vec!["a", "a"]),
+    ] {
+        assert_eq!(answer(&list(&given)).parts(0).texts, texts, "{given:?}");
+    }
+    let body = rendered(&answer(&list(&[TEXT, cited, TEXT, CALL_A, TEXT])), text("n"), false);
+    assert_eq!(body, with_end(&list(&[&note_block("n"), CALL_A, TEXT]), "tool_use", ""));
+}
+
+#[test]
+fn plugins_are_asked_about_at_most_1024_texts() {
+    let most = answer(&list(&vec![TEXT; 1024]));
+    assert_eq!(most.parts(0).count(), 1024);
+    let error = MessagesAnswer::parse(with_end(&list(&vec![TEXT; 1025]), "tool_use", "").into(), 1);
+    let sentence = "the answer has 1025 texts or thoughts, more than 1024";
+    assert_eq!(error.expect_err("too many texts"), AnswerError::TooLarge(sentence.to_owned()));
 }
 
 #[test]
@@ -248,7 +294,7 @@ fn an_emptied_text_is_marked_only_where_nothing_but_thoughts_is_left() {
         (vec![unknown, TEXT], vec![unknown]),
         (vec![THOUGHT, TEXT, CALL_A, TEXT], vec![THOUGHT, CALL_A]),
     ] {
-        let body = rendered(&answer(&list(&given)), text(""), false);
+        let body = rendered(&answer(&list(&given)), emptied(), false);
         assert_eq!(body, with_end(&list(&left), "tool_use", ""));
     }
     let edit = ChoiceEdit { calls: vec![note("no")], ..text("") };
@@ -266,7 +312,7 @@ fn changed_thoughts_keep_their_signatures() {
         let given = list(&[redacted, THOUGHT, TEXT, second]);
         let body = rendered(&answer(&given), reasoning(new), false);
         let first = THOUGHT.replace(r#""thinking":"t""#, first_left);
-        let left = list(&[redacted, &first, TEXT, &second.replace("\"u\"", "\"\"")]);
+        let left = list(&[redacted, &first, TEXT, second]);
         assert_eq!(body, with_end(&left, "tool_use", ""));
     }
     let without = answer(&list(&[redacted, TEXT]));
@@ -376,9 +422,9 @@ fn a_count_of_tokens_has_no_choice() {
 #[test]
 fn thousands_of_blocks_are_changed_in_one_walk() {
     let other = r#"{"type":"new"}"#;
-    let blocks = [vec![other; 2_048], vec![TEXT; 2_048]].concat();
-    let body = rendered(&answer(&list(&blocks)), text(""), false);
-    assert_eq!(body, with_end(&list(&vec![other; 2_048]), "tool_use", ""));
+    let blocks = [vec![other; 3_072], vec![TEXT; 1_024]].concat();
+    let body = rendered(&answer(&list(&blocks)), emptied(), false);
+    assert_eq!(body, with_end(&list(&vec![other; 3_072]), "tool_use", ""));
 }
 
 /// A block with few, short texts, so that all kinds meet.
@@ -404,8 +450,8 @@ proptest! {
     #[test]
     fn an_edited_answer_says_what_the_edit_says(
         blocks in prop::collection::vec(block(), 0..8),
-        new_text in prop::option::of("[ab]{0,2}"),
-        new_reasoning in prop::option::of("[ab]{0,2}"),
+        texts in prop::collection::vec(prop::option::of("[ab]{0,2}"), 0..4),
+        new_thoughts in prop::collection::vec(prop::option::of("[ab]{0,2}"), 0..4),
         calls in prop::collection::vec(call_edit(), 0..4),
         is_guarded: bool,
         is_pretty: bool,
@@ -413,27 +459,29 @@ proptest! {
         let body = json!({ "type": "message", "content": blocks, "stop_reason": "tool_use" });
         let body = if is_pretty { serde_json::to_string_pretty(&body).expect("JSON") } else { body.to_string() };
         let before = parse(body);
-        let edit = ChoiceEdit { text: new_text.clone(), reasoning: new_reasoning.clone(), calls, replacement: None };
+        let edit = ChoiceEdit { texts, thoughts: new_thoughts, calls, replacement: None };
         let after = parse(before.render(std::slice::from_ref(&edit), false, is_guarded).body);
         let edits: Vec<&CallEdit> = edit.calls.iter().take(before.calls(0)).collect();
         let notes = edits.iter().filter(|edit| matches!(edit, CallEdit::Note(_))).count();
         prop_assert_eq!(after.calls(0), before.calls(0) - notes);
         // Notes have letters of their own.
-        let said = after.text.replace("no", "");
-        let expected = new_text.unwrap_or(before.text.clone());
-        let is_mark = ["[removed]", "The answer was withheld."].contains(&said.as_str());
-        prop_assert_eq!(if is_mark { "" } else { &said }, expected);
-        prop_assert!(!is_mark || (notes == 0 && after.calls(0) == 0), "a mark where more is left");
+        let mut said = after.parts.texts.clone();
+        said.retain(|text| text != "no");
+        let is_mark = said.iter().any(|text| ["[removed]", "The answer was withheld."].contains(&text.as_str()));
+        prop_assert_eq!(if is_mark { Vec::new() } else { said.clone() }, edited(&before.parts.texts, &edit.texts));
+        prop_assert!(!is_mark || (said.len() == 1 && notes == 0 && after.calls(0) == 0), "a mark where more is left");
         // What comes back has no text behind a call that wasn't there before.
-        let first = |answer: &MessagesAnswer, kind| answer.blocks.iter().position(|found| *found == kind);
+        let first = |answer: &MessagesAnswer, kind| answer.blocks.iter().position(|found| found.kind == kind);
         if let (Some(text), Some(call)) = (first(&after, BlockKind::Text), first(&after, BlockKind::ToolUse)) {
-            prop_assert!(text < call || (notes == 0 && before.blocks.contains(&BlockKind::Text)));
+            let has_text = before.blocks.iter().any(|block| block.kind == BlockKind::Text);
+            prop_assert!(text < call || (notes == 0 && has_text));
         }
-        let thoughts = before.blocks.iter().filter(|kind| **kind == BlockKind::Thinking).count();
-        let old = before.reasoning.clone().unwrap_or_default();
-        let thought = if thoughts == 0 { String::new() } else { new_reasoning.unwrap_or(old) };
-        prop_assert_eq!(after.reasoning.clone().unwrap_or_default(), thought);
-        let left = |answer: &MessagesAnswer, kind| answer.blocks.iter().filter(|found| **found == kind).count();
+        let left = |answer: &MessagesAnswer, kind| answer.blocks.iter().filter(|found| found.kind == kind).count();
+        let thoughts = left(&before, BlockKind::Thinking);
+        // Nobody can sign a thought that plugins add.
+        let known = &before.parts.thoughts;
+        let expected = if known.is_empty() { Vec::new() } else { edited(known, &edit.thoughts) };
+        prop_assert_eq!(&after.parts.thoughts, &expected);
         prop_assert_eq!(left(&after, BlockKind::Thinking), thoughts);
         let others = if is_guarded { 0 } else { left(&before, BlockKind::Other) };
         prop_assert_eq!(left(&after, BlockKind::Other), others);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    answer::{BlockKind, MessagesAnswer, ToolUse},
+    answer::{BlockKind, ContentBlock, MessagesAnswer, ToolUse},
     withhold::{
         withheld_block, withhold_in_block, withhold_in_citations, withhold_in_stop_details, withhold_unknown,
     },
@@ -82,16 +82,14 @@ impl<'a> Renderer<'a> {
     /// Changes the content block by block.
     fn change(&mut self, edit: &ChoiceEdit) {
         let answer = self.answer;
-        let text = edit.text.as_deref().filter(|text| *text != answer.text);
-        let old = answer.reasoning.as_deref().unwrap_or_default();
-        let reasoning = edit.reasoning.as_deref().filter(|reasoning| *reasoning != old);
-        let (mut texts, mut thoughts) = (NewText::new(text), NewText::new(reasoning));
+        let parts = &answer.parts;
+        let mut added = parts.added_text(&edit.texts);
         let call_edits = edit.calls.iter().chain(std::iter::repeat(&CallEdit::Keep));
         let mut calls = answer.calls.iter().zip(call_edits);
         let mut content = ArrayEdit::new(self.text, self.message.get("content").unwrap_or_default());
         let blocks = content.elements().to_vec();
         let (mut left, mut notes) = (Left::default(), Vec::new());
-        for (index, (kind, block)) in answer.blocks.iter().copied().zip(blocks).enumerate() {
+        for (index, (&ContentBlock { kind, piece }, block)) in answer.blocks.iter().zip(blocks).enumerate() {
             if self.is_guarded
                 && let Some(name) = withheld_block(kind, block)
             {
@@ -100,9 +98,11 @@ impl<'a> Renderer<'a> {
                 left.is_withheld = true;
                 continue;
             }
-            let share = match kind {
-                BlockKind::Text => texts.next_share(),
-                BlockKind::Thinking => thoughts.next_share(),
+            let changed = match kind {
+                // A text that plugins added stands where the model left room for one.
+                BlockKind::Text if added.is_some() => added.take(),
+                BlockKind::Text => piece.and_then(|piece| piece.changed(&parts.texts, &edit.texts)),
+                BlockKind::Thinking => piece.and_then(|piece| piece.changed(&parts.thoughts, &edit.thoughts)),
                 BlockKind::ToolUse => {
                     let Some((call, edit)) = calls.next() else { continue };
                     let patch = match edit {
@@ -121,7 +121,7 @@ impl<'a> Renderer<'a> {
                 }
                 BlockKind::RedactedThinking | BlockKind::Other => None,
             };
-            if kind == BlockKind::Text && share == Some("") {
+            if kind == BlockKind::Text && changed == Some("") {
                 match left.emptied {
                     None => left.emptied = Some((index, block)),
                     Some(_) => content.remove(index),
@@ -129,9 +129,8 @@ impl<'a> Renderer<'a> {
                 continue;
             }
             left.has_words |= matches!(kind, BlockKind::Text | BlockKind::Other);
-            self.change_block(kind, block, share);
+            self.change_block(kind, block, changed);
         }
-        let added = text.filter(|_| !answer.blocks.contains(&BlockKind::Text));
         self.add(content, &left, added, &notes);
         self.end_without_calls(&notes);
     }
@@ -244,23 +243,4 @@ impl Renderer<'_> {
 /// A block that says `text`.
 fn text_block(text: &str) -> String {
     format!(r#"{{"type":"text","text":{}}}"#, quote(text))
-}
-
-/// Another text for all blocks of a kind.
-struct NewText<'e> {
-    /// What the next block takes; `None` if nothing is changed.
-    next: Option<&'e str>,
-}
-
-impl<'e> NewText<'e> {
-    fn new(text: Option<&'e str>) -> Self {
-        NewText { next: text }
-    }
-
-    /// What the next block takes: the first one all of it, the others an empty text; `None` if it stays.
-    fn next_share(&mut self) -> Option<&'e str> {
-        let share = self.next?;
-        self.next = Some("");
-        Some(share)
-    }
 }

@@ -11,9 +11,9 @@ pub(super) fn call_edits(calls: Vec<CallEdit>) -> ChoiceEdit {
 }
 
 pub(super) fn text(text: &str) -> ChoiceEdit {
-    ChoiceEdit { text: Some(text.to_owned()), ..ChoiceEdit::default() }
+    ChoiceEdit { texts: vec![Some(text.to_owned())], ..ChoiceEdit::default() }
 }
 
 pub(super) fn reasoning(text: &str) -> ChoiceEdit {
-    ChoiceEdit { reasoning: Some(text.to_owned()), ..ChoiceEdit::default() }
+    ChoiceEdit { thoughts: vec![Some(text.to_owned())], ..ChoiceEdit::default() }
 }

@@ -86,10 +86,10 @@ proptest! {
         let edit = if is_replaced {
             ChoiceEdit::replaced(format!("{}\n{other}", client.text))
         } else {
-            ChoiceEdit { text: Some(format!("{}{other}", client.text)), ..ChoiceEdit::default() }
+            ChoiceEdit { texts: vec![Some(format!("{}{other}", client.text))], ..ChoiceEdit::default() }
         };
         // An empty text stands nowhere.
-        prop_assume!(edit.text.as_deref() != Some(""));
+        prop_assume!(edit.texts != [Some(String::new())]);
         let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], false, false).body;
         let expected = without_empty_citations(value(&assemble(&stream(&changed), &mut cuts).body()));
         let read = without_empty_citations(finished(client, &changed, &mut cuts).expect("the text goes on"));
@@ -114,7 +114,7 @@ proptest! {
         let edit = if is_replaced {
             ChoiceEdit::replaced(other)
         } else {
-            ChoiceEdit { text: Some(other), ..ChoiceEdit::default() }
+            ChoiceEdit { texts: vec![Some(other)], ..ChoiceEdit::default() }
         };
         let changed = MessagesAnswer::parse(whole, 1).expect("an answer").render(&[edit], is_replaced, false).body;
         prop_assert_eq!(finished(client, &changed, &mut cuts), None);

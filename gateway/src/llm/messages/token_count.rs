@@ -6,6 +6,7 @@ use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload};
 use super::withhold::withhold_in_count;
 use crate::llm::{
     answer_json::scanned,
+    answer_parts::AnswerParts,
     edits::{Edits, ObjectEdit},
     format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
     value::member,
@@ -36,7 +37,11 @@ impl FormatAnswer for TokenCount {
         0
     }
 
-    fn payload(&self, choice: usize) -> BeforeResponsePayload {
+    fn parts(&self, choice: usize) -> &AnswerParts {
+        unreachable!("a count has no choice {choice}")
+    }
+
+    fn payload(&self, choice: usize, _part: usize) -> BeforeResponsePayload {
         unreachable!("a count has no choice {choice}")
     }
 

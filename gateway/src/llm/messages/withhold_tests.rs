@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{
     MessagesAnswer, TokenCount,
-    test_edits::{call_edits, note, reasoning, text},
+    test_edits::{call_edits, note, text},
 };
 use crate::llm::format::{CallEdit, ChoiceEdit, FormatAnswer};
 
@@ -123,7 +123,7 @@ fn blocks_have_what_plugins_see_and_what_the_provider_wants_back() {
         ["Text", "caller", "data", "id", "long", "new", "summary", "text", "thinking", "toolset_name"];
     assert_eq!(withheld, names);
     let patch = CallEdit::Patch { name: "g".into(), args: "{\"b\":1}".into() };
-    let edit = ChoiceEdit { reasoning: Some("u".into()), calls: vec![patch], ..text("b") };
+    let edit = ChoiceEdit { thoughts: vec![Some("u".into())], calls: vec![patch], ..text("b") };
     let (content, withheld) = guarded(&given, edit);
     let left = json!([
         { "type": "text", "text": "b", "short": "x" },
@@ -143,7 +143,8 @@ fn a_thought_whose_signature_is_no_text_is_withheld() {
         &json!({ "content": [thought(json!(signed)), redacted(json!(signed)), thought(Value::Null)] }),
     );
     let given = json!([thought(json!(["secret"])), redacted(json!(1)), thought(json!("s"))]);
-    let (content, withheld) = guarded(&given, reasoning("new"));
+    let (content, withheld) =
+        guarded(&given, ChoiceEdit { thoughts: vec![None, Some("new".into())], ..ChoiceEdit::default() });
     let left = json!([
         { "type": "thinking", "thinking": "new", "signature": "s" },
         { "type": "text", "text": "The answer was withheld." },

@@ -15,6 +15,7 @@ use crate::{
     json::{self, ValueKind},
     llm::{
         answer_json::{check_call_count, check_counts, check_tool_name, scanned},
+        answer_parts::{AnswerParts, MAX_ANSWER_PARTS, Piece},
         arguments::Arguments,
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
@@ -43,10 +44,11 @@ pub(crate) struct ResponsesAnswer {
     body: Bytes,
     /// What each item of the output is, in their order.
     pub(super) items: Vec<OutputKind>,
-    /// What the model says.
-    pub(super) text: String,
-    /// What the model thought, as far as it is text.
-    pub(super) reasoning: Option<String>,
+    /// What each item has of texts and thoughts: an entry for each content part of a message, and for each element of the lists of
+    /// reasoning; `None` if that has none.
+    pub(super) pieces: Vec<Vec<Option<Piece>>>,
+    /// What the model says and thinks.
+    pub(super) parts: AnswerParts,
     /// What the model wants to call: one for each item of this kind.
     pub(super) calls: Vec<ToolCall>,
     /// Why the model stopped.
@@ -77,6 +79,7 @@ impl FormatAnswer for ResponsesAnswer {
             (size.parts, MAX_PARTS, "content parts"),
             (size.annotations, MAX_ANNOTATIONS, "annotations"),
             (size.encrypted, MAX_ENCRYPTED, "bytes of encrypted reasoning"),
+            (answer.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"),
         ])?;
         Ok(answer)
     }
@@ -89,15 +92,17 @@ impl FormatAnswer for ResponsesAnswer {
         if choice == 0 { self.calls.len() } else { 0 }
     }
 
-    fn payload(&self, choice: usize) -> BeforeResponsePayload {
+    fn parts(&self, choice: usize) -> &AnswerParts {
         debug_assert_eq!(choice, 0, "there is one choice");
+        &self.parts
+    }
+
+    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
         BeforeResponsePayload {
-            content: self.text.clone(),
-            reasoning: self.reasoning.clone(),
             model: self.model.clone(),
-            token_usage: self.usage,
+            token_usage: self.usage.filter(|_| part == 0),
             stop_reason: self.stop_reason.clone(),
-            ..BeforeResponsePayload::default()
+            ..self.parts(choice).payload(part)
         }
     }
 
@@ -191,39 +196,40 @@ fn read_answer(body: &Bytes) -> Result<(ResponsesAnswer, Size), String> {
     let mut answer = ResponsesAnswer {
         body: body.clone(),
         items: Vec::new(),
-        text: String::new(),
-        reasoning: None,
+        pieces: Vec::new(),
+        parts: AnswerParts::default(),
         calls: Vec::new(),
         stop_reason: reason.or_else(|| string_member(text, "status")).map(Cow::into_owned),
         model: string_member(text, "model").map(Cow::into_owned),
         usage: object_member(text, "usage").and_then(read_usage),
     };
-    let (mut reasoning, mut size) = (String::new(), Size::default());
+    let mut size = Size::default();
     for (index, item) in json::elements(output).enumerate() {
-        let read = read_item(&mut answer, &mut reasoning, &mut size, item);
+        let mut pieces = Vec::new();
+        let read = read_item(&mut answer, &mut pieces, &mut size, item);
         answer.items.push(read.map_err(|flaw| format!("`output/{index}`: {flaw}"))?);
+        answer.pieces.push(pieces);
     }
-    answer.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
     Ok((answer, size))
 }
 
-/// Adds what an item says to the answer, and returns what it is.
+/// Adds what an item says to the answer and to its own `pieces`, and returns what it is.
 fn read_item(
     answer: &mut ResponsesAnswer,
-    reasoning: &mut String,
+    pieces: &mut Vec<Option<Piece>>,
     size: &mut Size,
     item: &str,
 ) -> Result<OutputKind, String> {
     string_member(item, "type").ok_or("it is no object with a string `type`")?;
     Ok(match ItemKind::of(item) {
         ItemKind::Message if is_of_model(item) => {
-            read_message(answer, size, item)?;
+            read_message(answer, pieces, size, item)?;
             OutputKind::Message
         }
         ItemKind::Reasoning => {
             for part in thoughts(item) {
                 size.parts += 1;
-                reasoning.push_str(&string_member(part, "text").unwrap_or_default());
+                pieces.push(answer.parts.push_thought(&string_member(part, "text").unwrap_or_default()));
             }
             size.encrypted += string_member(item, "encrypted_content").map_or(0, |text| text.len());
             OutputKind::Reasoning
@@ -248,7 +254,12 @@ pub(super) fn is_of_model(message: &str) -> bool {
 }
 
 /// Adds what a message says to the answer. What clients would read as text must be where plugins see it.
-fn read_message(answer: &mut ResponsesAnswer, size: &mut Size, message: &str) -> Result<(), String> {
+fn read_message(
+    answer: &mut ResponsesAnswer,
+    pieces: &mut Vec<Option<Piece>>,
+    size: &mut Size,
+    message: &str,
+) -> Result<(), String> {
     if let Some(content) = member(message, "content").filter(|content| kind(content) != ValueKind::Array) {
         return Err(format!("`content` is {}", kind(content)));
     }
@@ -256,9 +267,12 @@ fn read_message(answer: &mut ResponsesAnswer, size: &mut Size, message: &str) ->
         let flaw = |sentence: &str| format!("`content/{index}`: {sentence}");
         string_member(part, "type").ok_or_else(|| flaw("it is no object with a string `type`"))?;
         size.parts += 1;
-        let Some(name) = text_member(part) else { continue };
+        let Some(name) = text_member(part) else {
+            pieces.push(None);
+            continue;
+        };
         let text = string_member(part, name).ok_or_else(|| flaw(&format!("it has no string `{name}`")))?;
-        answer.text.push_str(&text);
+        pieces.push(answer.parts.push_text(&text, false));
         size.annotations += member(part, "annotations").map_or(0, |list| json::elements(list).count());
     }
     Ok(())

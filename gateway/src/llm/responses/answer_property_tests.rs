@@ -6,7 +6,10 @@ use super::{
     answer::OutputKind,
     answer_tests::{note, parse, patch},
 };
-use crate::llm::format::{CallEdit, ChoiceEdit, FormatAnswer};
+use crate::llm::{
+    answer_parts::edited,
+    format::{CallEdit, ChoiceEdit, FormatAnswer},
+};
 
 /// A text that stands nowhere in what an edit asks for.
 const CANARY: &str = "CANARY";
@@ -55,6 +58,11 @@ fn output() -> impl Strategy<Value = Vec<Value>> {
 
 fn call_edit() -> impl Strategy<Value = CallEdit> {
     prop_oneof![Just(CallEdit::Keep), Just(patch("n.h", "{\"b\":1}")), Just(note("no"))]
+}
+
+/// Another text, or none, for each of the first parts.
+fn edits(text: &'static str) -> impl Strategy<Value = Vec<Option<String>>> {
+    prop::collection::vec(prop::option::of(text), 0..6)
 }
 
 fn body(output: &[Value], is_pretty: bool) -> String {
@@ -121,27 +129,29 @@ proptest! {
     #[test]
     fn an_edited_answer_says_what_the_edit_says(
         output in output(),
-        new_text in prop::option::of("[ab]{0,2}"),
-        new_reasoning in prop::option::of("[cd]{0,2}"),
+        texts in edits("[ab]{0,2}"),
+        thoughts in edits("[cd]{0,2}"),
         calls in prop::collection::vec(call_edit(), 0..5),
         is_guarded: bool,
         is_pretty: bool,
         expects_json: bool,
     ) {
         let before = parse(body(&output, is_pretty));
-        let edit = ChoiceEdit { text: new_text.clone(), reasoning: new_reasoning.clone(), calls, replacement: None };
+        let edit = ChoiceEdit { texts, thoughts, calls, replacement: None };
         let rendered = before.render(std::slice::from_ref(&edit), expects_json, is_guarded).body;
         let after = parse(rendered.clone());
         // Notes and marks have letters and spaces of their own.
-        let said = after.text.replace('\n', "").replace("no", "");
-        let is_mark = ["[removed]", "The answer was withheld."].contains(&said.as_str());
-        let expected = new_text.unwrap_or(before.text.clone());
-        prop_assert_eq!(if is_mark { "" } else { &said }, &expected);
+        let mut said: Vec<String> = after.parts.texts.clone();
+        let is_note = |text: &str| text.trim_matches('\n').split('\n').all(|line| line == "no");
+        said.retain(|text| !is_note(text));
+        let is_mark = said.iter().any(|text| ["[removed]", "The answer was withheld."].contains(&text.as_str()));
+        let expected = edited(&before.parts.texts, &edit.texts);
+        prop_assert_eq!(if is_mark { &[] } else { &*said }, &*expected);
         let edits: Vec<CallEdit> =
             (0..before.calls(0)).map(|call| edit.calls.get(call).cloned().unwrap_or(CallEdit::Keep)).collect();
         let notes = edits.iter().filter(|edit| matches!(edit, CallEdit::Note(_))).count();
-        prop_assert_eq!(after.text.matches("no").count(), notes);
-        prop_assert!(!is_mark || (notes == 0 && after.calls(0) == 0), "a mark where more is left");
+        prop_assert_eq!(after.parts.texts.concat().matches("no").count(), notes);
+        prop_assert!(!is_mark || (said.len() == 1 && notes == 0 && after.calls(0) == 0), "a mark where more is left");
         let mut left = 0;
         for (call, edit) in edits.iter().enumerate() {
             let mut payload = before.call_payload(0, call).expect("JSON");
@@ -162,11 +172,16 @@ proptest! {
             left += 1;
         }
         prop_assert_eq!(after.calls(0), left);
-        if let Some(reasoning) = new_reasoning.filter(|new| *new != before.reasoning.clone().unwrap_or_default()) {
-            let is_left = after.items.contains(&OutputKind::Reasoning);
-            prop_assert_eq!(after.reasoning.unwrap_or_default(), if is_left { &reasoning } else { "" });
+        let is_left = after.items.contains(&OutputKind::Reasoning);
+        let thoughts = edited(&before.parts.thoughts, &edit.thoughts);
+        if before.parts.thoughts.is_empty() && is_left {
+            prop_assert_eq!(&after.parts.thoughts, &thoughts);
         }
-        if is_guarded && before.text != expected {
+        // Thoughts that led to nothing are left out.
+        let mut rest = thoughts.iter();
+        prop_assert!(after.parts.thoughts.iter().all(|left| rest.any(|thought| thought == left)));
+        let changed = (0..before.parts.texts.len()).all(|place| edit.texts.get(place).is_some_and(Option::is_some));
+        if is_guarded && changed {
             prop_assert!(!has_canary(&rendered));
         }
     }
@@ -174,12 +189,12 @@ proptest! {
     #[test]
     fn nothing_of_a_replaced_answer_is_left(output in output(), is_guarded: bool, is_pretty: bool, expects_json: bool) {
         let before = parse(body(&output, is_pretty));
-        let edit = ChoiceEdit { text: Some("b".into()), ..ChoiceEdit::replaced("no".into()) };
+        let edit = ChoiceEdit { texts: vec![Some("b".into())], ..ChoiceEdit::replaced("no".into()) };
         let rendered = before.render(&[edit], expects_json, is_guarded).body;
         prop_assert!(!has_canary(&rendered));
         let after = parse(rendered.clone());
-        prop_assert_eq!((after.text.as_str(), after.calls(0), after.items.as_slice()), ("no", 0, &[OutputKind::Message][..]));
-        prop_assert_eq!((after.reasoning.as_deref(), after.stop_reason.as_deref()), (None, Some("completed")));
+        prop_assert_eq!((after.parts.texts.as_slice(), after.calls(0), after.items.as_slice()), (&["no".to_owned()][..], 0, &[OutputKind::Message][..]));
+        prop_assert_eq!((after.parts.thoughts.len(), after.stop_reason.as_deref()), (0, Some("completed")));
         let kind = &value(&rendered)["output"][0]["content"][0]["type"];
         prop_assert_eq!(kind, if expects_json { "refusal" } else { "output_text" });
         prop_assert_eq!(&value(&rendered)["output"][0]["id"], "msg_1_0");
@@ -187,11 +202,11 @@ proptest! {
 
     #[test]
     fn reasoning_stays_exactly_where_something_is_left_that_it_led_to(
-        output in output(), calls in prop::collection::vec(call_edit(), 0..5), new_text in prop::option::of("[ab]{0,2}"),
+        output in output(), calls in prop::collection::vec(call_edit(), 0..5), texts in edits("[ab]{0,2}"),
         is_guarded: bool, is_pretty: bool,
     ) {
         let before = parse(body(&with_places(output), is_pretty));
-        let edit = ChoiceEdit { calls, text: new_text, ..ChoiceEdit::default() };
+        let edit = ChoiceEdit { calls, texts, ..ChoiceEdit::default() };
         let rendered = before.render(std::slice::from_ref(&edit), false, is_guarded).body;
         let places = places(&rendered);
         let old: Vec<usize> = places.iter().copied().flatten().collect();

@@ -21,11 +21,16 @@ pub(super) fn call_edits(calls: Vec<CallEdit>) -> ChoiceEdit {
 }
 
 pub(super) fn text(text: &str) -> ChoiceEdit {
-    ChoiceEdit { text: Some(text.to_owned()), ..ChoiceEdit::default() }
+    ChoiceEdit { texts: vec![Some(text.to_owned())], ..ChoiceEdit::default() }
+}
+
+/// All texts become empty.
+pub(super) fn emptied() -> ChoiceEdit {
+    ChoiceEdit { texts: vec![Some(String::new()); 1_024], ..ChoiceEdit::default() }
 }
 
 fn reasoning(text: &str) -> ChoiceEdit {
-    ChoiceEdit { reasoning: Some(text.to_owned()), ..ChoiceEdit::default() }
+    ChoiceEdit { thoughts: vec![Some(text.to_owned())], ..ChoiceEdit::default() }
 }
 
 pub(super) fn parse(body: impl Into<Bytes>) -> ResponsesAnswer {
@@ -186,7 +191,7 @@ fn items_parts_annotations_and_encrypted_reasoning_of_an_answer_are_limited() {
 }
 
 #[test]
-fn the_payload_has_all_text_and_all_thoughts() {
+fn each_content_part_and_each_thought_is_shown_apart() {
     let summary = json!([{ "type": "summary_text", "text": "a" }, { "type": "new" }, "no"]);
     let answer = parse(
         json!({
@@ -207,16 +212,19 @@ fn the_payload_has_all_text_and_all_thoughts() {
         })
         .to_string(),
     );
-    let payload = answer.payload(0);
-    assert_eq!((payload.content.as_str(), payload.reasoning.as_deref()), ("cd\u{e9}", Some("abe")));
-    assert_eq!(
-        (payload.model.as_deref(), payload.stop_reason.as_deref()),
-        (Some("m-2"), Some("max_output_tokens"))
-    );
-    assert_eq!(payload.token_usage, Some(TokenUsage { input: 3, output: 4 }));
+    assert_eq!(answer.parts(0).texts, ["c", "d", "\u{e9}"]);
+    assert_eq!(answer.parts(0).thoughts, ["a", "b", "e"]);
+    for (part, usage) in [(0, Some(TokenUsage { input: 3, output: 4 })), (2, None)] {
+        let payload = answer.payload(0, part);
+        assert_eq!(
+            (payload.model.as_deref(), payload.stop_reason.as_deref()),
+            (Some("m-2"), Some("max_output_tokens"))
+        );
+        assert_eq!(payload.token_usage, usage, "the usage counts once");
+    }
     let empty =
         parse(r#"{"output":[],"usage":{"input_tokens":1},"status":"completed","incomplete_details":null}"#)
-            .payload(0);
+            .payload(0, 0);
     assert_eq!((empty.content.as_str(), empty.reasoning, empty.token_usage), ("", None, None));
     assert_eq!(empty.stop_reason.as_deref(), Some("completed"));
 }
@@ -262,7 +270,7 @@ fn calls_have_a_name_and_arguments_of_their_form() {
 fn without_changes_an_answer_keeps_its_memory() {
     let answer = answer(&list(&[THOUGHT, TEXT, CALL_A, CALL_B]));
     let same = vec![patch("f", " {\"a\": 1}\n"), patch("g", "\"in\"")];
-    let edit = ChoiceEdit { reasoning: Some("t".into()), calls: same, ..text("a") };
+    let edit = ChoiceEdit { thoughts: vec![Some("t".into())], calls: same, ..text("a") };
     for (edits, is_guarded) in
         [(vec![], false), (vec![], true), (vec![edit.clone()], false), (vec![edit], true)]
     {
@@ -272,36 +280,52 @@ fn without_changes_an_answer_keeps_its_memory() {
 }
 
 #[test]
-fn a_changed_text_stands_in_the_first_part_with_text() {
+fn a_changed_text_stands_in_its_own_part() {
     let cited = r#"{"type":"message","role":"assistant","content":[{"type":"new"},{ "annotations" : [{"type":"file_path"}], "type":"output_text", "text" : "a", "logprobs":[{"token":"a"}] },{"type":"refusal","refusal":"b"}]}"#;
-    let changed = r#"{"type":"message","role":"assistant","content":[{"type":"new"},{ "annotations" : [], "type":"output_text", "text" : "n\"w", "logprobs":[] }]}"#;
+    let changed = cited
+        .replace(r#"[{"type":"file_path"}]"#, "[]")
+        .replace("\"text\" : \"a\"", r#""text" : "n\"w""#)
+        .replace(r#"[{"token":"a"}]"#, "[]");
     let plain = TEXT.replace("\"a\"", r#""n\"w""#);
-    for (given, left) in [
-        (vec![TEXT], vec![plain.as_str()]),
-        (vec![cited, TEXT], vec![changed]),
-        (vec![THOUGHT, cited, HOSTED, TEXT, CALL_A], vec![THOUGHT, changed, HOSTED, CALL_A]),
+    let second =
+        |text: &str| ChoiceEdit { texts: vec![None, Some(text.to_owned())], ..ChoiceEdit::default() };
+    for (given, edit, left) in [
+        (vec![TEXT], text("n\"w"), vec![plain.as_str()]),
+        (vec![cited, TEXT], text("n\"w"), vec![&changed, TEXT]),
+        (
+            vec![THOUGHT, cited, HOSTED, TEXT, CALL_A],
+            text("n\"w"),
+            vec![THOUGHT, &changed, HOSTED, TEXT, CALL_A],
+        ),
+        (vec![TEXT, CALL_A, TEXT], second("n\"w"), vec![TEXT, CALL_A, &plain]),
+        (vec![cited], second(""), vec![&cited.replace(r#",{"type":"refusal","refusal":"b"}"#, "")]),
+        (vec![TEXT, TEXT, CALL_A], second(""), vec![TEXT, CALL_A]),
     ] {
-        assert_left(&given, text("n\"w"), false, &left);
+        assert_left(&given, edit, false, &left);
     }
     let refused = r#"{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"no"}]}"#;
     assert_left(&[refused], text("b"), true, &[&refused.replace("\"no\"", "\"b\"")]);
 }
 
 #[test]
-fn the_final_answer_takes_a_changed_text_and_comments_go() {
+fn an_added_text_stands_where_the_model_left_room_for_the_final_answer() {
     let with_phase = |phase: &str, text: &str| {
         format!(
             r#"{{"type":"message","phase":"{phase}","content":[{{"type":"output_text","text":"{text}"}}]}}"#
         )
     };
-    let (comment, last) = (with_phase("commentary", "a"), with_phase("final_answer", "b"));
+    let (comment, last) = (with_phase("commentary", ""), with_phase("final_answer", ""));
     let new = with_phase("final_answer", "n");
-    assert_left(&[THOUGHT, &comment, SEALED, &last], text("n"), false, &[SEALED, &new]);
+    assert_left(&[THOUGHT, &comment, SEALED, &last], text("n"), false, &[THOUGHT, &comment, SEALED, &new]);
     assert_left(&[&comment, CALL_A], text("n"), false, &[&with_phase("commentary", "n"), CALL_A]);
-    let refusal = r#"{"type":"message","phase":"final_answer","content":[{"type":"refusal","refusal":"b"}]}"#;
-    assert_left(&[&comment, refusal], text("n"), false, &[&with_phase("commentary", "n")]);
-    let empty = r#"{"type":"message","phase":"final_answer","content":[]}"#;
-    assert_left(&[TEXT, empty], text("n"), false, &[&TEXT.replace("\"a\"", "\"n\""), empty]);
+}
+
+#[test]
+fn plugins_are_asked_about_at_most_1024_texts() {
+    assert_eq!(answer(&list(&[TEXT; 1024])).parts(0).count(), 1024);
+    let error = ResponsesAnswer::parse(whole(&list(&[TEXT; 1025])).into(), 1).expect_err("too many texts");
+    let sentence = "the answer has 1025 texts or thoughts, more than 1024";
+    assert_eq!(error, AnswerError::TooLarge(sentence.to_owned()));
 }
 
 #[test]
@@ -338,24 +362,25 @@ fn an_emptied_text_is_marked_only_where_nothing_but_reasoning_is_left() {
         (vec![HOSTED, TEXT], vec![HOSTED]),
         (vec![THOUGHT, TEXT, SEALED, CALL_A], vec![SEALED, CALL_A]),
     ] {
-        assert_left(&given, text(""), false, &left);
+        assert_left(&given, emptied(), false, &left);
     }
     let edit = ChoiceEdit { calls: vec![note("no")], ..text("") };
     assert_left(&[TEXT, CALL_A], edit, false, &[&added(0, "no")]);
     // A client would parse the mark, and an empty text as well.
     let refused =
         TEXT.replace(r#"{"type":"output_text","text":"a"}"#, r#"{"type":"refusal","refusal":"[removed]"}"#);
-    assert_left(&[THOUGHT, TEXT, TEXT], text(""), true, &[THOUGHT, &refused]);
+    assert_left(&[THOUGHT, TEXT, TEXT], emptied(), true, &[THOUGHT, &refused]);
 }
 
 #[test]
-fn changed_reasoning_stands_in_the_first_text_and_what_is_encrypted_stays() {
+fn changed_reasoning_stands_in_its_own_text_and_what_is_encrypted_stays() {
     let both = r#"{"type":"reasoning", "content":[{"type":"reasoning_text", "text" : "u"},{"text":"v"}],"summary":[{"type":"new"}]}"#;
-    let changed = both.replace(r#""u"},{"text":"v"}"#, "\"n\\\"\"}");
-    let without = both.replace(r#"{"type":"reasoning_text", "text" : "u"},{"text":"v"}"#, "");
-    let emptied = THOUGHT.replace(r#"{"type":"summary_text","text":"t"}"#, "");
-    assert_left(&[SEALED, both, TEXT, THOUGHT], reasoning("n\""), false, &[SEALED, &changed, TEXT, &emptied]);
-    assert_left(&[both, TEXT, THOUGHT], reasoning(""), false, &[&without, TEXT, &emptied]);
+    let changed = both.replace("\"u\"", r#""n\"""#);
+    let without = both.replace(r#"{"type":"reasoning_text", "text" : "u"},"#, "");
+    assert_left(&[SEALED, both, TEXT, THOUGHT], reasoning("n\""), false, &[SEALED, &changed, TEXT, THOUGHT]);
+    assert_left(&[both, TEXT, THOUGHT], reasoning(""), false, &[&without, TEXT, THOUGHT]);
+    let third = ChoiceEdit { thoughts: vec![None, None, Some("n".to_owned())], ..ChoiceEdit::default() };
+    assert_left(&[both, TEXT, THOUGHT], third, false, &[both, TEXT, &THOUGHT.replace("\"t\"", "\"n\"")]);
     let opened = SEALED.replace("[]", r#"[{"type":"summary_text","text":"n"}]"#);
     assert_left(&[SEALED, TEXT], reasoning("n"), false, &[&opened, TEXT]);
     let bare = r#"{"type":"reasoning","summary":null}"#;
@@ -363,10 +388,9 @@ fn changed_reasoning_stands_in_the_first_text_and_what_is_encrypted_stays() {
     assert_left(&[bare], reasoning("n"), false, &[opened]);
     // Nothing was thought here.
     assert_left(&[TEXT], reasoning("n"), false, &[TEXT]);
-    // The thought goes with its call, and the other one takes the text.
+    // The thought goes with its call.
     let edit = ChoiceEdit { calls: vec![note("no")], ..reasoning("n") };
-    let opened = SEALED.replace("[]", r#"[{"type":"summary_text","text":"n"}]"#);
-    assert_left(&[THOUGHT, CALL_A, SEALED, TEXT], edit, false, &[&added(0, "no\\n"), &opened, TEXT]);
+    assert_left(&[THOUGHT, CALL_A, SEALED, TEXT], edit, false, &[&added(0, "no\\n"), SEALED, TEXT]);
 }
 
 #[test]
@@ -471,6 +495,6 @@ fn a_renamed_call_without_a_name_becomes_a_function_call() {
 
 #[test]
 fn thousands_of_items_are_changed_in_one_walk() {
-    let items = [vec![HOSTED; 2_048], vec![TEXT; 2_048]].concat();
-    assert_left(&items, text(""), false, &[HOSTED; 2_048]);
+    let items = [vec![HOSTED; 3_072], vec![TEXT; 1_024]].concat();
+    assert_left(&items, emptied(), false, &[HOSTED; 3_072]);
 }

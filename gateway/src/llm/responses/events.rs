@@ -105,9 +105,7 @@ pub(super) fn events_after(
     }
     let mut writer = EventWriter { number, events: Vec::new() };
     writer.end_message(open.index, &message, sent);
-    // A changed text stands in the final answer, which may be a message behind the one that was the first.
-    let unsent = output(answer).take(place).filter(|item| !is_thought(item));
-    let others: Vec<_> = unsent.chain(output(answer).skip(place + 1)).collect();
+    let others: Vec<_> = output(answer).skip(place + 1).collect();
     (open.index + 1..).zip(&others).for_each(|(index, item)| writer.item(index, item));
     // The last event repeats what was sent, also in front of a message in the answer's place.
     let items = open.thoughts.iter().map(String::as_str).chain([message.as_ref()]).chain(others);

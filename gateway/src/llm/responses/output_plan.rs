@@ -7,6 +7,7 @@ use super::{
     withhold::{type_name, withheld_item},
 };
 use crate::llm::{
+    answer_parts::Piece,
     format::{CallEdit, ChoiceEdit},
     value::string_member,
     withheld::{EMPTIED_TEXT, WITHHELD_TEXT},
@@ -21,17 +22,27 @@ pub(super) struct RenderOptions {
     pub(super) is_guarded: bool,
 }
 
-/// What an item takes of another text.
+/// What becomes of a content part with text, or of a thought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Share<'e> {
-    /// It keeps its own.
+pub(super) enum PartChange<'e> {
+    /// It stays.
     Unchanged,
-    /// It takes the whole text, in one of its parts that have text.
-    Whole(&'e str),
-    /// The same, but the part becomes a refusal.
+    /// It has another text, which isn't empty.
+    Text(&'e str),
+    /// It becomes a refusal.
     Refusal(&'e str),
-    /// Its texts go.
-    Nothing,
+    /// It goes.
+    Removed,
+}
+
+impl<'e> PartChange<'e> {
+    fn new(text: Option<&'e str>) -> Self {
+        match text {
+            None => PartChange::Unchanged,
+            Some("") => PartChange::Removed,
+            Some(text) => PartChange::Text(text),
+        }
+    }
 }
 
 /// What becomes of the items of an output.
@@ -39,35 +50,16 @@ pub(super) enum Share<'e> {
 pub(super) struct OutputPlan<'e> {
     /// Whether each item stays.
     kept: Vec<bool>,
-    text: NewText<'e>,
-    reasoning: NewText<'e>,
+    /// What becomes of each content part of messages, and of each thought of reasoning.
+    parts: Vec<Vec<PartChange<'e>>>,
+    /// The reasoning item that gets a thought, and the thought.
+    added_thought: Option<(usize, &'e str)>,
     /// Texts that are added, each as a message in front of the item with this index.
     added: Vec<(usize, String)>,
     /// Whether the first of them is the model's answer, and not the gateway's word.
     adds_answer: bool,
     /// The names of items that are withheld.
     withheld: Vec<String>,
-}
-
-/// Another text for all items of a kind.
-#[derive(Debug, Clone, Copy)]
-struct NewText<'e> {
-    text: Option<&'e str>,
-    /// The item that takes it.
-    place: Option<usize>,
-    /// Whether it is the gateway's word where a client parses the text.
-    is_refusal: bool,
-}
-
-impl<'e> NewText<'e> {
-    fn share(self, index: usize) -> Share<'e> {
-        match self.text {
-            None => Share::Unchanged,
-            Some(text) if self.place == Some(index) && self.is_refusal => Share::Refusal(text),
-            Some(text) if self.place == Some(index) => Share::Whole(text),
-            Some(_) => Share::Nothing,
-        }
-    }
 }
 
 /// The items of an output, and what plugins changed.
@@ -89,30 +81,37 @@ impl<'e> OutputPlan<'e> {
     ) -> Self {
         let kinds = &answer.items;
         let output = Output { kinds, items, notes: notes(kinds, &edit.calls), options };
-        let text = edit.text.as_deref().filter(|text| *text != answer.text);
-        let speaker = output.speaker();
-        // An empty text stands nowhere.
-        let place = speaker.filter(|_| text != Some(""));
-        let old = answer.reasoning.as_deref().unwrap_or_default();
-        let reasoning = edit.reasoning.as_deref().filter(|reasoning| *reasoning != old);
+        let changed = |kind: &OutputKind, piece: &Option<Piece>| {
+            let (parts, edits) = match kind {
+                OutputKind::Reasoning => (&answer.parts.thoughts, &edit.thoughts),
+                _ => (&answer.parts.texts, &edit.texts),
+            };
+            PartChange::new(piece.and_then(|piece| piece.changed(parts, edits)))
+        };
+        let parts = kinds.iter().zip(&answer.pieces);
+        let parts = parts.map(|(kind, pieces)| pieces.iter().map(|piece| changed(kind, piece)).collect());
         let mut plan = OutputPlan {
             kept: Vec::new(),
-            text: NewText { text, place, is_refusal: false },
-            reasoning: NewText { text: reasoning, place: None, is_refusal: false },
+            parts: parts.collect(),
+            added_thought: None,
             added: Vec::new(),
             adds_answer: false,
             withheld: Vec::new(),
         };
+        let mut added = answer.parts.added_text(&edit.texts);
+        let speaker = output.speaker();
+        // A text that plugins added stands where the model left room for one.
+        if let Some((item, part)) = speaker.filter(|_| added.is_some()) {
+            plan.parts[item][part] = PartChange::new(added.take());
+        }
         plan.keep(&output);
-        let added = text.filter(|text| speaker.is_none() && !text.is_empty());
         if added.is_none() && output.notes.iter().all(Option::is_none) && !plan.has_words(kinds) {
             plan.keep_from_silence(speaker, options);
         }
         plan.drop_thoughts_to_nothing(&output);
         plan.add(&output, added);
-        if reasoning.is_some_and(|reasoning| !reasoning.is_empty()) {
-            plan.reasoning.place = plan.thinker(&output);
-        }
+        let thought = answer.parts.added_thought(&edit.thoughts);
+        plan.added_thought = thought.and_then(|thought| Some((plan.thinker(&output)?, thought)));
         plan
     }
 
@@ -121,14 +120,14 @@ impl<'e> OutputPlan<'e> {
         self.kept[index]
     }
 
-    /// What a message takes of another text.
-    pub(super) fn text_share(&self, index: usize) -> Share<'e> {
-        self.text.share(index)
+    /// What becomes of each content part of a message, or of each thought of a reasoning item.
+    pub(super) fn part_changes(&self, index: usize) -> &[PartChange<'e>] {
+        &self.parts[index]
     }
 
-    /// What a reasoning item takes of other reasoning.
-    pub(super) fn reasoning_share(&self, index: usize) -> Share<'e> {
-        self.reasoning.share(index)
+    /// The thought that a reasoning item gets.
+    pub(super) fn added_thought(&self, index: usize) -> Option<&'e str> {
+        self.added_thought.filter(|(place, _)| *place == index).map(|(_, thought)| thought)
     }
 
     /// The texts to add, each as a message in front of the item with this index.
@@ -142,8 +141,11 @@ impl<'e> OutputPlan<'e> {
     }
 
     /// Whether the answer says something else than before.
-    pub(super) fn changes_text(&self) -> bool {
-        self.text.text.is_some() || !self.added.is_empty()
+    pub(super) fn changes_text(&self, kinds: &[OutputKind]) -> bool {
+        let is_changed =
+            |parts: &Vec<PartChange<'_>>| parts.iter().any(|part| *part != PartChange::Unchanged);
+        let mut messages = self.parts.iter().zip(kinds).filter(|(_, kind)| **kind == OutputKind::Message);
+        !self.added.is_empty() || messages.any(|(parts, _)| is_changed(parts))
     }
 
     /// The names of the items that are withheld.
@@ -156,7 +158,7 @@ impl<'e> OutputPlan<'e> {
         for (index, (kind, item)) in output.kinds.iter().copied().zip(output.items).enumerate() {
             let name = withheld_item(kind, item).filter(|_| output.options.is_guarded);
             let is_kept = match kind {
-                OutputKind::Message => output.has_parts(item, self.text.share(index)),
+                OutputKind::Message => output.has_parts(item, &self.parts[index]),
                 OutputKind::Reasoning => true,
                 OutputKind::Call => output.notes[index].is_none(),
                 OutputKind::Other => name.is_none(),
@@ -177,16 +179,15 @@ impl<'e> OutputPlan<'e> {
     }
 
     /// Says why nothing is left, if there was something. Agents ask the model again and again if an answer has no message.
-    fn keep_from_silence(&mut self, speaker: Option<usize>, options: RenderOptions) {
+    fn keep_from_silence(&mut self, speaker: Option<(usize, usize)>, options: RenderOptions) {
         match speaker {
-            Some(speaker) if self.text.text.is_some() => {
-                self.text = NewText {
-                    text: Some(EMPTIED_TEXT),
-                    place: Some(speaker),
+            Some((item, part)) if self.parts[item][part] == PartChange::Removed => {
+                self.parts[item][part] = match options.expects_json {
                     // A client that parses the text would parse the mark.
-                    is_refusal: options.expects_json,
+                    true => PartChange::Refusal(EMPTIED_TEXT),
+                    false => PartChange::Text(EMPTIED_TEXT),
                 };
-                self.kept[speaker] = true;
+                self.kept[item] = true;
             }
             _ if self.kept.contains(&false) => {
                 self.added.push((self.kept.len(), WITHHELD_TEXT.to_owned()));
@@ -256,18 +257,16 @@ impl<'e> OutputPlan<'e> {
         if output.kinds[index] != OutputKind::Message {
             return false;
         }
-        match self.text.share(index) {
-            Share::Nothing => false,
-            Share::Whole(text) | Share::Refusal(text) => !text.is_empty(),
-            Share::Unchanged => parts(output.items[index]).any(|part| {
-                text_member(part)
-                    .and_then(|name| string_member(part, name))
-                    .is_some_and(|text| !text.is_empty())
-            }),
-        }
+        parts(output.items[index]).zip(&self.parts[index]).any(|(part, change)| match change {
+            PartChange::Text(_) | PartChange::Refusal(_) => true,
+            PartChange::Removed => false,
+            PartChange::Unchanged => text_member(part)
+                .and_then(|name| string_member(part, name))
+                .is_some_and(|text| !text.is_empty()),
+        })
     }
 
-    /// The reasoning item that takes other reasoning: the first with text that is left, or else the first.
+    /// The reasoning item that takes an added thought: the first with text that is left, or else the first.
     fn thinker(&self, output: &Output<'_, 'e>) -> Option<usize> {
         let is_left = |index: &usize| self.kept[*index] && output.kinds[*index] == OutputKind::Reasoning;
         let has_text = |index: &usize| thoughts(output.items[*index]).any(is_thought);
@@ -278,29 +277,29 @@ impl<'e> OutputPlan<'e> {
 }
 
 impl Output<'_, '_> {
-    /// The message that takes another text: that with the final answer, unless it only refuses; or else the first with text.
-    fn speaker(&self) -> Option<usize> {
-        let has_text = |index: &usize| {
-            self.kinds[*index] == OutputKind::Message
-                && parts(self.items[*index]).any(|part| text_member(part).is_some())
+    /// The message and its part that take a text that no part has: the message with the final answer, unless it only refuses; or else
+    /// the first with text.
+    fn speaker(&self) -> Option<(usize, usize)> {
+        let taker = |index: usize| {
+            let is_message = self.kinds[index] == OutputKind::Message;
+            Some((index, taker(self.items[index]).filter(|_| is_message)?))
         };
-        // A client that has got text can't get the rest of it as a refusal.
-        let is_answer = |index: &usize| {
+        let is_answer = |(index, _): &(usize, usize)| {
             string_member(self.items[*index], "phase").as_deref() == Some("final_answer")
                 && parts(self.items[*index]).any(|part| text_member(part) == Some("text"))
         };
-        let mut messages = (0..self.items.len()).filter(has_text);
+        let mut messages = (0..self.items.len()).filter_map(taker);
         let first = messages.clone().next();
         messages.find(is_answer).or(first)
     }
 
     /// Whether a message has parts left. One that had none stays.
-    fn has_parts(&self, message: &str, share: Share<'_>) -> bool {
-        let is_left = |part: &str| match text_member(part) {
-            Some(_) => share != Share::Nothing,
+    fn has_parts(&self, message: &str, changes: &[PartChange<'_>]) -> bool {
+        let is_left = |(part, change): (&str, &PartChange<'_>)| match text_member(part) {
+            Some(_) => *change != PartChange::Removed,
             None => !self.options.is_guarded,
         };
-        parts(message).next().is_none() || parts(message).any(is_left)
+        parts(message).next().is_none() || parts(message).zip(changes).any(is_left)
     }
 
     /// The runs of the output: reasoning, and what it led to, up to the next reasoning.
@@ -320,6 +319,12 @@ impl Output<'_, '_> {
     fn thoughts(&self, run: &Range<usize>) -> usize {
         self.kinds[run.clone()].iter().take_while(|kind| **kind == OutputKind::Reasoning).count()
     }
+}
+
+/// The part of a message that takes another text: the first with text that is no refusal, or else the first refusal.
+fn taker(message: &str) -> Option<usize> {
+    let first = |wanted: &str| parts(message).position(|part| text_member(part) == Some(wanted));
+    first("text").or_else(|| first("refusal"))
 }
 
 /// The note in place of each item.

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    answer::{OutputKind, REASONING_LISTS, ResponsesAnswer, is_thought, parts, text_member, thoughts},
+    answer::{OutputKind, REASONING_LISTS, ResponsesAnswer, is_thought, text_member, thoughts},
     items::{CallForm, ToolCall},
-    output_plan::{OutputPlan, RenderOptions, Share},
+    output_plan::{OutputPlan, PartChange, RenderOptions},
     withhold::{
         TEXT_LISTS, seen_error, type_name, withhold_in_answer, withhold_in_call, withhold_in_lists,
         withhold_in_message, withhold_in_part, withhold_in_reasoning, withhold_in_thought,
@@ -92,8 +92,10 @@ impl<'a> Renderer<'a> {
                 continue;
             }
             match (kind, call) {
-                (OutputKind::Message, _) => self.change_message(item, plan.text_share(index)),
-                (OutputKind::Reasoning, _) => self.change_reasoning(item, plan.reasoning_share(index)),
+                (OutputKind::Message, _) => self.change_message(item, plan.part_changes(index)),
+                (OutputKind::Reasoning, _) => {
+                    self.change_reasoning(item, plan.part_changes(index), plan.added_thought(index));
+                }
                 (_, Some((call, CallEdit::Patch { name, args }))) => {
                     match self.changed_form(call, (index, item), name, args) {
                         Some(function) => output.replace(index, function),
@@ -116,20 +118,19 @@ impl<'a> Renderer<'a> {
             }
         }
         output.finish(&mut self.edits);
-        if plan.changes_text() {
+        if plan.changes_text(&answer.items) {
             self.whole.remove("output_text");
         }
         self.withheld.names.extend(plan.into_withheld());
     }
 
-    /// Changes a message: writes its share of another text into it, and withholds what no plugin saw.
-    fn change_message(&mut self, item: &str, share: Share<'_>) {
+    /// Changes a message: writes other texts into its parts, and withholds what no plugin saw.
+    fn change_message(&mut self, item: &str, changes: &[PartChange<'_>]) {
         let root: &str = self.text;
         let mut message = ObjectEdit::new(root, item);
-        let taker = taker(item);
         if let Some(content) = message.get("content").filter(|content| kind(content) == ValueKind::Array) {
             let mut content = ArrayEdit::new(root, content);
-            for (index, part) in content.elements().to_vec().into_iter().enumerate() {
+            for (index, (part, change)) in content.elements().to_vec().into_iter().zip(changes).enumerate() {
                 let Some(name) = text_member(part) else {
                     if self.options.is_guarded {
                         self.withheld.names.push(type_name(part));
@@ -137,13 +138,11 @@ impl<'a> Renderer<'a> {
                     }
                     continue;
                 };
-                match share {
-                    Share::Unchanged => self.change_part(part, name, None),
-                    Share::Whole(text) if taker == Some(index) => self.change_part(part, name, Some(text)),
-                    Share::Refusal(text) if taker == Some(index) => {
-                        content.replace(index, refusal_part(text));
-                    }
-                    Share::Nothing | Share::Whole(_) | Share::Refusal(_) => content.remove(index),
+                match *change {
+                    PartChange::Unchanged => self.change_part(part, name, None),
+                    PartChange::Text(text) => self.change_part(part, name, Some(text)),
+                    PartChange::Refusal(text) => content.replace(index, refusal_part(text)),
+                    PartChange::Removed => content.remove(index),
                 }
             }
             content.finish(&mut self.edits);
@@ -175,24 +174,20 @@ impl<'a> Renderer<'a> {
         part.finish(&mut self.edits);
     }
 
-    /// Changes a reasoning item: writes its share of other reasoning into it, and withholds what no plugin saw. What is encrypted
-    /// stays, as in the answers of providers that leave the thoughts out.
-    fn change_reasoning(&mut self, item: &str, mut share: Share<'_>) {
+    /// Changes a reasoning item: writes other thoughts into its lists, and withholds what no plugin saw. What is encrypted stays, as in
+    /// the answers of providers that leave the thoughts out.
+    fn change_reasoning(&mut self, item: &str, changes: &[PartChange<'_>], mut added: Option<&str>) {
         let root: &str = self.text;
         let mut reasoning = ObjectEdit::new(root, item);
         let lists = REASONING_LISTS
             .map(|name| (name, reasoning.get(name).filter(|list| kind(list) == ValueKind::Array)));
         let has_text = thoughts(item).any(is_thought);
+        let mut changes = changes.iter();
         for (name, list) in lists {
-            // Without a text to change, the first list gets one.
-            let added = match share {
-                Share::Whole(text) if !has_text => Some(thought(text)),
-                _ => None,
-            };
             let Some(list) = list else {
-                if let Some(added) = added {
-                    reasoning.set(name, format!("[{added}]"));
-                    share = Share::Nothing;
+                if let Some(thought) = added.filter(|_| !has_text) {
+                    reasoning.set(name, format!("[{}]", self::thought(thought)));
+                    added = None;
                 }
                 continue;
             };
@@ -201,23 +196,20 @@ impl<'a> Renderer<'a> {
                 withhold_other_thoughts(&mut list, name, &mut self.withheld);
             }
             for (index, part) in list.elements().to_vec().into_iter().enumerate() {
+                let change = changes.next();
                 if !is_thought(part) {
                     continue;
                 }
-                let text = match share {
-                    Share::Nothing => {
-                        list.remove(index);
-                        continue;
-                    }
-                    Share::Unchanged => None,
-                    Share::Whole(text) | Share::Refusal(text) => Some(text),
-                };
-                self.change_thought(part, text);
-                share = text.map_or(share, |_| Share::Nothing);
+                match (added.take(), change) {
+                    // The first thought, which is empty, takes the added one.
+                    (Some(thought), _) => self.change_thought(part, Some(thought)),
+                    (None, Some(PartChange::Removed)) => list.remove(index),
+                    (None, Some(PartChange::Text(text))) => self.change_thought(part, Some(text)),
+                    (None, _) => self.change_thought(part, None),
+                }
             }
-            if let Some(added) = added {
-                list.push_back(added);
-                share = Share::Nothing;
+            if let Some(thought) = added.take_if(|_| !has_text) {
+                list.push_back(self::thought(thought));
             }
             list.finish(&mut self.edits);
         }
@@ -312,12 +304,6 @@ fn id_part(answer: &str) -> String {
     let is_in_ids = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     let is_fit = (1..=MAX_ID_PART).contains(&part.len()) && part.bytes().all(is_in_ids);
     if is_fit { part.to_owned() } else { Uuid::now_v7().simple().to_string() }
-}
-
-/// The part of a message that takes another text: the first with text that is no refusal, or else the first refusal.
-fn taker(message: &str) -> Option<usize> {
-    let first = |wanted: &str| parts(message).position(|part| text_member(part) == Some(wanted));
-    first("text").or_else(|| first("refusal"))
 }
 
 /// Gives a call another name. The name that plugins see has the namespace in front.

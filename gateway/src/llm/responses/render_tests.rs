@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::super::answer_tests::{
-    CALL_A, TEXT, THOUGHT, added, answer, assert_left, call_edits, list, note, parse, patch, refusal,
-    rendered, text,
+    CALL_A, TEXT, THOUGHT, added, answer, assert_left, call_edits, emptied, list, note, parse, patch,
+    refusal, rendered, text,
 };
 use crate::llm::format::{CallEdit, ChoiceEdit, FormatAnswer as _};
 
@@ -100,18 +100,12 @@ fn a_replacement_has_another_id_than_what_it_replaces() {
 }
 
 #[test]
-fn a_changed_text_stands_in_a_refusal_only_where_there_is_no_other_part() {
+fn a_changed_refusal_stays_a_refusal_and_the_mark_of_an_emptied_text_becomes_one() {
     let (refused, said) = (r#"{"type":"refusal","refusal":"a"}"#, r#"{"type":"output_text","text":"b"}"#);
-    let new = r#"{"type":"output_text","text":"n"}"#;
-    for (given, left) in [
-        (vec![refused, said, said], new.to_owned()),
-        (vec![refused, refused], refused.replace("\"a\"", "\"n\"")),
-        (vec![said, refused], new.to_owned()),
-    ] {
-        assert_left(&[&message(&list(&given))], text("n"), false, &[&message(&format!("[{left}]"))]);
-    }
+    let new = refused.replace("\"a\"", "\"n\"");
+    assert_left(&[&message(&list(&[refused, said]))], text("n"), false, &[&message(&list(&[&new, said]))]);
     let marked = r#"[{"type":"refusal","refusal":"[removed]"}]"#;
-    assert_left(&[&message(&list(&[refused, said]))], text(""), true, &[&message(marked)]);
+    assert_left(&[&message(&list(&[refused, said]))], emptied(), true, &[&message(marked)]);
 }
 
 #[test]
@@ -119,7 +113,7 @@ fn an_emptied_text_is_never_an_empty_text_where_it_is_parsed() {
     let given = answer(&list(&[TEXT]));
     for expects_json in [false, true] {
         let after = parse(rendered(&given, text(""), expects_json));
-        assert_eq!(after.text, "[removed]");
+        assert_eq!(after.parts.texts, ["[removed]"]);
     }
 }
 

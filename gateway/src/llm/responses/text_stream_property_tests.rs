@@ -114,10 +114,10 @@ proptest! {
         let edit = if is_replaced {
             ChoiceEdit::replaced(format!("{}\n{other}", client.text))
         } else {
-            ChoiceEdit { text: Some(format!("{}{other}", client.text)), ..ChoiceEdit::default() }
+            ChoiceEdit { texts: vec![Some(format!("{}{other}", client.text))], ..ChoiceEdit::default() }
         };
         // An empty text stands nowhere.
-        prop_assume!(edit.text.as_deref() != Some(""));
+        prop_assume!(edit.texts != [Some(String::new())]);
         let changed = rendered(whole, edit, true);
         let mut expected = value(&assemble(&stream(&changed), &mut cuts).body());
         let is_same = set_first_id(&mut expected, &answer);
@@ -143,7 +143,7 @@ proptest! {
         let edit = if is_replaced {
             ChoiceEdit::replaced(other)
         } else {
-            ChoiceEdit { text: Some(other), ..ChoiceEdit::default() }
+            ChoiceEdit { texts: vec![Some(other)], ..ChoiceEdit::default() }
         };
         let changed = ResponsesAnswer::parse(whole, 1).expect("an answer").render(&[edit], expects_json, false).body;
         prop_assert_eq!(finished(client, &changed, &mut cuts), None);

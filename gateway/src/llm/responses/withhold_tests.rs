@@ -189,11 +189,12 @@ fn items_have_what_plugins_see_and_what_the_provider_wants_back() {
     ];
     assert_eq!(withheld, names);
     let calls = vec![patch("g", "{\"b\":1}"), patch("shell", "{\"commands\":[]}")];
-    let edit = ChoiceEdit { reasoning: Some("u".into()), calls, ..text("c") };
+    let edit = ChoiceEdit { thoughts: vec![Some("u".into())], calls, ..text("c") };
     let (output, _) = guarded(&given, edit);
     let left = json!([
         { "type": "reasoning", "summary": [{ "text": "u", "type": "s" }] },
-        { "type": "message", "short": "x", "content": [{ "type": "output_text", "text": "c", "short": 1 }] },
+        { "type": "message", "short": "x", "content": [{ "type": "output_text", "text": "c", "short": 1 },
+                                                        { "type": "refusal", "refusal": "b" }] },
         { "type": "function_call", "name": "g", "arguments": "{\"b\":1}" },
         { "type": "shell_call", "action": { "commands": [] } },
     ]);

@@ -88,7 +88,7 @@ async fn a_judged_answer_that_nobody_changes_is_as_the_provider_sent_it() {
 
 #[tokio::test]
 async fn a_patched_answer_is_what_the_client_gets() {
-    let output = json!([cited("msg_1", "call "), message("msg_2", "555-0100")]);
+    let output = json!([cited("msg_1", "call 555-0100")]);
     let provider = always(answer(&response(&output))).await;
     let plugin = FakePlugin::named("redactor").only(&[ANSWER]).at_with(ANSWER, rewrite).start().await;
     let gateway = gateway(&provider, &plugin).await;
@@ -106,7 +106,7 @@ async fn a_patched_answer_is_what_the_client_gets() {
 }
 
 #[tokio::test]
-async fn a_patched_text_stands_in_the_final_answer() {
+async fn a_patched_text_stands_in_its_own_message() {
     let output = json!([
         reasoning("rs_1", "hm"),
         phased("msg_1", "commentary", "looking up 555-0100; "),
@@ -115,9 +115,12 @@ async fn a_patched_text_stands_in_the_final_answer() {
     let provider = always(answer(&response(&output))).await;
     let plugin = FakePlugin::named("redactor").only(&[ANSWER]).at_with(ANSWER, rewrite).start().await;
     let gateway = gateway(&provider, &plugin).await;
-    let said = phased("msg_2", "final_answer", "looking up [PHONE]; call [PHONE]");
+    let said = [
+        phased("msg_1", "commentary", "looking up [PHONE]; "),
+        phased("msg_2", "final_answer", "call [PHONE]"),
+    ];
     let got = say(&gateway, &question()).await;
-    assert_eq!(got.output(), json!([output[0], said]));
+    assert_eq!(got.output(), json!([output[0], said[0], said[1]]));
     assert_eq!(stream(&gateway, question()).await.response, got.json());
     say(&gateway, &next_question(&got.output(), &[])).await.output();
 }

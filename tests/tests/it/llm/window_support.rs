@@ -67,7 +67,17 @@ impl Api {
         }
     }
 
+    /// A request for a stream.
     pub(super) fn request(self, gateway: &Gateway) -> reqwest::RequestBuilder {
+        self.request_with(gateway, true)
+    }
+
+    /// A request for a whole answer.
+    pub(super) fn request_whole(self, gateway: &Gateway) -> reqwest::RequestBuilder {
+        self.request_with(gateway, false)
+    }
+
+    fn request_with(self, gateway: &Gateway, is_streamed: bool) -> reqwest::RequestBuilder {
         let (path, body) = match self {
             Api::Chat => ("/openai/v1/chat/completions", support::ask(&json!([support::user("x")]))),
             Api::Messages => {
@@ -80,7 +90,7 @@ impl Api {
             Api::Responses => ("/openai/v1/responses", json!({ "model": "gpt-5", "input": "x" })),
         };
         let mut body = body;
-        body["stream"] = json!(true);
+        body["stream"] = json!(is_streamed);
         let url = format!("http://{}{path}", gateway.data_addr());
         reqwest::Client::new().post(url).bearer_auth(token("acme")).json(&body)
     }
