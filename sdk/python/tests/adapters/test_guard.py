@@ -20,14 +20,13 @@ from support.points import PointReply, Points, Values, block, outage, patch
 
 from hookgate._json import JsonError, JsonValue
 from hookgate._proto import gateway_pb2
+from hookgate.adapters._answer_parts import ModelResponse, ModelResponsePatch
 from hookgate.adapters._guard import (
     BlockedTool,
     FailedTool,
     ModelCall,
     ModelRequest,
     ModelRequestPatch,
-    ModelResponse,
-    ModelResponsePatch,
     OwnResult,
     PatchError,
     ReplacedResult,
@@ -173,7 +172,7 @@ async def test_who_was_told_to_go_on_without_a_decision_goes_on_with_its_own_val
     )
     points = async_points(Agent(fake_gateway.url, token="token", on_no_decision="go_on"))
     assert (await guard_model_request(points, ModelRequest(text="hi", messages=["m"]), ModelCall())).is_empty
-    assert await guard_model_response(points, ModelResponse(content="c", has_tool_calls=False), ModelCall()) is None
+    assert await guard_model_response(points, ModelResponse(texts=["c"], has_tool_calls=False), ModelCall()) is None
     args = {"id": 1}
 
     async def run(name: str, own: object) -> ToolOutput[object]:
@@ -200,15 +199,15 @@ async def test_a_plugin_may_take_everything_of_a_request(fake_gateway: FakeGatew
 
 
 async def test_only_a_changed_answer_is_patched(fake_gateway: FakeGateway) -> None:
-    response = ModelResponse(content="c", reasoning="r", has_tool_calls=True, input_tokens=True, output_tokens=-1)
+    response = ModelResponse(texts=["c"], thoughts=["r"], has_tool_calls=True, input_tokens=True, output_tokens=-1)
     points = async_points(Points(fake_gateway, before_response=patch(reasoning="")).agent)
-    assert await guard_model_response(points, response, ModelCall()) == ModelResponsePatch(reasoning="")
+    assert await guard_model_response(points, response, ModelCall()) == ModelResponsePatch(texts=[None], thoughts=[""])
     request = fake_gateway.calls[0].request(gateway_pb2.BeforeResponseRequest)
     assert not request.payload.HasField("token_usage")
-    calls_only = ModelResponse(content="", has_tool_calls=True)
+    calls_only = ModelResponse(texts=[], has_tool_calls=True)
     assert await guard_model_response(points, calls_only, ModelCall()) is None
     assert len(fake_gateway.calls) == 1
-    nothing = ModelResponse(content="", has_tool_calls=False)
+    nothing = ModelResponse(texts=[], has_tool_calls=False)
     await guard_model_response(points, nothing, ModelCall())
     assert len(fake_gateway.calls) == 2
 
@@ -290,7 +289,7 @@ async def test_a_block_of_a_step_within_a_tool_is_a_failure_of_the_tool(fake_gat
 async def end_run(gateway: FakeGateway) -> None:
     """A run that a plugin ends."""
     points = async_points(Points(gateway, before_response=block("stop", "run")).agent)
-    await guard_model_response(points, ModelResponse(content="c", has_tool_calls=False), ModelCall())
+    await guard_model_response(points, ModelResponse(texts=["c"], has_tool_calls=False), ModelCall())
 
 
 async def test_tools_that_are_caught_by_a_library_hear_of_a_run_that_ends_within(fake_gateway: FakeGateway) -> None:

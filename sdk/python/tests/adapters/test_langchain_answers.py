@@ -12,7 +12,18 @@ from langchain_core.messages import AIMessage
 from pydantic import BaseModel
 from support.fake_gateway import FakeGateway
 from support.langchain_agent import DONE, Mode, SetUp, call_message, each_mode, read_tool
-from support.points import PointReply, block, outage, patch, replace_text
+from support.points import (
+    CARD,
+    CARD_REDACTED,
+    EMAIL,
+    EMAIL_REDACTED,
+    PointReply,
+    block,
+    outage,
+    patch,
+    redact,
+    replace_text,
+)
 
 from hookgate.adapters.langchain import PatchError
 from hookgate.agent import Blocked, NoDecision
@@ -57,8 +68,98 @@ async def test_a_rewritten_response_has_no_copy_of_the_old_text_and_its_tools_st
     assert paths == ["/etc/hosts"]
     assert "secret" not in repr(result) + repr(set_up.model.requests)
     rewritten = result["messages"][1]
-    assert rewritten.content == [{"type": "text", "text": "the [X][X]"}, tool_use]
-    assert (rewritten.additional_kwargs, rewritten.response_metadata) == ({"__signature": "s"}, {"model_name": "m"})
+    changed = {"type": "reasoning", "summary": [{"text": "a [X]"}]}
+    assert rewritten.content == [changed, {"type": "text", "text": "the [X]"}, tool_use]
+    assert rewritten.additional_kwargs == {"refusal": "[X]", "__signature": "s"}
+    assert rewritten.response_metadata == {"model_name": "m"}
+
+
+def text_block(text: str, **members: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text, **members}
+
+
+CITED = {"citations": [{"type": "char_location", "cited_text": "it"}]}
+ANNOTATED = {"annotations": [{"type": "citation", "cited_text": "it"}]}
+LINKED = {"annotations": [{"type": "url_citation", "url": "https://x", "start_index": 0, "end_index": 1}]}
+TOOL_USE = {"type": "tool_use", "id": "call-1", "name": "read", "input": {}}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+
+CONTENTS: dict[str, tuple[list[Any], list[Any]]] = {
+    "card in the first of two blocks": (
+        [text_block(CARD[0]), text_block(CARD[1], id="b")],
+        [text_block(CARD_REDACTED[0]), text_block(CARD[1], id="b")],
+    ),
+    "text, call, text": (
+        [text_block(EMAIL[0]), TOOL_USE, text_block(EMAIL[1], **CITED)],
+        [text_block(EMAIL_REDACTED[0]), TOOL_USE, text_block(EMAIL[1], **CITED)],
+    ),
+    "strings": ([EMAIL[0], THOUGHT, EMAIL[1]], [text_block(EMAIL_REDACTED[0]), THOUGHT, EMAIL[1]]),
+    "refusal beside a text": (
+        [text_block(CARD[0], **CITED), {"type": "refusal", "refusal": CARD[1]}],
+        [text_block(CARD_REDACTED[0]), {"type": "refusal", "refusal": CARD[1]}],
+    ),
+    "cut for citations": (
+        [text_block("Card 41111111"), text_block("11111111", **CITED), text_block(" is it"), text_block("2 cards")],
+        [text_block("Card [CARD] is it"), text_block("2 cards")],
+    ),
+    "cut for citations in LangChain's own form": (
+        [text_block("Card 41111111", **ANNOTATED), text_block("11111111")],
+        [text_block("Card [CARD]")],
+    ),
+    "links within a text": (
+        [text_block(CARD[0], **LINKED), text_block(CARD[1], **LINKED)],
+        [text_block(CARD_REDACTED[0]), text_block(CARD[1], **LINKED)],
+    ),
+}
+"""Contents of answers, and what a redactor leaves of them."""
+
+
+@pytest.mark.parametrize("what", CONTENTS)
+@each_mode
+async def test_texts_that_a_reader_sees_apart_are_judged_apart_and_changed_in_place(
+    fake_gateway: FakeGateway, mode: Mode, what: str
+) -> None:
+    blocks, expected = CONTENTS[what]
+    read, paths = read_tool()
+    answer = AIMessage(content=blocks, tool_calls=call_message().tool_calls)
+    set_up = SetUp(fake_gateway, mode, [answer, DONE], [read], {"before_response": redact})
+    result = await set_up.run("hi")
+    assert result["messages"][1].content == expected
+    assert paths == ["/etc/hosts"]
+
+
+@each_mode
+async def test_an_untouched_answer_of_several_texts_stays_as_it_is(fake_gateway: FakeGateway, mode: Mode) -> None:
+    content: list[Any] = [text_block("a", **CITED), text_block("b"), THOUGHT, "c"]
+    answer = AIMessage(content=content, response_metadata={"logprobs": ["a"]})
+    result = await SetUp(fake_gateway, mode, [answer], replies={"before_response": redact}).run("hi")
+    last = result["messages"][-1]
+    assert (last.content, last.response_metadata) == (content, {"logprobs": ["a"]})
+
+
+@each_mode
+async def test_a_thought_and_its_copy_beside_the_content_take_the_same_change(
+    fake_gateway: FakeGateway, mode: Mode
+) -> None:
+    blocks: list[Any] = [{"type": "reasoning", "reasoning": "a secret"}, {**THOUGHT, "thinking": "secret"}, THOUGHT]
+    beside = {"reasoning_content": "a secret", "reasoning": {"summary": [{"text": "a secret"}]}}
+    answer = AIMessage(content=[*blocks, text_block("done")], additional_kwargs=beside)
+    set_up = SetUp(fake_gateway, mode, [answer], replies={"before_response": replace_text("secret", "[X]")})
+    last = (await set_up.run("hi"))["messages"][-1]
+    judged = [values["reasoning"] for values in set_up.points.payloads("BeforeResponse")]
+    assert judged == ["a secret", "secret", "hm"]
+    # A provider takes a signed thought only as it wrote it.
+    assert last.content == [{"type": "reasoning", "reasoning": "a [X]"}, THOUGHT, text_block("done")]
+    assert last.additional_kwargs == {"reasoning_content": "a [X]", "reasoning": {"summary": [{"text": "a [X]"}]}}
+
+
+@each_mode
+async def test_a_text_that_a_plugin_adds_to_an_answer_without_one_comes_first(
+    fake_gateway: FakeGateway, mode: Mode
+) -> None:
+    answer = AIMessage(content=cast("Any", [THOUGHT]))
+    set_up = SetUp(fake_gateway, mode, [answer], replies={"before_response": patch(content="[X]")})
+    assert (await set_up.run("hi"))["messages"][-1].content == [text_block("[X]"), THOUGHT]
 
 
 class Person(BaseModel):
@@ -134,13 +235,13 @@ def tool_answer_with_two_names() -> AIMessage:
     return first
 
 
-UNREAD: dict[str, tuple[Any, Callable[[], AIMessage], str]] = {
-    "provider": (ProviderStrategy(Person), provider_answer_without_a_name, '{"nickname":"a secret"}'),
-    "tool": (ToolStrategy(Person, handle_errors=False), tool_answer_without_a_name, '{"nickname":"a secret"}'),
+UNREAD: dict[str, tuple[Any, Callable[[], AIMessage], list[str]]] = {
+    "provider": (ProviderStrategy(Person), provider_answer_without_a_name, ['{"nickname":"a secret"}']),
+    "tool": (ToolStrategy(Person, handle_errors=False), tool_answer_without_a_name, ['{"nickname":"a secret"}']),
     "tools": (
         ToolStrategy(Person, handle_errors=False),
         tool_answer_with_two_names,
-        '{"name":"Ada"}\n{"name":"a secret"}',
+        ['{"name":"Ada"}', '{"name":"a secret"}'],
     ),
 }
 
@@ -150,14 +251,18 @@ UNREAD: dict[str, tuple[Any, Callable[[], AIMessage], str]] = {
 async def test_an_answer_that_only_an_error_shows_is_judged_before_it_is_raised(
     fake_gateway: FakeGateway, mode: Mode, case: str
 ) -> None:
-    response_format, unread, content = UNREAD[case]
+    response_format, unread, contents = UNREAD[case]
 
     async def end_of(reply: PointReply | None) -> BaseException:
         replies = {} if reply is None else {"before_response": reply}
         set_up = SetUp(fake_gateway, mode, [unread()], [], replies, response_format=response_format)
         with pytest.raises((StructuredOutputError, Blocked, PatchError, NoDecision)) as caught:
             await set_up.run("hi")
-        assert set_up.points.payloads("BeforeResponse")[-1]["content"] == content
+        judged = [values["content"] for values in set_up.points.payloads("BeforeResponse")]
+        fake_gateway.calls.clear()
+        # A block ends the questions.
+        assert judged == contents[: len(judged)]
+        assert len(judged) == (1 if isinstance(caught.value, (Blocked, NoDecision)) else len(contents))
         return caught.value
 
     allowed = await end_of(None)

@@ -248,12 +248,12 @@ async def test_a_refusal_is_judged(fake_gateway: FakeGateway, beside: dict[str, 
     with OpenAiApi(completion(message)) as api:
         guarded = guard_acompletion(points.agent, litellm.acompletion)
         whole = await guarded("openai/gpt-4o", HELLO, api_base=api.url, api_key="key")
-    assert text(whole) == "a [X]"
+    assert whole.choices[0].message.refusal == "a [X]"
     assert "secret" not in whole.model_dump_json()
     # LiteLLM itself drops a streamed refusal that stands alone.
     pieces = stream_of((message, None), ({}, "stop"))
     streamed = [chunk async for chunk in await guard_acompletion(points.agent, pieces)(MODEL, HELLO, stream=True)]
-    assert "".join(map(delta_text, streamed)) == "a [X]"
+    assert streamed[0].choices[0].delta.refusal == "a [X]"
     assert all("secret" not in chunk.model_dump_json() for chunk in streamed)
     assert [answer["content"] for answer in points.payloads("BeforeResponse")] == ["a secret", "a secret"]
 
@@ -332,8 +332,9 @@ async def test_a_rewritten_stream_keeps_its_signed_thinking_unless_the_reasoning
     thinking = [{"type": "thinking", "thinking": "why"}, {"type": "thinking", "thinking": "", "signature": "s"}]
     pieces = [{"thinking_blocks": [block], "reasoning_content": block["thinking"]} for block in thinking]
     acompletion = stream_of(*((piece, None) for piece in pieces), ({"content": "a secret"}, None), ({}, "stop"))
+    signed = [{"type": "thinking", "thinking": "why", "signature": "s"}]
     replies: list[tuple[PointReply, list[Any]]] = [
-        (patch(content="[X]"), thinking),
+        (patch(content="[X]"), signed),
         (patch(content="[X]", reasoning="[Y]"), []),
         (block("no"), []),
     ]

@@ -21,7 +21,21 @@ from google.protobuf.message import Message
 from pydantic import BaseModel
 from support.fake_gateway import FakeGateway, Reply
 from support.openai_agent import ScriptedModel, SetUp, call, message, read_tool, reasoning
-from support.points import RUN_ENDS, PointReply, Points, Values, answer, block, patch, replace_text
+from support.points import (
+    CARD,
+    CARD_REDACTED,
+    EMAIL,
+    EMAIL_REDACTED,
+    RUN_ENDS,
+    PointReply,
+    Points,
+    Values,
+    answer,
+    block,
+    patch,
+    redact,
+    replace_text,
+)
 
 from hookgate.adapters.openai_agents import (
     PatchError,
@@ -246,8 +260,33 @@ async def test_a_rewritten_response_has_no_copy_of_the_old_text_and_its_tools_st
     assert paths == ["/etc/hosts"]
     assert "secret" not in repr(result.raw_responses) + repr(set_up.model.requests)
     kinds = [item.type for item in result.raw_responses[0].output]
-    assert kinds == ["reasoning", "message", "function_call"]
-    assert result.raw_responses[0].output[1].content[0].text == "the [X][X] too"
+    assert kinds == ["reasoning", "message", "function_call", "message"]
+    texts = [item.content[0].text for item in result.raw_responses[0].output if item.type == "message"]
+    assert texts == ["the [X]", "[X] too"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+async def test_texts_that_a_reader_sees_apart_are_judged_apart_and_changed_in_place(
+    fake_gateway: FakeGateway, is_streamed: bool
+) -> None:
+    first = [message(EMAIL[0]), call(), message(EMAIL[1], "msg-2")]
+    last = [reasoning(CARD[0]), reasoning(CARD[1]), message(CARD[0]), message(CARD[1], "msg-2")]
+    set_up = SetUp(fake_gateway, [first, last], [read_tool()[0]], {"before_response": redact})
+    deltas: list[str] = []
+    if is_streamed:
+        result: Any = set_up.stream()
+        seen: list[Any] = [getattr(event, "data", None) async for event in result.stream_events()]
+        deltas = [data.delta for data in seen if getattr(data, "type", "") == "response.output_text.delta"]
+    else:
+        result = await set_up.run()
+    assert deltas == ([*EMAIL_REDACTED, *CARD_REDACTED] if is_streamed else [])
+    kept = reasoning(CARD[1])
+    changed = reasoning(CARD_REDACTED[0]).model_copy(update={"encrypted_content": None})
+    texts = [message(CARD_REDACTED[0]), message(CARD[1], "msg-2")]
+    assert [answered.output for answered in result.raw_responses] == [
+        [message(EMAIL_REDACTED[0]), call(), message(EMAIL[1], "msg-2")],
+        [changed, kept, *texts],
+    ]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -122,6 +123,28 @@ def hang(_: Message, __: Values) -> Reply:
 def replace_text(old: str, new: str) -> PointReply:
     """Replaces a text everywhere in a payload."""
     return patch(lambda values: {name: _replace(value, old, new) for name, value in values.items()})
+
+
+def redacted(text: str) -> str:
+    """A text without the numbers of cards and the addresses that stand alone in it."""
+    return re.sub(r"[\w.]+@[\w.]+", "[EMAIL]", re.sub(r"\b\d{16}\b", "[CARD]", text))
+
+
+def redact(response: Message, values: Values) -> Reply:
+    """Redacts an answer."""
+    changed: Values = {name: redacted(str(values[name])) for name in ("content", "reasoning") if name in values}
+    return patch(lambda _: changed)(response, values)
+
+
+CARD: Final = ("Card 4111111111111111", "2 cards found")
+"""Two texts. The number of the card ends with the first one."""
+
+CARD_REDACTED: Final = ("Card [CARD]", "2 cards found")
+
+EMAIL: Final = ("I write to ada@example.com", "Next I read.")
+"""A text before a call of a tool, and one after it."""
+
+EMAIL_REDACTED: Final = ("I write to [EMAIL]", "Next I read.")
 
 
 def _replace(value: JsonValue, old: str, new: str) -> JsonValue:

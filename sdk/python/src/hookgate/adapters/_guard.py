@@ -15,11 +15,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Unpack
 
 from hookgate._json import JsonObject, JsonValue
+from hookgate.adapters._answer_parts import ModelResponse, ModelResponsePatch
 from hookgate.adapters._media import is_image
 from hookgate.adapters._run_end import PatchError as PatchError
 from hookgate.adapters._run_end import ends_run, note_run_end, raise_nested_run_end
@@ -254,69 +256,38 @@ def patch_messages(
     return messages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelResponse:
-    """What a model answered."""
-
-    content: str
-    """The whole text."""
-    reasoning: str = ""
-    """The whole reasoning, as far as it is text."""
-    input_tokens: object = None
-    """Left out, as `output_tokens` is, unless both are counts."""
-    output_tokens: object = None
-    stop_reason: object = None
-    """Left out unless it is a text."""
-    has_tool_calls: bool
-    """Whether the model also calls tools. Then an answer without text or reasoning isn't shown to anybody, and
-    passes."""
-    is_structured: bool = False
-    """Whether the text must have a form, such as JSON of a schema. Then no message can replace it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelResponsePatch:
-    """What plugins changed in a `ModelResponse`. What is `None` stays."""
-
-    content: str | None = None
-    reasoning: str | None = None
-    """Empty: leave it out."""
-    blocked: Blocked | None = None
-    """Set if the message of a block is the `content`. Then nothing else of the answer remains, and no tool is
-    called."""
-
-
 async def guard_model_response(points: Points, response: ModelResponse, call: ModelCall) -> ModelResponsePatch | None:
-    """Asks the gateway before an answer is shown.
+    """Asks the gateway before an answer is shown: about the first text and the first thought, then about the second
+    ones, and so on.
 
     :returns: What to change; `None` if nothing.
     :raises Blocked: A plugin stopped the run, or an answer in which no message can stand.
     :raises NoDecision: No decision could be made.
     """
-    content, reasoning = response.content, response.reasoning
-    if content == reasoning == "" and response.has_tool_calls:
+    if not response.is_judged:
         return None
-    stop_reason = response.stop_reason
-    sent = BeforeResponse(
-        content=content,
-        reasoning=reasoning or None,
-        provider=call.provider,
-        model=call.model,
-        token_usage=_token_usage(response),
-        stop_reason=stop_reason if isinstance(stop_reason, str) else None,
-    )
-    answer = await _or_block(points.before_response(sent, **call.options()))
-    if isinstance(answer, Blocked):
-        if response.is_structured:
-            raise answer
-        return ModelResponsePatch(content=answer.message, reasoning="", blocked=answer)
-    payload = answer.payload
-    changed = payload.reasoning or ""
-    patch = ModelResponsePatch(
-        content=None if payload.content == content else payload.content,
-        reasoning=None if changed == reasoning else changed,
-    )
-    return patch if answer.modified and patch != ModelResponsePatch() else None
+    texts: list[str | None] = []
+    thoughts: list[str | None] = []
+    for index, (text, thought) in enumerate(zip_longest(response.texts or [""], response.thoughts)):
+        sent = BeforeResponse(
+            content=text or "",
+            reasoning=thought,
+            provider=call.provider,
+            model=call.model,
+            # Plugins that count tokens must count them once.
+            token_usage=_token_usage(response) if index == 0 else None,
+            stop_reason=response.stop_reason if isinstance(response.stop_reason, str) else None,
+        )
+        answer = await _or_block(points.before_response(sent, **call.options()))
+        if isinstance(answer, Blocked):
+            if response.is_structured:
+                raise answer
+            return ModelResponsePatch(blocked=answer)
+        payload = answer.payload if answer.modified else sent
+        texts.append(_changed_part(text, payload.content, index))
+        thoughts.append(_changed_part(thought, payload.reasoning, index))
+    is_changed = any(change is not None for change in (*texts, *thoughts))
+    return ModelResponsePatch(texts=texts, thoughts=thoughts) if is_changed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,6 +433,12 @@ async def _decision(answer: Awaitable[T]) -> T:
 
 def _to_object(value: Mapping[str, object]) -> JsonObject:
     return {name: to_json(member, f"extra.{name}") for name, member in value.items()}
+
+
+def _changed_part(part: str | None, returned: str | None, index: int) -> str | None:
+    """What a part becomes; `None` if it stays. Only an answer without any has a place for an added one."""
+    before, after = part or "", returned or ""
+    return None if after == before or (before == "" and index > 0) else after
 
 
 def _token_usage(response: ModelResponse) -> TokenUsage | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
@@ -10,9 +9,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMe
 from pydantic import ValidationError
 
 from hookgate._json import JsonObject, JsonValue
-from hookgate.adapters._guard import ModelResponsePatch, PatchError
+from hookgate.adapters._guard import PatchError
 from hookgate.adapters._media import drop_media, medium_from
-from hookgate.adapters._reasoning import texts_in
 from hookgate.media import Media
 
 Block: TypeAlias = dict[str, object]
@@ -32,8 +30,6 @@ _MEDIA_BLOCKS: Final[Mapping[str, str]] = {
     "document": "application/octet-stream",
     "media": "application/octet-stream",
 }
-
-_REASONING: Final = re.compile("reasoning|thinking")
 
 
 def encode_message(message: BaseMessage) -> JsonObject:
@@ -67,7 +63,7 @@ def decode_message(json: JsonValue, original: BaseMessage | None) -> BaseMessage
             fields["additional_kwargs"] = original.additional_kwargs
         else:
             # Not `additional_kwargs`: the calls that a provider repeats there would count again.
-            _, metadata = _remainder(original)
+            _, metadata = remainder(original)
             fields["response_metadata"] = cast("JsonValue", metadata)
     try:
         match role:
@@ -130,79 +126,7 @@ def without_media(messages: Sequence[BaseMessage], dropped: Sequence[Media]) -> 
     return _with_content(messages, question, drop_media(_blocks(question), dropped, _medium_of))
 
 
-def answer_text(answer: AIMessage) -> str:
-    """The text of an answer, refusals included."""
-    refusal = answer.additional_kwargs.get("refusal")
-    texts = [answer.content] if isinstance(answer.content, str) else map(_text_in, _blocks(answer))
-    return "".join([*texts, refusal if isinstance(refusal, str) else ""])
-
-
-def reasoning_of(answer: AIMessage) -> str:
-    """The reasoning of an answer, as far as it is text."""
-    beside = [answer.additional_kwargs.get(name) for name in ("reasoning_content", "reasoning", "reasoning_details")]
-    blocks = [{**block, "type": None} for block in _blocks(answer) if _is_reasoning(block)]
-    return texts_in([*beside, *blocks])
-
-
-def patch_answer(answer: AIMessage, patch: ModelResponsePatch) -> AIMessage:
-    """The answer as plugins left it, with the same id.
-
-    Only what can't hold a copy of the text remains of what the provider said about it. Changed reasoning has a place
-    only where it is `reasoning_content`.
-    """
-    additional, metadata = _remainder(answer)
-    patched = AIMessage(
-        content="", id=answer.id, name=answer.name, usage_metadata=answer.usage_metadata, response_metadata=metadata
-    )
-    if patch.blocked is not None:
-        patched.content = patch.content or ""
-        return patched
-    content: str | list[Block] = answer.content if isinstance(answer.content, str) else _blocks(answer)
-    if patch.reasoning is not None and not isinstance(content, str):
-        content = [block for block in content if not _is_reasoning(block)]
-    if patch.content is not None:
-        content = patch.content if isinstance(content, str) else _replace_text(content, patch.content)
-    own = answer.additional_kwargs.get("reasoning_content")
-    if isinstance(own, str):
-        additional["reasoning_content"] = own if patch.reasoning is None else patch.reasoning
-    patched.content = cast("Content", content)
-    patched.additional_kwargs = additional
-    patched.tool_calls = answer.tool_calls
-    patched.invalid_tool_calls = answer.invalid_tool_calls
-    return patched
-
-
-def _blocks(message: BaseMessage) -> list[Block]:
-    """The blocks of a message whose content is no text. A text between them is a block too."""
-    content = cast("str | list[str | Block]", message.content)
-    if isinstance(content, str):
-        return []
-    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
-
-
-def _text_in(block: Block) -> str:
-    """The text of an answer's block that is shown."""
-    text = {"text": block.get("text"), "refusal": block.get("refusal")}.get(str(block.get("type")))
-    return text if isinstance(text, str) else ""
-
-
-def _replace_text(blocks: Sequence[Block], text: str) -> list[Block]:
-    """The blocks with this text in place of all."""
-    others = [block for block in blocks if block.get("type") not in ("text", "refusal")]
-    if text == "" and others:
-        return others
-    first = next((index for index, block in enumerate(blocks) if block.get("type") in ("text", "refusal")), 0)
-    return [*others[:first], {"type": "text", "text": text}, *others[first:]]
-
-
-def _with_content(
-    messages: Sequence[BaseMessage], question: HumanMessage, content: str | list[Block]
-) -> list[BaseMessage]:
-    changed = question.model_copy(update={"content": content})
-    return [changed if message is question else message for message in messages]
-
-
-def _remainder(message: BaseMessage) -> tuple[dict[str, object], dict[str, object]]:
+def remainder(message: BaseMessage) -> tuple[dict[str, object], dict[str, object]]:
     """What a provider added to an answer and what can't hold a copy of its text: tool calls, signatures, names and
     numbers."""
     additional: dict[str, object] = {
@@ -218,8 +142,28 @@ def _remainder(message: BaseMessage) -> tuple[dict[str, object], dict[str, objec
     return additional, metadata
 
 
-def _is_reasoning(block: Block) -> bool:
-    return _REASONING.search(str(block.get("type"))) is not None
+def _blocks(message: BaseMessage) -> list[Block]:
+    """The blocks of a message whose content is no text. A text between them is a block too."""
+    content = cast("str | list[str | Block]", message.content)
+    if isinstance(content, str):
+        return []
+    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+
+
+def _replace_text(blocks: Sequence[Block], text: str) -> list[Block]:
+    """The blocks with this text in place of all."""
+    others = [block for block in blocks if block.get("type") != "text"]
+    if text == "" and others:
+        return others
+    first = next((index for index, block in enumerate(blocks) if block.get("type") == "text"), 0)
+    return [*others[:first], {"type": "text", "text": text}, *others[first:]]
+
+
+def _with_content(
+    messages: Sequence[BaseMessage], question: HumanMessage, content: str | list[Block]
+) -> list[BaseMessage]:
+    changed = question.model_copy(update={"content": content})
+    return [changed if message is question else message for message in messages]
 
 
 def _medium_of(block: Block) -> Media | None:

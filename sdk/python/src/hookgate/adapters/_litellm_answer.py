@@ -7,9 +7,16 @@ from typing import Any
 
 from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelResponseStream, StreamingChoices
 
-from hookgate.adapters import _guard
-from hookgate.adapters._guard import ModelCall, ModelResponsePatch, Points, guard_model_response
-from hookgate.adapters._openai_chat import StreamedChoice, choice_answer, streamed_choices, usage_in
+from hookgate.adapters._answer_parts import ModelResponsePatch
+from hookgate.adapters._guard import ModelCall, Points, guard_model_response
+from hookgate.adapters._openai_chat import (
+    StreamedChoice,
+    choice_answer,
+    guard_choices,
+    patched_choice,
+    streamed_choices,
+    usage_in,
+)
 from hookgate.adapters._openai_request import needs_json
 
 
@@ -23,37 +30,20 @@ async def guard_answer(points: Points, response: object, request: Mapping[str, A
     """
     if not isinstance(response, ModelResponse):
         raise TypeError(f"an answer of the type {type(response).__name__} can't be judged")
-    usage = getattr(response, "usage", None)
-    choices = []
-    for choice in response.choices:
-        answer = choice_answer(choice, usage, needs_json(request.get("response_format")))
-        patch = await guard_model_response(points, answer, call)
-        choices.append(choice if patch is None else _patched_choice(choice, answer, patch))
-    if all(choice is own for choice, own in zip(choices, response.choices, strict=True)):
+    usage, is_structured = getattr(response, "usage", None), needs_json(request.get("response_format"))
+    answers = [choice_answer(choice, usage, is_structured) for choice in response.choices]
+    patches = await guard_choices(points, answers, call)
+    if not any(patches):
         return response
     changed = response.model_copy()
-    changed.choices = choices
+    changed.choices = [
+        choice if patch is None else patched_choice(choice, patch, Choices, Message)
+        for choice, patch in zip(response.choices, patches, strict=True)
+    ]
     # What only this provider adds may hold a copy of the text.
     for name in (changed.model_extra or {}).keys() - {"usage"}:
         delattr(changed, name)
     return changed
-
-
-def _patched_choice(choice: Choices, answer: _guard.ModelResponse, patch: ModelResponsePatch) -> Choices:
-    """A new message, without what the provider said about the old one."""
-    message = choice.message
-    if patch.blocked is not None:
-        return Choices(finish_reason="stop", index=choice.index, message=Message(content=patch.content))
-    kept: dict[str, Any] = {"tool_calls": message.tool_calls, "function_call": message.function_call}
-    reasoning = answer.reasoning if patch.reasoning is None else patch.reasoning
-    if patch.reasoning is None:
-        kept["thinking_blocks"] = getattr(message, "thinking_blocks", None)
-    content = answer.content if patch.content is None else patch.content
-    return Choices(
-        finish_reason=choice.finish_reason,
-        index=choice.index,
-        message=Message(content=content, reasoning_content=reasoning or None, **kept),
-    )
 
 
 async def guard_chunks(
@@ -83,17 +73,12 @@ async def guard_chunks(
 def _patched_chunks(
     chunks: Sequence[ModelResponseStream], choice: StreamedChoice, patch: ModelResponsePatch
 ) -> list[ModelResponseStream]:
-    """All text in the first chunk. The others keep their calls of tools, the reason for the end, and the usage."""
-    is_blocked = patch.blocked is not None
-    content = choice.text if patch.content is None else patch.content
-    reasoning = choice.reasoning if patch.reasoning is None else patch.reasoning
-    thinking = _thinking_blocks(chunks) if patch.reasoning is None and not is_blocked else None
-    kept: dict[str, Any] = {"reasoning_content": reasoning or None, "thinking_blocks": thinking or None}
-    patched = [_with_delta(chunks[0], Delta(role="assistant", content=content or None, **kept), None)]
-    for chunk, delta in () if is_blocked else choice.calls:
-        calls = Delta(tool_calls=delta.tool_calls, function_call=delta.function_call)
-        patched.append(_with_delta(chunk, calls, None))
-    patched.append(_with_delta(chunks[-1], Delta(), "stop" if is_blocked else choice.finish_reason))
+    """All text in the first chunk. The others keep their calls of tools, audio and annotations, the reason for the end,
+    and the usage."""
+    start, others = choice.patched(patch)
+    patched = [_with_delta(chunks[0], Delta(role="assistant", **start), None)]
+    patched += [_with_delta(chunk, Delta(**delta), None) for chunk, delta in others]
+    patched.append(_with_delta(chunks[-1], Delta(), "stop" if patch.blocked else choice.finish_reason))
     for chunk in chunks:
         usage = getattr(chunk, "usage", None)
         if usage is not None:
@@ -102,11 +87,6 @@ def _patched_chunks(
             setattr(last, "usage", usage)  # noqa: B010 - a member that the model doesn't declare
             patched.append(last)
     return patched
-
-
-def _thinking_blocks(chunks: Sequence[ModelResponseStream]) -> list[Any]:
-    deltas = [piece.delta for chunk in chunks for piece in chunk.choices]
-    return [block for delta in deltas for block in getattr(delta, "thinking_blocks", None) or ()]
 
 
 def _with_delta(chunk: ModelResponseStream, delta: Delta, finish_reason: object) -> ModelResponseStream:

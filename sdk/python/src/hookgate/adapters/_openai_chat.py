@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
 from openai.types.chat.chat_completion import Choice
 from openai.types.chat.chat_completion_chunk import Choice as ChunkChoice
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
-from hookgate.adapters._guard import ModelResponse, ModelResponsePatch, Points, guard_model_response
+from hookgate.adapters._answer_parts import ModelResponse, ModelResponsePatch, PartWalk, find_parts, patch_parts
+from hookgate.adapters._guard import ModelCall, Points, guard_model_response
 from hookgate.adapters._openai_chat_request import guard_chat_request
+from hookgate.adapters._openai_items import copy_known
 from hookgate.adapters._openai_request import Arguments, Create, check_arguments, model_call, needs_json
-from hookgate.adapters._openai_stream import copy_known
-from hookgate.adapters._reasoning import texts_in
+from hookgate.adapters._reasoning import append_reasoning, edit_reasoning
+
+Members: TypeAlias = dict[str, Any]
+"""Members of a message by their names."""
+
+T = TypeVar("T")
+
+_TEXTS: Final = ("content", "refusal", "transcript")
+"""The texts of a message: what it says, a refusal, and the transcript of its audio."""
 
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "reasoning_items")
 """Where providers other than OpenAI, and LiteLLM, put reasoning. Most repeat it in several of them."""
+
+_OTHERS: Final = ("tool_calls", "function_call", "audio", "annotations")
+"""What else deltas of a stream hold."""
 
 
 def choice_answer(choice: Any, usage: object, is_structured: bool) -> ModelResponse:
     """What plugins see of a choice, of `openai` or of LiteLLM."""
     message = choice.message
-    reasoning = _joined(_reasoning_parts(message).values())
     calls_tools = bool(message.tool_calls or message.function_call)
-    return _answer(_choice_text(message), reasoning, choice.finish_reason, usage, calls_tools, is_structured)
+    return _answer(_judged_members(message), choice.finish_reason, usage, calls_tools, is_structured)
 
 
-def _choice_text(message: object) -> str:
-    """The text of an answer: what it says, a refusal, and the transcript of audio."""
-    return _text_in(message, "content") + _text_in(message, "refusal") + _transcript(message)
+def _judged_members(message: object) -> Members:
+    """The texts of a message or a delta, and all that has reasoning."""
+    texts = {"content": _text_in(message, "content"), "refusal": _text_in(message, "refusal")}
+    reasoning = {name: _member(message, name) for name in _REASONING}
+    return {**texts, "transcript": _transcript(message), **reasoning}
+
+
+def _edit_members(members: Members, text: PartWalk, thought: PartWalk) -> Members:
+    texts = {name: text(members[name]) for name in _TEXTS}
+    reasoning = {}
+    for name in _REASONING:
+        thought.begin_member()
+        reasoning[name] = edit_reasoning(members.get(name), thought)
+    return {**texts, **reasoning}
 
 
 def _answer(
-    text: str, reasoning: str, stop_reason: str | None, usage: object, has_tool_calls: bool, is_structured: bool
+    members: Members, stop_reason: str | None, usage: object, has_tool_calls: bool, is_structured: bool
 ) -> ModelResponse:
+    texts, thoughts = find_parts(_edit_members, members)
     return ModelResponse(
-        content=text,
-        reasoning=reasoning,
+        texts=texts,
+        thoughts=thoughts,
         input_tokens=getattr(usage, "prompt_tokens", None),
         output_tokens=getattr(usage, "completion_tokens", None),
         stop_reason=stop_reason,
@@ -50,9 +73,13 @@ def _answer(
 
 def _member(message: object, name: str) -> object:
     """A member of a message. LiteLLM has some of them among what it calls a provider's own."""
-    fields = getattr(message, "provider_specific_fields", None)
     value = getattr(message, name, None)
-    return fields.get(name) if value is None and isinstance(fields, Mapping) else value
+    return _own_members(message).get(name) if value is None else value
+
+
+def _own_members(message: object) -> Mapping[str, object]:
+    fields = getattr(message, "provider_specific_fields", None)
+    return fields if isinstance(fields, Mapping) else {}
 
 
 def _text_in(message: object, name: str) -> str:
@@ -70,40 +97,61 @@ def _transcript(message: object) -> str:
     return transcript if isinstance(transcript, str) else ""
 
 
-def _reasoning_parts(message: object) -> dict[str, str]:
-    """The reasoning, as far as it is text, by where it is."""
-    return {name: texts_in(_member(message, name)) for name in _REASONING}
+def _changed_members(members: Members, patch: ModelResponsePatch) -> Members:
+    """What becomes of the members that plugins changed, and of those that point into a changed text."""
+    edited, text, thought = patch_parts(_edit_members, members, patch)
+    if text:
+        edited["content"] = text
+    if thought:
+        edited["reasoning_content"] = thought
+    changed = {name: value for name, value in edited.items() if value != members.get(name)}
+    if "transcript" in changed:
+        # The sound can't change with it, so it becomes text.
+        said = (edited["content"], changed.pop("transcript"))
+        changed |= {"content": "\n".join(filter(None, said)), "audio": None}
+    if changed.get("refusal") == "" and not edited["content"]:
+        changed["content"] = ""
+    if "content" in changed:
+        changed["annotations"] = None
+    return changed
 
 
-def _joined(parts: Iterable[str]) -> str:
-    """Parts of which some repeat others."""
-    joined = ""
-    for part in parts:
-        if part not in joined:
-            joined += part
-    return joined
+def patched_choice(
+    choice: Any, patch: ModelResponsePatch, make_choice: Callable[..., T], make_message: Callable[..., Any]
+) -> T:
+    """A choice as plugins left it, of `openai` or of LiteLLM.
 
-
-def _patch_choice(choice: Choice, answer: ModelResponse, patch: ModelResponsePatch) -> Choice:
-    """The answer as plugins left it, without what the provider said about the old text."""
-    message = choice.message
-    changed = ChatCompletionMessage(role=message.role, content=patch.content or "")
+    Members that only this provider adds are left out: they may hold a copy of the text.
+    """
     if patch.blocked is not None:
-        return Choice(finish_reason="stop", index=choice.index, message=changed)
-    if patch.content is None:
-        changed = copy_known(message)
-    changed.tool_calls = message.tool_calls
-    changed.function_call = message.function_call
-    kept = _kept_reasoning(answer.reasoning, patch)
-    if kept is not None:
-        # It has no place in OpenAI's own type.
-        changed = ChatCompletionMessage.model_validate({**changed.model_dump(exclude_unset=True), **kept})
-    return Choice(finish_reason=choice.finish_reason, index=choice.index, message=changed)
+        message = make_message(role="assistant", content=patch.blocked.message)
+        return make_choice(finish_reason="stop", index=choice.index, message=message)
+    old = choice.message
+    changed = _changed_members(_judged_members(old), patch)
+    members = {name: getattr(old, name, None) for name in (*type(old).model_fields, *_REASONING)}
+    own = {
+        name: changed.pop(name, value)
+        for name, value in _own_members(old).items()
+        if name in ("refusal", *_REASONING) and members.get(name) is None
+    }
+    members |= {**changed, "provider_specific_fields": {name: value for name, value in own.items() if value}}
+    message = make_message(**{name: value for name, value in members.items() if value or name == "content"})
+    # Without the logprobs: some servers also have those of the reasoning there.
+    return make_choice(finish_reason=choice.finish_reason, index=choice.index, message=message)
 
 
-def _kept_reasoning(reasoning: str, patch: ModelResponsePatch) -> dict[str, str] | None:
-    text = reasoning if patch.reasoning is None else patch.reasoning
-    return {"reasoning_content": text} if text else None
+async def guard_choices(
+    points: Points, answers: Iterable[ModelResponse], call: ModelCall
+) -> list[ModelResponsePatch | None]:
+    """Asks the gateway about each choice of an answer before it is shown. Only the first one that is asked about has
+    the usage, which is that of all."""
+    patches = []
+    is_usage_told = False
+    for answer in answers:
+        own = replace(answer, input_tokens=None) if is_usage_told else answer
+        patches.append(await guard_model_response(points, own, call))
+        is_usage_told = is_usage_told or answer.is_judged
+    return patches
 
 
 @dataclass
@@ -111,23 +159,11 @@ class StreamedChoice:
     """One choice of a stream, of `openai` or of LiteLLM."""
 
     index: int
-    content: str = ""
-    refusal: str = ""
-    transcript: str = ""
-    reasoning_parts: dict[str, str] = field(default_factory=dict)
+    members: Members = field(default_factory=lambda: dict.fromkeys(_TEXTS, ""))
+    """The texts and the reasoning so far."""
     finish_reason: str | None = None
-    calls: list[tuple[Any, Any]] = field(default_factory=list)
-    """Its chunks with tool calls, each with the calls in it."""
-
-    @property
-    def text(self) -> str:
-        """The whole text, in the order of `_choice_text`."""
-        return self.content + self.refusal + self.transcript
-
-    @property
-    def reasoning(self) -> str:
-        """The whole reasoning."""
-        return _joined(self.reasoning_parts.values())
+    others: list[tuple[Any, Any]] = field(default_factory=list)
+    """Its chunks with tool calls, audio or annotations, each with the delta that has them."""
 
     def add(self, chunk: Any, piece: Any) -> None:
         """Takes the next piece, and the chunk that it is in."""
@@ -135,17 +171,31 @@ class StreamedChoice:
         delta = piece.delta
         if delta is None:  # Azure's content filter reports in such choices.
             return
-        self.content += _text_in(delta, "content")
-        self.refusal += _text_in(delta, "refusal")
-        self.transcript += _transcript(delta)
-        for name, text in _reasoning_parts(delta).items():
-            self.reasoning_parts[name] = self.reasoning_parts.get(name, "") + text
-        if delta.tool_calls or delta.function_call:
-            self.calls.append((chunk, delta))
+        for name, value in _judged_members(delta).items():
+            known = self.members.get(name)
+            self.members[name] = known + value if name in _TEXTS else append_reasoning(known, value)
+        if any(getattr(delta, name, None) for name in _OTHERS):
+            self.others.append((chunk, delta))
 
     def answer(self, usage: object, is_structured: bool) -> ModelResponse:
         """What plugins see of it."""
-        return _answer(self.text, self.reasoning, self.finish_reason, usage, bool(self.calls), is_structured)
+        calls_tools = any(delta.tool_calls or delta.function_call for _, delta in self.others)
+        return _answer(self.members, self.finish_reason, usage, calls_tools, is_structured)
+
+    def patched(self, patch: ModelResponsePatch | None) -> tuple[Members, list[tuple[Any, Members]]]:
+        """The choice as plugins left it: all text and reasoning, and the members of the deltas after it, each with its
+        chunk."""
+        if patch is not None and patch.blocked is not None:
+            return {"content": patch.blocked.message}, []
+        changed = _changed_members(self.members, patch or ModelResponsePatch())
+        members = {**self.members, **changed}
+        kept = [name for name in _OTHERS if name not in changed]
+        others = [
+            (chunk, {name: value for name in kept if (value := getattr(delta, name, None))})
+            for chunk, delta in self.others
+        ]
+        start = {name: members[name] for name in ("content", "refusal", *_REASONING) if members.get(name)}
+        return start, [(chunk, delta) for chunk, delta in others if delta]
 
 
 def streamed_choices(chunks: Sequence[Any]) -> list[StreamedChoice]:
@@ -170,15 +220,11 @@ def usage_in(chunks: Sequence[Any]) -> object:
 
 def _patched_pieces(choice: StreamedChoice, patch: ModelResponsePatch | None) -> list[ChunkChoice]:
     """A choice's pieces as plugins left it."""
-    patch = patch or ModelResponsePatch()
-    content = choice.text if patch.content is None else patch.content
-    kept = None if patch.blocked else _kept_reasoning(choice.reasoning, patch)
-    start = ChoiceDelta.model_validate({"role": "assistant", "content": content, **(kept or {})})
-    calls = [ChoiceDelta(tool_calls=delta.tool_calls, function_call=delta.function_call) for _, delta in choice.calls]
-    deltas = [start] if patch.blocked else [start, *calls]
-    reason = cast("Any", "stop" if patch.blocked else choice.finish_reason)
-    end = ChunkChoice(delta=ChoiceDelta(), finish_reason=reason, index=choice.index)
-    return [*(ChunkChoice(delta=delta, index=choice.index) for delta in deltas), end]
+    start, others = choice.patched(patch)
+    deltas = [{"role": "assistant", "content": "", **start}, *(delta for _, delta in others)]
+    pieces = [ChunkChoice(delta=ChoiceDelta.model_construct(**delta), index=choice.index) for delta in deltas]
+    reason = cast("Any", "stop" if patch is not None and patch.blocked else choice.finish_reason)
+    return [*pieces, ChunkChoice(delta=ChoiceDelta(), finish_reason=reason, index=choice.index)]
 
 
 def _patched_chunks(
@@ -195,10 +241,7 @@ def _patched_chunks(
 
 
 def _with_choices(chunk: ChatCompletionChunk, choices: list[ChunkChoice], usage: Any) -> ChatCompletionChunk:
-    changed = copy_known(chunk)
-    changed.choices = choices
-    changed.usage = usage
-    return changed
+    return copy_known(chunk, choices=choices, usage=usage)
 
 
 async def ask_chat(points: Points, create: Create, arguments: Arguments) -> ChatCompletion | list[ChatCompletionChunk]:
@@ -212,17 +255,18 @@ async def ask_chat(points: Points, create: Create, arguments: Arguments) -> Chat
         chunks = cast("list[ChatCompletionChunk]", answer)
         streamed = streamed_choices(chunks)
         views = [choice.answer(usage_in(chunks), is_structured) for choice in streamed]
-        patches = [await guard_model_response(points, view, call) for view in views]
+        patches = await guard_choices(points, views, call)
         return _patched_chunks(chunks, streamed, patches) if any(patches) else chunks
     if not isinstance(answer, ChatCompletion):
         raise TypeError(f"an answer of the type {type(answer).__name__} can't be judged")
     views = [choice_answer(choice, answer.usage, is_structured) for choice in answer.choices]
-    patches = [await guard_model_response(points, view, call) for view in views]
+    patches = await guard_choices(points, views, call)
     if not any(patches):
         return answer
-    judged = zip(answer.choices, views, patches, strict=True)
-    changed = copy_known(answer)
-    changed.choices = [
-        choice if patch is None else _patch_choice(choice, view, patch) for choice, view, patch in judged
+    choices = [
+        choice
+        if patch is None
+        else patched_choice(choice, patch, Choice.model_construct, ChatCompletionMessage.model_construct)
+        for choice, patch in zip(answer.choices, patches, strict=True)
     ]
-    return changed
+    return copy_known(answer, choices=choices)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from openai.types.responses import (
     ResponseOutputItem,
@@ -12,11 +12,12 @@ from openai.types.responses import (
     ResponseOutputText,
     ResponseReasoningItem,
 )
-from openai.types.responses.response_reasoning_item import Summary
+from openai.types.responses.response_reasoning_item import Content, Summary
 from pydantic import BaseModel
 
 from hookgate._json import JsonValue
-from hookgate.adapters._guard import ModelResponsePatch, PatchError
+from hookgate.adapters._answer_parts import ModelResponsePatch, PartWalk, add_part, patch_parts
+from hookgate.adapters._guard import PatchError
 from hookgate.adapters._media import drop_media, medium_from
 from hookgate.media import Media
 
@@ -25,6 +26,13 @@ Item: TypeAlias = object
 
 Part: TypeAlias = Mapping[str, object]
 """A part of a message's content."""
+
+TextPart: TypeAlias = ResponseOutputText | ResponseOutputRefusal
+"""A part of an answer's message."""
+
+T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+ThoughtT = TypeVar("ThoughtT", Summary, Content)
 
 _TEXT_PARTS: Final = ("input_text", "text")
 _FILE_SOURCES: Final = ("file_url", "file_data")
@@ -106,21 +114,35 @@ def without_media(items: Sequence[Item], dropped: Sequence[Media]) -> list[Item]
     return _with_content(items, question, drop_media(_parts(question), dropped, _medium_of))
 
 
-def answer_text(output: Sequence[ResponseOutputItem]) -> str:
-    """The text of an answer, refusals included."""
-    parts = (part for item in output if isinstance(item, ResponseOutputMessage) for part in item.content)
-    return "".join(part.refusal if isinstance(part, ResponseOutputRefusal) else part.text for part in parts)
+def edit_output(output: Sequence[ResponseOutputItem], text: PartWalk, thought: PartWalk) -> list[ResponseOutputItem]:
+    """An answer with its texts, refusals included, and its thoughts changed.
 
-
-def reasoning_text(output: Sequence[ResponseOutputItem]) -> str:
-    """The reasoning of an answer, as far as it is text: the summary, and what is more."""
-    items = [item for item in output if isinstance(item, ResponseReasoningItem)]
-    return "".join(part.text for item in items for part in (*item.summary, *(item.content or ())))
+    A message or a reasoning without any part left goes. A changed text loses what the provider said about the old one,
+    and changed reasoning its encrypted form.
+    """
+    edited: list[ResponseOutputItem] = []
+    for item in output:
+        if isinstance(item, ResponseOutputMessage):
+            content = _kept([_edit_text(part, text) for part in item.content])
+            if content == item.content:
+                edited.append(item)
+            elif content:
+                edited.append(copy_known(item, content=content))
+        elif isinstance(item, ResponseReasoningItem):
+            summary = _kept([_edit_thought(part, thought) for part in item.summary])
+            details = _kept([_edit_thought(part, thought) for part in item.content or ()])
+            if summary == item.summary and details == (item.content or []):
+                edited.append(item)
+            elif summary or details:
+                edited.append(copy_known(item, summary=summary, content=details or None, encrypted_content=None))
+        else:
+            edited.append(item)
+    return edited
 
 
 def has_tool_calls(output: Sequence[ResponseOutputItem]) -> bool:
     """Whether an answer calls tools or another agent."""
-    return any(item.type.endswith("_call") for item in output)
+    return any(_is_call(item) for item in output)
 
 
 def patch_output(
@@ -128,43 +150,63 @@ def patch_output(
 ) -> list[ResponseOutputItem]:
     """The answer as plugins left it.
 
-    The new text stands in the first message, without what the provider said about the old one. Reasoning that changed
-    goes to where its summary was, without its encrypted form.
+    An added text stands in the first message, or before the calls of tools. Added reasoning comes first, or stands in
+    the first reasoning item.
 
     :param new_id: The id of a message that the model didn't make.
     """
     if patch.blocked is not None:
-        return [_message(patch.content or "", new_id)]
-    patched = list(output)
-    if patch.content is not None:
-        patched = _with_answer(patched, patch.content, new_id)
-    return patched if patch.reasoning is None else _with_reasoning(patched, patch.reasoning, new_id)
+        return [_message(patch.blocked.message, new_id)]
+    patched, text, thought = patch_parts(edit_output, output, patch)
+    if text:
+        first = next((item.id for item in patched if isinstance(item, ResponseOutputMessage)), new_id)
+        patched = add_part(patched, _message(text, first), _is_message, _is_call)
+    if thought:
+        first = next((item.id for item in patched if isinstance(item, ResponseReasoningItem)), new_id)
+        summary = [Summary(text=thought, type="summary_text")]
+        added = ResponseReasoningItem(id=first, summary=summary, type="reasoning")
+        patched = add_part(patched, added, lambda item: isinstance(item, ResponseReasoningItem), lambda _: True)
+    return patched
 
 
-def _with_answer(items: Sequence[ResponseOutputItem], text: str, new_id: str) -> list[ResponseOutputItem]:
-    """One message with this text in place of all. If there is none, it goes before the calls of tools."""
-    first = next((item for item in items if isinstance(item, ResponseOutputMessage)), None)
-    others: list[ResponseOutputItem] = [item for item in items if not isinstance(item, ResponseOutputMessage)]
-    if text == "":
-        return others
-    place = len(others)
-    for index, item in enumerate(items):
-        if item is first or (first is None and item.type.endswith("_call")):
-            place = index
-            break
-    message = _message(text, first.id if first else new_id)
-    return [*others[:place], message, *others[place:]]
+def copy_known(model: ModelT, **changes: object) -> ModelT:
+    """A copy with the members that the library knows. A provider's own ones may hold a copy of the text.
+
+    :param changes: What members become. `None` leaves one out.
+    """
+    known = {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+    members = {name: value for name, value in {**known, **changes}.items() if value is not None or name not in changes}
+    return type(model).model_construct(set(members), **members)
 
 
-def _with_reasoning(items: Sequence[ResponseOutputItem], text: str, new_id: str) -> list[ResponseOutputItem]:
-    first = next((item for item in items if isinstance(item, ResponseReasoningItem)), None)
-    others: list[ResponseOutputItem] = [item for item in items if not isinstance(item, ResponseReasoningItem)]
-    if text == "":
-        return others
-    place = 0 if first is None else list(items).index(first)
-    summary = [Summary(text=text, type="summary_text")]
-    changed = ResponseReasoningItem(id=first.id if first else new_id, summary=summary, type="reasoning")
-    return [*others[:place], changed, *others[place:]]
+def _edit_text(part: TextPart, text: PartWalk) -> TextPart | None:
+    if isinstance(part, ResponseOutputRefusal):
+        refusal = text(part.refusal)
+        changed: TextPart = part if refusal == part.refusal else copy_known(part, refusal=refusal)
+        return changed if refusal or changed is part else None
+    new = text(part.text)
+    if new == part.text:
+        return part
+    return ResponseOutputText(annotations=[], text=new, type="output_text") if new else None
+
+
+def _edit_thought(part: ThoughtT, thought: PartWalk) -> ThoughtT | None:
+    new = thought(part.text)
+    if new == part.text:
+        return part
+    return copy_known(part, text=new) if new else None
+
+
+def _kept(parts: Iterable[T | None]) -> list[T]:
+    return [part for part in parts if part is not None]
+
+
+def _is_message(item: ResponseOutputItem) -> bool:
+    return isinstance(item, ResponseOutputMessage)
+
+
+def _is_call(item: ResponseOutputItem) -> bool:
+    return item.type.endswith("_call")
 
 
 def _message(text: str, item_id: str) -> ResponseOutputMessage:

@@ -14,25 +14,24 @@ from openai.types.responses import (
 )
 
 from hookgate.adapters import _openai_items
+from hookgate.adapters._answer_parts import ModelResponse, ModelResponsePatch, find_parts
 from hookgate.adapters._guard import (
     ModelCall,
     ModelRequest,
-    ModelResponse,
-    ModelResponsePatch,
     Points,
     guard_model_request,
     guard_model_response,
     patch_messages,
 )
 from hookgate.adapters._openai_items import (
-    answer_text,
+    copy_known,
+    edit_output,
     encode_item,
     has_tool_calls,
     input_items,
     media_of,
     patch_output,
     question_in,
-    reasoning_text,
     text_of,
 )
 from hookgate.adapters._openai_request import (
@@ -45,7 +44,7 @@ from hookgate.adapters._openai_request import (
     needs_json,
     patch_tools_and_extra,
 )
-from hookgate.adapters._openai_stream import is_honest, patched_events, stream_end, streamed_output, with_output
+from hookgate.adapters._openai_stream import is_honest, patched_events, stream_end, streamed_output
 
 _ENDS: Final = (ResponseCompletedEvent, ResponseIncompleteEvent)
 
@@ -68,7 +67,9 @@ async def ask_responses(points: Points, create: Create, arguments: Arguments) ->
     if not isinstance(answer, Response):
         raise TypeError(f"an answer of the type {type(answer).__name__} can't be judged")
     patch = await _guard_answer(points, answer, answer.output, call, is_structured)
-    return answer if patch is None else with_output(answer, patch_output(answer.output, patch, _new_id()))
+    if patch is None:
+        return answer
+    return copy_known(answer, output=patch_output(answer.output, patch, _new_id()))
 
 
 def _new_id() -> str:
@@ -104,9 +105,10 @@ async def _guard_answer(
 ) -> ModelResponsePatch | None:
     """Asks the gateway before an answer is shown."""
     usage = response.usage
+    texts, thoughts = find_parts(edit_output, output)
     view = ModelResponse(
-        content=answer_text(output),
-        reasoning=reasoning_text(output),
+        texts=texts,
+        thoughts=thoughts,
         input_tokens=usage and usage.input_tokens,
         output_tokens=usage and usage.output_tokens,
         stop_reason=response.status,

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from openai.types.responses import (
-    Response,
     ResponseCompletedEvent,
     ResponseIncompleteEvent,
     ResponseOutputItem,
     ResponseOutputItemDoneEvent,
+    ResponseOutputMessage,
+    ResponseOutputRefusal,
+    ResponseRefusalDeltaEvent,
     ResponseStreamEvent,
     ResponseTextDeltaEvent,
 )
-from pydantic import BaseModel
 
-from hookgate.adapters._openai_items import answer_text, reasoning_text
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
+from hookgate.adapters._answer_parts import find_parts
+from hookgate.adapters._openai_items import copy_known, edit_output
 
 End: TypeAlias = ResponseCompletedEvent | ResponseIncompleteEvent
 """The end of a stream, with the whole answer."""
@@ -28,6 +28,7 @@ EndT = TypeVar("EndT", bound=End)
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed", "error", "response.error")
 _TEXT_DELTAS: Final = ("response.output_text.delta", "response.refusal.delta")
 _REASONING_DELTAS: Final = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
+_PLACE: Final = ("output_index", "content_index", "summary_index")
 
 
 def stream_end(events: Sequence[ResponseStreamEvent], kinds: tuple[type[EndT], ...]) -> EndT:
@@ -49,47 +50,57 @@ def streamed_output(end: End, events: Sequence[ResponseStreamEvent]) -> list[Res
 
 
 def is_honest(events: Sequence[ResponseStreamEvent], output: Sequence[ResponseOutputItem]) -> bool:
-    """Whether the stream has the text that was judged, or no text until its end."""
+    """Whether the stream has the parts that were judged, or no text until its end. A part has a place in the answer:
+    deltas of two places are never one text.
+    """
 
-    def deltas(kinds: tuple[str, ...]) -> str:
-        return "".join(str(getattr(event, "delta", "")) for event in events if event.type in kinds)
+    def parts(kinds: tuple[str, ...]) -> list[str]:
+        found: dict[tuple[object, ...], str] = {}
+        for event in events:
+            if event.type in kinds:
+                place = (event.type, *(getattr(event, name, None) for name in _PLACE))
+                found[place] = found.get(place, "") + str(getattr(event, "delta", ""))
+        return [part for part in found.values() if part]
 
-    texts = (deltas(_TEXT_DELTAS), answer_text(output)), (deltas(_REASONING_DELTAS), reasoning_text(output))
-    return all(streamed in ("", judged) for streamed, judged in texts)
+    texts, thoughts = find_parts(edit_output, output)
+    return parts(_TEXT_DELTAS) in ([], texts) and parts(_REASONING_DELTAS) in ([], thoughts)
 
 
 def patched_events(end: End, output: list[ResponseOutputItem]) -> list[ResponseStreamEvent]:
     """A stream of the answer as plugins left it. The provider's own events have the text as it was."""
-    response = with_output(end.response, output)
-    events: list[ResponseStreamEvent] = []
-    text = answer_text(output)
-    if text != "":
-        index = next(index for index, item in enumerate(output) if item.type == "message")
-        events.append(
-            ResponseTextDeltaEvent(
-                content_index=0,
-                delta=text,
-                item_id=output[index].id or "",
-                logprobs=[],
-                output_index=index,
-                sequence_number=0,
-                type="response.output_text.delta",
-            )
-        )
+    response = copy_known(end.response, output=output)
+    events: list[ResponseStreamEvent] = list(_text_deltas(output))
     number = len(events)
     if isinstance(end, ResponseIncompleteEvent):
         return [*events, ResponseIncompleteEvent(response=response, sequence_number=number, type=end.type)]
     return [*events, ResponseCompletedEvent(response=response, sequence_number=number, type=end.type)]
 
 
-def with_output(response: Response, output: list[ResponseOutputItem]) -> Response:
-    """The response with this output, without what only this provider adds."""
-    changed = copy_known(response)
-    changed.output = output
-    return changed
-
-
-def copy_known(model: ModelT) -> ModelT:
-    """A copy with the members that the library knows. A provider's own ones may hold a copy of the text."""
-    known = [name for name in type(model).model_fields if name in model.model_fields_set]
-    return type(model).model_construct(set(known), **{name: getattr(model, name) for name in known})
+def _text_deltas(output: Sequence[ResponseOutputItem]) -> Iterator[ResponseStreamEvent]:
+    """Each text of an answer in one piece."""
+    places = [
+        (item.id or "", index, content_index, part)
+        for index, item in enumerate(output)
+        if isinstance(item, ResponseOutputMessage)
+        for content_index, part in enumerate(item.content)
+    ]
+    for number, (item_id, index, content_index, part) in enumerate(places):
+        if isinstance(part, ResponseOutputRefusal):
+            yield ResponseRefusalDeltaEvent(
+                content_index=content_index,
+                delta=part.refusal,
+                item_id=item_id,
+                output_index=index,
+                sequence_number=number,
+                type="response.refusal.delta",
+            )
+        elif part.text:
+            yield ResponseTextDeltaEvent(
+                content_index=content_index,
+                delta=part.text,
+                item_id=item_id,
+                logprobs=[],
+                output_index=index,
+                sequence_number=number,
+                type="response.output_text.delta",
+            )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 
 from hookgate._json import JsonError, loads
-from hookgate.adapters import _guard
-from hookgate.adapters._guard import ModelCall, ModelResponsePatch, PatchError, Points, guard_model_response
+from hookgate.adapters import _answer_parts
+from hookgate.adapters._answer_parts import PartWalk, add_part, find_parts, join_cut_texts, patch_parts
+from hookgate.adapters._guard import ModelCall, PatchError, Points, guard_model_response
 from hookgate.adapters._pydantic_ai_messages import without_references
 from hookgate.agent import Blocked
 
@@ -26,26 +28,31 @@ async def guard_answer(
     :raises PatchError: A plugin changed something that Pydantic AI can't take.
     """
     output_names = {tool.name for tool in parameters.output_tools}
-    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    outputs = [part for part in calls if part.tool_name in output_names]
-    answer = _guard.ModelResponse(
-        content="\n".join(filter(None, ["".join(texts), *(part.args_as_json_str() for part in outputs)])),
-        reasoning="".join(part.content for part in response.parts if isinstance(part, ThinkingPart)),
+    edit = partial(_edit_parts, output_names)
+    texts, thoughts = find_parts(edit, response.parts)
+    answer = _answer_parts.ModelResponse(
+        texts=texts,
+        thoughts=thoughts,
         input_tokens=response.usage.input_tokens,
         output_tokens=response.usage.output_tokens,
         stop_reason=response.finish_reason,
         has_tool_calls=bool(calls),
-        is_structured=bool(outputs) or _is_structured(parameters),
+        is_structured=any(part.tool_name in output_names for part in calls) or _is_structured(parameters),
     )
     patch = await guard_model_response(points, answer, call)
     if patch is None:
         return response, None
     if patch.blocked is not None:
-        ended = replace(response, parts=_text(patch.content or ""), finish_reason="stop", state="complete")
+        message = [TextPart(content=patch.blocked.message)]
+        ended = replace(response, parts=message, finish_reason="stop", state="complete")
         return without_references(ended), patch.blocked
-    patched = replace(response, parts=_patch(response.parts, outputs, any(texts), patch))
-    return without_references(patched), None
+    parts, text, thought = patch_parts(edit, response.parts, patch)
+    if thought:
+        parts = [ThinkingPart(content=thought), *parts]
+    if text:
+        parts = add_part(parts, TextPart(content=text), _is_text, lambda part: isinstance(part, ToolCallPart))
+    return without_references(replace(response, parts=parts)), None
 
 
 def _is_structured(parameters: ModelRequestParameters) -> bool:
@@ -55,28 +62,27 @@ def _is_structured(parameters: ModelRequestParameters) -> bool:
     return may_be_json or not parameters.allow_text_output
 
 
-def _patch(
-    parts: Sequence[ModelResponsePart], outputs: Sequence[ToolCallPart], has_text: bool, patch: ModelResponsePatch
+def _edit_parts(
+    output_names: Collection[str], parts: Sequence[ModelResponsePart], text: PartWalk, thought: PartWalk
 ) -> list[ModelResponsePart]:
-    patched = list(parts)
-    if patch.reasoning is not None:
-        # Reasoning without text, such as encrypted one, stays.
-        thinking: list[ModelResponsePart] = [ThinkingPart(content=patch.reasoning)] if patch.reasoning else []
-        patched = _replace_parts(
-            patched, lambda part: isinstance(part, ThinkingPart) and part.content != "", thinking, lambda _: True
-        )
-    if patch.content is None:
-        return patched
-    if not outputs:
-        return _replace_parts(
-            patched,
-            lambda part: isinstance(part, TextPart),
-            _text(patch.content),
-            lambda part: isinstance(part, ToolCallPart),
-        )
-    if len(outputs) > 1 or has_text:
-        raise PatchError("a plugin changed an answer that has text beside its structured output, or several of these")
-    return [_with_args(part, patch.content) if part is outputs[0] else part for part in patched]
+    """The parts with the texts, the arguments of output tools, and the thoughts changed. An empty one goes."""
+    edited: list[ModelResponsePart] = []
+    for run in join_cut_texts(parts, _is_text, _is_cited):
+        part = run[0]
+        if isinstance(part, TextPart):
+            old = "".join(piece.content for piece in run if isinstance(piece, TextPart))
+            new = text(old)
+            edited += run if new == old else [TextPart(content=new)] if new else []
+        elif isinstance(part, ThinkingPart):
+            new = thought(part.content)
+            edited += run if new == part.content else [ThinkingPart(content=new)] if new else []
+        elif isinstance(part, ToolCallPart) and part.tool_name in output_names:
+            old = part.args_as_json_str()
+            new = text(old)
+            edited.append(part if new == old else _with_args(part, new))
+        else:
+            edited.append(part)
+    return edited
 
 
 def _with_args(output: ToolCallPart, content: str) -> ToolCallPart:
@@ -89,18 +95,14 @@ def _with_args(output: ToolCallPart, content: str) -> ToolCallPart:
     return without_references(replace(output, args=content))
 
 
-def _text(content: str) -> list[ModelResponsePart]:
-    return [TextPart(content=content)] if content else []
+def _is_text(part: ModelResponsePart) -> bool:
+    return isinstance(part, TextPart)
 
 
-def _replace_parts(
-    parts: Sequence[ModelResponsePart],
-    is_old: Callable[[ModelResponsePart], bool],
-    replacement: Sequence[ModelResponsePart],
-    is_later: Callable[[ModelResponsePart], bool],
-) -> list[ModelResponsePart]:
-    """Puts new parts in place of the old ones. Without old ones, they go before the first later part, or to the end."""
-    indexes = [index for index, part in enumerate(parts) if is_old(part)]
-    indexes = indexes or [index for index, part in enumerate(parts) if is_later(part)] or [len(parts)]
-    before = parts[: indexes[0]]
-    return [*before, *replacement, *(part for part in parts[indexes[0] :] if not is_old(part))]
+def _is_cited(part: ModelResponsePart) -> bool:
+    """Whether the provider cut the text here to cite: then the citation is about the whole part."""
+    if not isinstance(part, TextPart):
+        return False
+    anchors = [citation.anchor for citation in getattr(part, "citations", None) or ()]  # older versions have none
+    whole = ("content", 0, len(part.content))
+    return any(anchor is not None and (anchor.kind, anchor.start, anchor.end) == whole for anchor in anchors)

@@ -43,7 +43,7 @@ from langgraph.types import Command
 from pydantic import TypeAdapter, ValidationError
 
 from hookgate._json import JsonValue
-from hookgate.adapters import _guard, _langchain_messages
+from hookgate.adapters import _answer_parts, _guard, _langchain_messages
 from hookgate.adapters._guard import (
     BlockedTool,
     FailedTool,
@@ -64,14 +64,12 @@ from hookgate.adapters._guard import (
     patch_messages,
     run_blocking,
 )
+from hookgate.adapters._langchain_answer import answer_parts, patch_answer
 from hookgate.adapters._langchain_messages import (
-    answer_text,
     encode_message,
     is_text_only,
     media_of,
-    patch_answer,
     question_in,
-    reasoning_of,
     text_of,
 )
 from hookgate.adapters._values import to_json, to_text
@@ -90,6 +88,11 @@ def guard(gateway: Gateway) -> HookgateMiddleware:
     - Plugins see the last user message as `text`, with its images and files, the system message as `system_prompt` (if
       it is only text), the other messages as `messages`, and `tools` in OpenAI's form. They may change texts and
       messages, and leave tools, images and files out. Other changes of those three raise a `PatchError`.
+    - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
+      text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
+      Only the first call has the token usage. A block of any part stops the whole answer.
+    - Adjacent text blocks are one text if the provider cut them apart to cite.
+    - A signed thought that a plugin changes is left out, because the provider would refuse it.
     - An answer without text and reasoning that calls tools isn't judged as one: its tools are.
     - A `StructuredOutputError` holds the answer that LangChain couldn't read, which is judged before it is raised. It
       can't be changed: a plugin that does ends the run with a `PatchError`.
@@ -270,7 +273,7 @@ async def _guard_response(points: Points, response: ModelResponse[Any], call: Mo
         return await _guard_formatted(points, response, answers, read, call)
     result = list(response.result)
     for answer in answers:
-        patch = await guard_model_response(points, _view(answer, answer_text(answer)), call)
+        patch = await guard_model_response(points, _view(answer, answer_parts(answer)[0]), call)
         if patch is None:
             continue
         patched = patch_answer(answer, patch)
@@ -289,22 +292,23 @@ async def _guard_formatted(
     calls = [call["args"] for message in answers for call in message.tool_calls if call["id"] in read]
     values = calls if structured is None else [to_json(structured, "structured_response")]
     # With a tool for the format, the model may also have said something.
-    texts = [text for message in answers if message.tool_calls and (text := answer_text(message))]
-    content = "\n".join([*texts, *map(to_text, cast("list[JsonValue]", values))])
-    patch = await guard_model_response(points, _view(answer, content, is_structured=True), call)
+    spoken = [text for message in answers if message.tool_calls for text in answer_parts(message)[0]]
+    texts = [*spoken, *map(to_text, cast("list[JsonValue]", values))]
+    patch = await guard_model_response(points, _view(answer, texts, is_structured=True), call)
     if patch is None:
         return response
-    if structured is None or texts or patch.reasoning is not None or patch.content is None:
+    content = patch.texts[0]
+    if structured is None or spoken or content is None or any(thought is not None for thought in patch.thoughts):
         raise PatchError("a plugin changed more of an answer in a format than its value")
-    changed = _read_format(type(structured), patch.content)
-    return ModelResponse(result=[AIMessage(patch.content, id=answer.id, name=answer.name)], structured_response=changed)
+    changed = _read_format(type(structured), content)
+    return ModelResponse(result=[AIMessage(content, id=answer.id, name=answer.name)], structured_response=changed)
 
 
 async def _guard_unread(points: Points, answer: AIMessage, call: ModelCall) -> None:
     """Judges an answer that is shown only by an error, because LangChain couldn't read its format."""
     args = [to_text(cast("JsonValue", call["args"])) for call in answer.tool_calls]
-    content = "\n".join(filter(None, [answer_text(answer), *args]))
-    if await guard_model_response(points, _view(answer, content, is_structured=True), call) is not None:
+    view = _view(answer, [*answer_parts(answer)[0], *args], is_structured=True)
+    if await guard_model_response(points, view, call) is not None:
         raise PatchError("a plugin changed an answer that LangChain can't read, and can only raise as it is")
 
 
@@ -315,12 +319,12 @@ def _read_format(kind: type[object], content: str) -> object:
         raise PatchError(f"a plugin changed an answer in a format to what is no {kind.__name__}") from None
 
 
-def _view(answer: AIMessage, content: str, *, is_structured: bool = False) -> _guard.ModelResponse:
+def _view(answer: AIMessage, texts: list[str], *, is_structured: bool = False) -> _answer_parts.ModelResponse:
     usage = answer.usage_metadata
     metadata = answer.response_metadata
-    return _guard.ModelResponse(
-        content=content,
-        reasoning=reasoning_of(answer),
+    return _answer_parts.ModelResponse(
+        texts=texts,
+        thoughts=answer_parts(answer)[1],
         input_tokens=usage and usage["input_tokens"],
         output_tokens=usage and usage["output_tokens"],
         stop_reason=metadata.get("finish_reason") or metadata.get("stop_reason"),

@@ -84,8 +84,13 @@ def guard_acompletion(gateway: Gateway, acompletion: Callable[..., Awaitable[Any
     - In `extra` is what else the model may read: `functions`, `prediction`, `response_format` (a class as its JSON
       schema), `web_search_options`, `extra_body`, LiteLLM's parameters that become a part of the prompt, and whatever
       LiteLLM passes to the provider as it is, but for numbers and for names of credentials (`aws_...`, `..._token`).
-    - An answer without text and reasoning that calls tools isn't judged. A refusal is text. Of several choices, each is
-      judged.
+    - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
+      text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
+      Only the first call has the token usage. A block of any part stops the whole answer.
+    - A refusal and the transcript of audio are texts of their own. A changed transcript becomes text without sound.
+    - A signed thought that a plugin changes is left out, because the provider would refuse it.
+    - An answer without text and reasoning that calls tools isn't judged. Of several choices, each is judged, and the
+      first one that is judged has the usage of all.
     - With `stream=True`, the stream is held until it is judged. It is then an async generator, not LiteLLM's own
       object. One that breaks off raises a RuntimeError, and nothing of it is shown.
     - A block before the model is asked raises `Blocked`. A block before the response puts its message in place of the

@@ -59,10 +59,14 @@ def guard(gateway: Gateway, client: ClientT) -> ClientT:
       `web_search_options` and the `extra_body`. They may change all of them, but no image and no file: those can only
       go.
     - An `extra_body` with something that would replace what was judged raises a TypeError.
+    - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
+      text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
+      Only the first call has the token usage. A block of any part stops the whole answer.
+    - A refusal and the transcript of audio are texts of their own. A changed transcript becomes text without sound.
     - An answer without text and reasoning that calls tools isn't judged here: its tools are, with `guard_tool`.
     - A stream is held until it is judged: `create` returns when the model has finished. A stream that breaks off raises
       a RuntimeError, and nothing of it is shown.
-    - Each of several choices is judged for itself.
+    - Each of several choices is judged for itself. The first one that is judged has the usage of all.
     - A block before the model is asked raises the `Blocked`. A block before the response puts its message in place of
       the whole answer, or raises, if the answer must be JSON or the scope is `run`.
     - A missing decision raises the `NoDecision`.

@@ -54,14 +54,14 @@ from openai.types.responses import ResponseCompletedEvent, ResponseOutputItem
 from pydantic import BaseModel
 
 from hookgate._json import JsonError, JsonObject, JsonValue, dumps, loads
-from hookgate.adapters import _guard, _openai_items
+from hookgate.adapters import _answer_parts, _guard, _openai_items
+from hookgate.adapters._answer_parts import ModelResponsePatch, find_parts
 from hookgate.adapters._guard import (
     BlockedTool,
     FailedTool,
     Gateway,
     ModelCall,
     ModelRequest,
-    ModelResponsePatch,
     OwnResult,
     PatchError,
     Points,
@@ -75,14 +75,13 @@ from hookgate.adapters._guard import (
     patch_messages,
 )
 from hookgate.adapters._openai_items import (
-    answer_text,
+    edit_output,
     encode_item,
     has_tool_calls,
     input_items,
     media_of,
     patch_output,
     question_in,
-    reasoning_text,
     text_of,
 )
 from hookgate.adapters._openai_stream import is_honest, patched_events, stream_end, streamed_output
@@ -104,6 +103,9 @@ def guard_model(gateway: Gateway, model: Model, name: str | None = None) -> Guar
       items as `messages`, tools and handoffs as `tools`, and a prompt template as `extra.prompt`. They may change
       texts, messages and the template, change the description and the parameters of functions and handoffs, and leave
       tools, images and files out. Other changes raise a `PatchError`.
+    - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
+      text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
+      Only the first call has the token usage. A block of any part stops the whole answer.
     - An answer without text and reasoning that calls tools isn't judged here: its tools are, with `guard_tools`.
     - A stream is held until it is judged. So nothing is shown before the model has finished. One that breaks off ends
       the run with a ModelBehaviorError.
@@ -258,9 +260,10 @@ class GuardedModel(Model):
         schema: AgentOutputSchemaBase | None,
     ) -> ModelResponsePatch | None:
         """Asks the gateway before an answer is shown."""
-        response = _guard.ModelResponse(
-            content=answer_text(output),
-            reasoning=reasoning_text(output),
+        texts, thoughts = find_parts(edit_output, output)
+        response = _answer_parts.ModelResponse(
+            texts=texts,
+            thoughts=thoughts,
             input_tokens=tokens[0],
             output_tokens=tokens[1],
             has_tool_calls=has_tool_calls(output),

@@ -71,8 +71,12 @@ class Guard(AbstractCapability[AgentDepsT]):
     - Plugins see the text of the last user prompt as `text`, with its images and files, leading system prompts and the
       instructions as `system_prompt`, the other messages as `messages`, and `tools`. They may change all of them, but
       no image and no file: those can only go, as tools can. Their changes aren't kept in the message history.
-    - An answer is judged with its text, its reasoning, and the arguments of output tools. One that only calls other
-      tools isn't judged here: its tools are.
+    - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
+      text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
+      Only the first call has the token usage. A block of any part stops the whole answer.
+    - The arguments of each output tool are a text. Adjacent text parts are one text if the provider cut them apart to
+      cite.
+    - An answer that only calls other tools isn't judged here: its tools are.
     - A stream is held until it is judged, so its events come after the model has finished.
     - A block before the model is asked raises `Blocked`. A block before the response puts its message in place of the
       whole answer, or raises, if the answer must be structured, its text goes to a function (`TextOutput`), or the
