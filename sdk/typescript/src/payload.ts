@@ -127,9 +127,9 @@ export interface ResponseWindow {
 
 /** The answer that the agent is about to show to the user. */
 export class BeforeResponsePayload {
-  /** The answer's text. */
+  /** The answer's text. Each of several texts that a reader sees apart comes in a call of its own. */
   readonly content: string;
-  /** The model's reasoning, if it is shown. */
+  /** The model's reasoning, if it is shown. Each of several thoughts comes in a call of its own. */
   readonly reasoning: string | undefined;
   /** Provider of the model that answered. */
   readonly provider: string | undefined;
@@ -137,7 +137,7 @@ export class BeforeResponsePayload {
   readonly model: string | undefined;
   /** Router that chose the model. */
   readonly router: string | undefined;
-  /** Tokens of the prompt and of the completion. */
+  /** Tokens of the prompt and of the completion. Only one call about an answer has them. */
   readonly tokenUsage: TokenUsage | undefined;
   /** Why the model stopped, in the provider's words. */
   readonly stopReason: string | undefined;

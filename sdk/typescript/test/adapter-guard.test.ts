@@ -84,7 +84,7 @@ test("an agent that was told to go on without a decision goes on with its own va
   });
   const client = gateway.gateway.agent({ onNoDecision: "go_on" });
   assert.deepEqual(await guardModelRequest(client, { text: "hi", messages: [{ role: "user" }] }, {}), {});
-  const response = { content: "c", reasoning: "", hasToolCalls: false, isStructured: false };
+  const response = { texts: ["c", "d"], thoughts: [], hasToolCalls: false, isStructured: false };
   assert.equal(await guardModelResponse(client, response, {}), undefined);
   const args = { id: 1 };
   const outcome = await guardToolRun(client, { toolName: "t", args }, async (name, own) => ({
@@ -93,6 +93,27 @@ test("an agent that was told to go on without a decision goes on with its own va
     success: true,
   }));
   assert.deepEqual(outcome, { kind: "own", value: ["t", true] });
+});
+
+test("an answer without any parts is asked about once, unless it calls tools, and takes what plugins add", async () => {
+  await using gateway = await pointGateway({ beforeResponse: patch({ content: "added", reasoning: "thought" }) });
+  const empty = { texts: [], thoughts: [], hasToolCalls: false, isStructured: false };
+  assert.deepEqual(await guardModelResponse(gateway.client, empty, {}), { texts: ["added"], thoughts: ["thought"] });
+  assert.equal(await guardModelResponse(gateway.client, { ...empty, hasToolCalls: true }, {}), undefined);
+  assert.equal(gateway.points.length, 1);
+});
+
+test("an answer gets the changes of each of its parts, and what is added to a later one is dropped", async () => {
+  await using gateway = await pointGateway({ beforeResponse: patch(({ content }) => ({ content: `${content}!`, reasoning: "thought" })) });
+  const response = { texts: ["a", "b"], thoughts: ["t"], stopReason: "stop", hasToolCalls: true, isStructured: false };
+  const call = { provider: "p", model: "m" };
+  const judged = await guardModelResponse(gateway.client, { ...response, tokenUsage: { input: 1, output: 2 } }, call);
+  assert.deepEqual(judged, { texts: ["a!", "b!"], thoughts: ["thought", undefined] });
+  const common = { provider: "p", model: "m", stop_reason: "stop" };
+  assert.deepEqual(gateway.payloads("beforeResponse"), [
+    { content: "a", reasoning: "t", token_usage: { input: 1, output: 2 }, ...common },
+    { content: "b", ...common },
+  ]);
 });
 
 test("a request without anything, and one of which a plugin takes everything, are requests", async () => {

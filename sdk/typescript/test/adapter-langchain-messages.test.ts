@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AIMessage } from "@langchain/core/messages";
-import { decodeMessage, patchAnswer, reasoningOf } from "../src/adapters/langchain-messages.js";
+import { findParts } from "../src/adapters/answer-parts.js";
+import { decodeMessage, editAnswer, patchAnswer } from "../src/adapters/langchain-messages.js";
 
 test("langchain: reasoning is found in the forms of all providers", () => {
   for (const message of [
@@ -15,8 +16,9 @@ test("langchain: reasoning is found in the forms of all providers", () => {
     { content: [{ type: "reasoning_content", reasoningText: { text: "SECRET" } }] },
   ]) {
     const answer = new AIMessage(message as never);
-    assert.equal(reasoningOf(answer), "SECRET", JSON.stringify(message));
-    const patched = patchAnswer(answer, { content: "ok", reasoning: "[X]" } as never);
+    const parts = findParts((change) => editAnswer(answer, change));
+    assert.deepEqual(parts, { texts: [], thoughts: ["SECRET"] }, JSON.stringify(message));
+    const patched = patchAnswer(answer, { texts: ["ok"], thoughts: ["[X]"] });
     assert.ok(!JSON.stringify(patched).includes("SECRET"), JSON.stringify(message));
   }
 });

@@ -425,6 +425,18 @@ for (const [what, { responseFormat, answer: formatted }] of Object.entries(FORMA
   });
 }
 
+test("langchain: what a model says beside an answer in a format is judged apart from it", async () => {
+  await using gateway = await pointGateway();
+  const responseFormat = toolStrategy(FORMAT);
+  const name = `${(responseFormat as { [index: number]: { name?: string } })[0]?.name}`;
+  const beside = new AIMessage({ content: "Here it is:", tool_calls: [{ id: "f", name, args: { name: "Ada" } }] });
+  await setUp(gateway, [beside], [], { responseFormat }).run("hi");
+  assert.deepEqual(
+    gateway.payloads("beforeResponse").map(({ content }) => content),
+    ["Here it is:", '{"name":"Ada"}'],
+  );
+});
+
 test("langchain: the end of a run within a tool ends this one, although other middleware makes a result of it", async () => {
   await using gateway = await pointGateway({ beforeToolCall: forTool("inner", outage) });
   const { client } = gateway;

@@ -14,7 +14,7 @@ const STOP = { name: "Blocked", message: "stop" };
 
 /** A run that a plugin ends. */
 function endRun({ client }: PointGateway): Promise<unknown> {
-  return guardModelResponse(client, { content: "c", reasoning: "", hasToolCalls: false, isStructured: false }, {});
+  return guardModelResponse(client, { texts: ["c"], thoughts: [], hasToolCalls: false, isStructured: false }, {});
 }
 
 test("tools whose errors a library catches hear of a run that ends within", async () => {

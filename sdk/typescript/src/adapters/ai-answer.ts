@@ -1,6 +1,7 @@
 /** Answers of the AI SDK's models, whole or streamed: what plugins see of them, and how their changes get back. */
 import type { GatewayClient } from "../agent/client.js";
 import type { CallParameters, Part } from "./ai-prompt.js";
+import { type PartChange, findParts, patchParts } from "./answer-parts.js";
 import { type ModelCall, type ModelResponse, type ModelResponsePatch, guardModelResponse } from "./guard.js";
 import { isRecord } from "../values.js";
 
@@ -32,15 +33,14 @@ export async function guardGenerated(
   call: ModelCall,
 ): Promise<GenerateResult> {
   const { content, finishReason, usage } = result;
-  const parts = {
-    text: joined(content, "text", "text"),
-    reasoning: joined(content, "reasoning", "text"),
-    hasToolCalls: hasToolCalls(content),
-  };
-  const patch = await guardModelResponse(gateway, responseOf(parts, finishReason, usage, params), call);
+  const patch = await guardModelResponse(gateway, responseOf(content, finishReason, usage, params), call);
   if (patch === undefined) return result;
   const { providerMetadata: _, ...others } = result;
-  const patched = { ...others, content: patchContent(content, patch), finishReason: patch.blocked ? stopLike(finishReason) : finishReason };
+  const patched = {
+    ...others,
+    content: patchPassages(patch.blocked ? [] : content, patch, false),
+    finishReason: patch.blocked ? stopLike(finishReason) : finishReason,
+  };
   if (result.response === undefined) return patched;
   // The provider's own body has the text as it was.
   const { body: __, ...response } = result.response;
@@ -63,25 +63,20 @@ export async function guardStreamed(
 ): Promise<StreamResult> {
   const parts = await readAll(result.stream);
   const finish: Partial<Part> = parts.find(({ type }) => type === "finish") ?? {};
-  const whole = {
-    text: joined(parts, "text-delta", "delta"),
-    reasoning: joined(parts, "reasoning-delta", "delta"),
-    hasToolCalls: hasToolCalls(parts),
-  };
-  const patch = await guardModelResponse(gateway, responseOf(whole, finish["finishReason"], finish["usage"], params), call);
+  const response = responseOf(parts, finish["finishReason"], finish["usage"], params);
+  const patch = await guardModelResponse(gateway, response, call);
   return { ...result, stream: streamOf(patch === undefined ? parts : patchStream(parts, patch)) };
 }
 
-function responseOf(
-  { text, reasoning, hasToolCalls }: { text: string; reasoning: string; hasToolCalls: boolean },
-  finishReason: unknown,
-  usage: unknown,
-  params: CallParameters,
-): ModelResponse {
+function responseOf(parts: readonly Part[], finishReason: unknown, usage: unknown, params: CallParameters): ModelResponse {
   const { inputTokens, outputTokens } = isRecord(usage) ? usage : {};
-  const tokenUsage = { input: tokenCount(inputTokens), output: tokenCount(outputTokens) };
-  const isStructured = params.responseFormat?.type === "json";
-  return { content: text, reasoning, tokenUsage, stopReason: stopReasonOf(finishReason), hasToolCalls, isStructured };
+  return {
+    ...findParts((change) => editPassages(parts, change)),
+    tokenUsage: { input: tokenCount(inputTokens), output: tokenCount(outputTokens) },
+    stopReason: stopReasonOf(finishReason),
+    hasToolCalls: parts.some(({ type }) => type === "tool-call"),
+    isStructured: params.responseFormat?.type === "json",
+  };
 }
 
 /** A number in specification v2, and an object since v3. */
@@ -101,81 +96,93 @@ function stopLike(finishReason: unknown): unknown {
   return isRecord(finishReason) ? { unified: "stop", raw: undefined } : "stop";
 }
 
-function joined(parts: readonly Part[], type: string, member: string): string {
-  return parts
-    .filter((part) => part.type === type)
-    .map((part) => String(part[member] ?? ""))
-    .join("");
+/** A text or a thought: one part of an answer, or those of a stream from a start with an id to the next one. */
+interface Passage {
+  readonly type: "text" | "reasoning";
+  /** Only in a stream. */
+  readonly id: string | undefined;
+  /** Index of its first part. */
+  readonly start: number;
+  text: string;
 }
 
-function hasToolCalls(parts: readonly Part[]): boolean {
-  return parts.some(({ type }) => type === "tool-call");
+/** For each part of an answer or of a stream the passage to which it belongs, if any. */
+function passagesIn(parts: readonly Part[]): (Passage | undefined)[] {
+  const open = new Map<string, Passage>();
+  return parts.map((part, start) => {
+    const [, type, step] = /^(text|reasoning)(?:-(start|delta|end))?$/.exec(part.type) ?? [];
+    if (type !== "text" && type !== "reasoning") return undefined;
+    if (step === undefined) return { type, id: undefined, start, text: String(part["text"] ?? "") };
+    const id = String(part["id"]);
+    const key = `${type} ${id}`;
+    const passage = (step === "start" ? undefined : open.get(key)) ?? { type, id, start, text: "" };
+    passage.text += step === "delta" ? String(part["delta"] ?? "") : "";
+    open.set(key, passage);
+    return passage;
+  });
 }
 
 /**
- * The parts of an answer with the new texts. Each stands in one part, without what the provider said about the old one,
- * such as a signature. Reasoning without text, such as encrypted one, stays.
+ * The parts of an answer or of a stream with their texts and thoughts changed. A changed one loses what the provider said about it,
+ * such as a signature, and stands in one piece where it began.
  */
-function patchContent(content: readonly Part[], { content: text, reasoning, blocked }: ModelResponsePatch): Part[] {
-  if (blocked !== undefined) return textParts("text", text);
-  const isReasoning = ({ type, text }: Part) => type === "reasoning" && text !== "";
-  const isText = ({ type }: Part) => type === "text";
-  const isCall = ({ type }: Part) => type === "tool-call";
-  const patched = reasoning === undefined ? content : replaceParts(content, isReasoning, textParts("reasoning", reasoning), () => true);
-  return text === undefined ? [...patched] : replaceParts(patched, isText, textParts("text", text), isCall);
+function editPassages(parts: readonly Part[], change: PartChange): Part[] {
+  const passages = passagesIn(parts);
+  const changed = new Map<Passage, string>();
+  for (const passage of passages) {
+    if (passage === undefined || changed.has(passage)) continue;
+    changed.set(passage, change(passage.type === "text" ? "texts" : "thoughts", passage.text));
+  }
+  return parts.flatMap((part, index) => {
+    const passage = passages[index];
+    if (passage === undefined || changed.get(passage) === passage.text) return [part];
+    return index === passage.start ? partsFor(passage.type, changed.get(passage), passage.id) : [];
+  });
 }
 
-function textParts(type: "text" | "reasoning", text = ""): Part[] {
-  return text === "" ? [] : [{ type, text }];
+/** The parts that a text is in an answer, or with an id in a stream. */
+function partsFor(type: Passage["type"], text = "", id?: string): Part[] {
+  if (text === "") return [];
+  if (id === undefined) return [{ type, text }];
+  return [
+    { type: `${type}-start`, id },
+    { type: `${type}-delta`, id, delta: text },
+    { type: `${type}-end`, id },
+  ];
+}
+
+/** The parts of an answer or of a stream as plugins left them. */
+function patchPassages(parts: readonly Part[], patch: ModelResponsePatch, isStream: boolean): Part[] {
+  const { answer, addedText, addedThought } = patchParts(patch, (change) => editPassages(parts, change));
+  const added = (type: Passage["type"], text: string | undefined) => partsFor(type, text, isStream ? `hookgate-${type}` : undefined);
+  const withThought = insertParts(answer, added("reasoning", addedThought), ({ type }) => !HEAD.has(type));
+  return insertParts(withThought, added("text", addedText), ({ type }) => TAIL.has(type));
+}
+
+/** Puts parts before the first one that comes later, or to the end. */
+function insertParts(parts: readonly Part[], added: readonly Part[], isLater: (part: Part) => boolean): Part[] {
+  const later = parts.findIndex(isLater);
+  return parts.toSpliced(later === -1 ? parts.length : later, 0, ...added);
 }
 
 /** What remains of a stream even if a block takes the answer's place. */
 const FRAME: ReadonlySet<string> = new Set(["stream-start", "response-metadata", "finish", "error", "ping"]);
 /** What may stand before the answer. */
 const HEAD: ReadonlySet<string> = new Set(["stream-start", "response-metadata", "ping"]);
-/** What follows a text. */
-const TAIL: ReadonlySet<string> = new Set(["tool-input-start", "tool-call", "finish", "error"]);
+/** What follows a text, or may take its place if it is empty. */
+const TAIL: ReadonlySet<string> = new Set(["text", "text-start", "tool-input-start", "tool-call", "finish", "error"]);
 
-function patchStream(parts: readonly Part[], { content: text, reasoning, blocked }: ModelResponsePatch): Part[] {
-  const isBlocked = blocked !== undefined;
+function patchStream(parts: readonly Part[], patch: ModelResponsePatch): Part[] {
+  const isBlocked = patch.blocked !== undefined;
   // Raw parts have the text as it was.
   const kept = parts.filter(({ type }) => (isBlocked ? FRAME.has(type) : type !== "raw"));
-  let patched = kept.map((part) => (part.type === "finish" ? patchFinish(part, isBlocked) : part));
-  const isReasoning = ({ type }: Part) => /^reasoning-(start|delta|end)$/.test(type);
-  const isText = ({ type }: Part) => /^text-(start|delta|end)$/.test(type);
-  if (reasoning !== undefined) {
-    patched = replaceParts(patched, isReasoning, streamedText("reasoning", reasoning), ({ type }) => !HEAD.has(type));
-  }
-  return text === undefined ? patched : replaceParts(patched, isText, streamedText("text", text), ({ type }) => TAIL.has(type));
+  const finished = kept.map((part) => (part.type === "finish" ? patchFinish(part, isBlocked) : part));
+  return patchPassages(finished, patch, true);
 }
 
 function patchFinish({ providerMetadata: _, ...finish }: Part, isBlocked: boolean): Part {
   const { finishReason } = finish;
   return { ...finish, type: "finish", ...(isBlocked ? { finishReason: stopLike(finishReason) } : {}) };
-}
-
-function streamedText(kind: "text" | "reasoning", text: string): Part[] {
-  const id = `hookgate-${kind}`;
-  if (text === "") return [];
-  return [
-    { type: `${kind}-start`, id },
-    { type: `${kind}-delta`, id, delta: text },
-    { type: `${kind}-end`, id },
-  ];
-}
-
-/** Puts new parts in place of the old ones. If there are none, they go before the first later part, or to the end. */
-function replaceParts(
-  parts: readonly Part[],
-  isOld: (part: Part) => boolean,
-  replacement: readonly Part[],
-  isLater: (part: Part) => boolean,
-): Part[] {
-  const found = parts.findIndex(isOld);
-  const later = parts.findIndex(isLater);
-  const at = found !== -1 ? found : later !== -1 ? later : parts.length;
-  const before = parts.slice(0, at);
-  return [...before, ...replacement, ...parts.slice(at).filter((part) => !isOld(part))];
 }
 
 async function readAll(stream: ReadableStream<Part>): Promise<Part[]> {

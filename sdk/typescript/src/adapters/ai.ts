@@ -43,6 +43,8 @@ interface Middleware {
  *
  * - Plugins see the last user message as `text`, with its images and files, leading system messages as `systemPrompt`, the
  *   other messages as `messages`, and `tools`. They may change all of them, but no image and no file: those can only go.
+ * - Plugins are asked about each text of an answer in a call of its own, with the thought of the same number. A change goes back to its
+ *   own place. Only the first call has the token usage. A block of any text or thought is one of the whole answer.
  * - An answer without text and reasoning that calls tools isn't judged here: its tools are, with {@link guardTools}.
  * - A stream is held until it is judged. So nothing is shown before the model has finished.
  * - A block before the model is asked throws `Blocked`. A block before the response puts its message in place of the whole

@@ -10,6 +10,7 @@ import { Blocked } from "../agent/errors.js";
 import type { PointCallOptions } from "../agent/options.js";
 import type { BeforeLlmRequestPayload, Media, TokenUsage } from "../agent/types.js";
 import type { JsonObject, JsonValue } from "../json.js";
+import type { AnswerParts, PartsPatch } from "./answer-parts.js";
 import { isSameMedium } from "./media.js";
 import { PatchError, endsRun, noteRunEnd, throwNestedRunEnd } from "./run-end.js";
 import { isSameJson, mergeList, messageOf, toJson, toJsonList } from "../values.js";
@@ -113,11 +114,7 @@ export function patchMessages<Message>(
 }
 
 /** What a model answered. */
-export interface ModelResponse {
-  /** The whole text. */
-  readonly content: string;
-  /** The whole reasoning, as far as it is text. */
-  readonly reasoning: string;
+export interface ModelResponse extends AnswerParts {
   readonly tokenUsage?: { readonly input?: number | undefined; readonly output?: number | undefined } | undefined;
   readonly stopReason?: string | undefined;
   /** Whether the model also calls tools. Then an answer without text or reasoning isn't shown to anybody, and passes. */
@@ -126,17 +123,14 @@ export interface ModelResponse {
   readonly isStructured: boolean;
 }
 
-/** What plugins changed in a {@link ModelResponse}. What is absent stays. */
-export interface ModelResponsePatch {
-  readonly content?: string | undefined;
-  /** Empty: leave it out. */
-  readonly reasoning?: string | undefined;
-  /** Set if the message of a block is the `content`. Then nothing else of the answer remains, and no tool is called. */
+/** What plugins changed in a {@link ModelResponse}, for `patchParts`. */
+export interface ModelResponsePatch extends PartsPatch {
+  /** Set if a block stopped the answer. Its message is the only text, nothing else of the answer remains, and no tool is called. */
   readonly blocked?: Blocked | undefined;
 }
 
 /**
- * Asks the gateway before an answer is shown.
+ * Asks the gateway before an answer is shown: once for the first text and the first thought, once for the second ones, and so on.
  *
  * @returns What to change; `undefined` if nothing.
  * @throws {Blocked} A plugin stopped the run, or an answer in which no message can stand.
@@ -147,29 +141,31 @@ export async function guardModelResponse(
   response: ModelResponse,
   call: ModelCall,
 ): Promise<ModelResponsePatch | undefined> {
-  const { content, reasoning, stopReason, hasToolCalls, isStructured } = response;
-  if (content === "" && reasoning === "" && hasToolCalls) return undefined;
+  const { texts, thoughts, stopReason, hasToolCalls, isStructured } = response;
+  if (texts.length === 0 && thoughts.length === 0 && hasToolCalls) return undefined;
   const { provider, model } = call;
-  const sent = {
-    content,
-    reasoning: reasoning === "" ? undefined : reasoning,
-    provider,
-    model,
-    tokenUsage: tokenUsage(response),
-    stopReason,
-  };
-  const answer = await orBlock(gateway.beforeResponse(sent, callOptions(call)));
-  if (answer instanceof Blocked) {
-    if (isStructured) throw answer;
-    return { content: answer.message, reasoning: "", blocked: answer };
+  const patch = { texts: [] as (string | undefined)[], thoughts: [] as (string | undefined)[] };
+  for (let index = 0; index < Math.max(texts.length, thoughts.length, 1); index += 1) {
+    const [content, reasoning] = [texts[index], thoughts[index]];
+    // Plugins that count tokens must count them once.
+    const usage = index === 0 ? tokenUsage(response) : undefined;
+    const sent = { content: content ?? "", reasoning, provider, model, tokenUsage: usage, stopReason };
+    const answer = await orBlock(gateway.beforeResponse(sent, callOptions(call)));
+    if (answer instanceof Blocked) {
+      if (isStructured) throw answer;
+      return { texts: [answer.message], thoughts: [], blocked: answer };
+    }
+    const payload = answer.modified ? answer.payload : sent;
+    patch.texts.push(changedPart(index, content, payload.content));
+    patch.thoughts.push(changedPart(index, reasoning, payload.reasoning));
   }
-  const { payload, modified } = answer;
-  if (!modified) return undefined;
-  const patch = {
-    content: payload.content === content ? undefined : payload.content,
-    reasoning: (payload.reasoning ?? "") === reasoning ? undefined : (payload.reasoning ?? ""),
-  };
-  return patch.content === undefined && patch.reasoning === undefined ? undefined : patch;
+  return [...patch.texts, ...patch.thoughts].some((change) => change !== undefined) ? patch : undefined;
+}
+
+/** What a part becomes; `undefined` if it stays. An added part has a place only in an answer without any. */
+function changedPart(index: number, part: string | undefined, returned = ""): string | undefined {
+  const hasPlace = part !== undefined || index === 0;
+  return hasPlace && returned !== (part ?? "") ? returned : undefined;
 }
 
 /** A tool that is about to run. */

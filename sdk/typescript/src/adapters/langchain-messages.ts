@@ -2,6 +2,7 @@
 import { AIMessage, type BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage } from "@langchain/core/messages";
 import type { Media } from "../agent/types.js";
 import type { JsonValue } from "../json.js";
+import { type PartChange, patchParts } from "./answer-parts.js";
 import { type ModelResponsePatch, PatchError } from "./guard.js";
 import { dropMedia, mediumFrom } from "./media.js";
 import { fromJson, isRecord } from "../values.js";
@@ -88,17 +89,33 @@ export function withoutMedia(messages: readonly BaseMessage[], dropped: readonly
   return messages.with(messages.indexOf(question), withContent(question, content));
 }
 
-/** The reasoning of an answer, as far as it is text. */
-export function reasoningOf({ content, additional_kwargs }: AIMessage): string {
-  const { reasoning_content, reasoning, reasoning_details } = additional_kwargs;
-  const blocks = typeof content === "string" ? [] : (content as Block[]).map(reasoningIn);
-  return [reasoning_content, reasoning, reasoning_details].map(textsIn).concat(blocks).join("");
-}
+/** What of an answer has texts and thoughts. */
+type AnswerContent = Pick<AIMessage, "content" | "additional_kwargs">;
+
+/** Where providers put reasoning beside the content. Some repeat it in several. */
+const REASONING_FIELDS = ["reasoning_content", "reasoning", "reasoning_details"];
 
 /**
- * The answer as plugins left it, with the same id. Only what can't hold a copy of the text remains of what the provider
- * said about it. Changed reasoning has a place only where it is `reasoning_content`.
+ * The content of an answer with its texts and thoughts changed, and its reasoning beside the content. A changed text loses what the
+ * provider said about the old one, such as citations.
  */
+export function editAnswer(answer: AIMessage, change: PartChange): AnswerContent {
+  const { content, additional_kwargs } = answer;
+  const fields = REASONING_FIELDS.filter((name) => name in additional_kwargs);
+  const known = new Map<string, string>();
+  const changeOnce: PartChange = (kind, text) => {
+    const changed = known.get(text) ?? change(kind, text);
+    known.set(text, changed);
+    return changed;
+  };
+  const reasoning = fields.map((name) => [name, editReasoning(additional_kwargs[name], changeOnce)] as const);
+  return {
+    additional_kwargs: Object.fromEntries(reasoning.filter(([, value]) => value !== undefined)),
+    content: typeof content === "string" ? change("texts", content) : (editBlocks(answer, change) as AIMessage["content"]),
+  };
+}
+
+/** The answer as plugins left it, with the same id. Only what can't hold a copy of a text remains of what the provider said about it. */
 export function patchAnswer(answer: AIMessage, patch: ModelResponsePatch): AIMessage {
   const { id, name, usage_metadata } = answer;
   const common = {
@@ -108,21 +125,56 @@ export function patchAnswer(answer: AIMessage, patch: ModelResponsePatch): AIMes
   };
   const rest = remainder(answer);
   if (patch.blocked !== undefined)
-    return new AIMessage({ ...common, content: patch.content ?? "", response_metadata: rest.response_metadata });
-  const { content, reasoning } = patch;
-  const old = typeof answer.content === "string" ? answer.content : (answer.content as Block[]);
-  const remaining =
-    typeof old === "string" || reasoning === undefined ? old : old.filter(({ type }) => !/reasoning|thinking/.test(String(type)));
-  const { reasoning_content } = answer.additional_kwargs;
-  const kept = typeof reasoning_content === "string" ? { reasoning_content: reasoning ?? reasoning_content } : {};
+    return new AIMessage({ ...common, content: patch.blocked.message, response_metadata: rest.response_metadata });
+  const { answer: edited, addedText, addedThought } = patchParts(patch, (change) => editAnswer(answer, change));
+  const { content, additional_kwargs } = edited;
+  const hasPlace = addedThought !== undefined && additional_kwargs["reasoning_content"] === "";
   return new AIMessage({
     ...common,
-    content: content === undefined ? remaining : typeof remaining === "string" ? content : replaceText(remaining, content),
+    content: addedText === undefined ? content : typeof content === "string" ? addedText : replaceText(content as Block[], addedText),
     tool_calls: answer.tool_calls ?? [],
     invalid_tool_calls: answer.invalid_tool_calls ?? [],
     response_metadata: rest.response_metadata,
-    additional_kwargs: { ...rest.additional_kwargs, ...kept },
+    additional_kwargs: { ...rest.additional_kwargs, ...additional_kwargs, ...(hasPlace ? { reasoning_content: addedThought } : {}) },
   } as ConstructorParameters<typeof AIMessage>[0] & object);
+}
+
+function editBlocks(answer: AIMessage, change: PartChange): Block[] {
+  const edited = runsIn(answer).flatMap((run) => {
+    const text = run.map(shownText).join("");
+    const changed = change("texts", text);
+    if (changed !== text) return changed === "" ? [] : [{ type: "text", text: changed }];
+    return run.flatMap((block) =>
+      /reasoning|thinking/.test(String(block.type)) ? ((editReasoning(block, change) as Block) ?? []) : [block],
+    );
+  });
+  return edited.length === 0 && blocksOf(answer).some(isText) ? [{ type: "text", text: "" }] : edited;
+}
+
+/** The blocks of an answer. Those whose texts are one are together: Anthropic cuts a text where it cites something. */
+function runsIn(answer: AIMessage): Block[][] {
+  // OpenAI cites within a text.
+  const isOpenAi = /openai/.test(String(answer.response_metadata["model_provider"]));
+  const isCited = ({ type, citations, annotations }: Block) =>
+    type === "citations_content" || [citations, isOpenAi ? [] : annotations].some((list) => Array.isArray(list) && list.length > 0);
+  const runs: Block[][] = [];
+  for (const block of blocksOf(answer)) {
+    const before = runs.at(-1)?.at(-1);
+    const isNext = before !== undefined && isText(before) && isText(block) && (isCited(before) || isCited(block));
+    if (isNext) runs.at(-1)?.push(block);
+    else runs.push([block]);
+  }
+  return runs;
+}
+
+/** Whether a block is text, also in the form in which Bedrock cites. */
+function isText({ type }: Block): boolean {
+  return type === "text" || type === "citations_content";
+}
+
+function shownText({ type, text, citationsContent }: Block): string {
+  if (type === "text") return typeof text === "string" ? text : "";
+  return type === "citations_content" && isRecord(citationsContent) ? textsIn(citationsContent["content"]).join("") : "";
 }
 
 function blocksOf(message: BaseMessage | undefined): readonly Block[] {
@@ -151,19 +203,26 @@ function remainder({ additional_kwargs, response_metadata }: BaseMessage) {
   };
 }
 
-/** Text of a block with reasoning, in the forms of Anthropic, OpenAI, Bedrock, and LangChain itself. */
-function reasoningIn({ type, ...block }: Block): string {
-  return /reasoning|thinking/.test(String(type)) ? textsIn(block) : "";
+/**
+ * A provider's reasoning with its thoughts changed. An object with a changed one goes, and the result is `undefined`: providers sign
+ * or encrypt it as a whole, and take no other in its place.
+ */
+function editReasoning(reasoning: unknown, change: PartChange): unknown {
+  if (typeof reasoning === "string") return change("thoughts", reasoning);
+  if (Array.isArray(reasoning)) return reasoning.map((item) => editReasoning(item, change)).filter((item) => item !== undefined);
+  const thoughts = textsIn(reasoning);
+  const changed = thoughts.map((thought) => change("thoughts", thought));
+  return changed.every((thought, index) => thought === thoughts[index]) ? reasoning : undefined;
 }
 
 /** The members of reasoning that hold text, directly or in parts. */
 const REASONING_MEMBERS = ["thinking", "reasoning", "reasoningText", "text", "summary", "content"];
 
-/** All text of a provider's reasoning, whatever its form. */
-function textsIn(reasoning: unknown): string {
-  if (typeof reasoning === "string") return reasoning;
-  if (Array.isArray(reasoning)) return reasoning.map(textsIn).join("");
-  return isRecord(reasoning) ? REASONING_MEMBERS.map((name) => textsIn(reasoning[name])).join("") : "";
+/** The texts of a provider's reasoning, in the forms of Anthropic, OpenAI, Bedrock, and LangChain itself. */
+function textsIn(reasoning: unknown): string[] {
+  if (typeof reasoning === "string") return [reasoning];
+  if (Array.isArray(reasoning)) return reasoning.flatMap(textsIn);
+  return isRecord(reasoning) ? REASONING_MEMBERS.flatMap((name) => textsIn(reasoning[name])) : [];
 }
 
 function toolCallsIn(members: Record<string, unknown>): NonNullable<AIMessage["tool_calls"]> {

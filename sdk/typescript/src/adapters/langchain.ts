@@ -28,6 +28,7 @@ import {
 } from "langchain";
 import type { GatewayClient } from "../agent/client.js";
 import { type JsonValue, parseJson } from "../json.js";
+import { findParts } from "./answer-parts.js";
 import {
   type ModelCall,
   type ModelResponse,
@@ -41,11 +42,11 @@ import {
 } from "./guard.js";
 import {
   decodeMessage,
+  editAnswer,
   encodeMessage,
   mediaOf,
   patchAnswer,
   questionIn,
-  reasoningOf,
   textOf,
   withText,
   withoutMedia,
@@ -61,7 +62,12 @@ export { PatchError, findGatewayError } from "./guard.js";
  * - Plugins see the last user message as `text`, with its images and files, the system message as `systemPrompt`, the
  *   other messages as `messages`, and `tools` in OpenAI's form. They may change texts and messages, and leave tools, images
  *   and files out. Other changes of those three throw a {@link PatchError}.
+ * - Plugins are asked about each text of an answer in a call of its own, with the thought of the same number. A change goes back to its
+ *   own place. Only the first call has the token usage. A block of any text or thought is one of the whole answer.
+ *   Neighbouring texts of which one has citations are one text: its provider has cut it. A changed thought that the provider signs or
+ *   encrypts is left out.
  * - An answer without text and reasoning that calls tools isn't judged as one: its tools are.
+ * - An answer with a `responseFormat` is judged as JSON, in a call of its own.
  * - `streamMode: "messages"` shows an answer when it is judged, in one piece. An answer with a `responseFormat` is shown before, if
  *   the model drops the settings of `bindTools`.
  * - A block before the model is asked, a block with the scope `run`, and a missing decision reject the run with a
@@ -153,7 +159,7 @@ async function guardAnswer(gateway: GatewayClient, answer: unknown, request: Lan
   // Other middleware may answer with a command, without asking the model.
   if (!AIMessage.isInstance(answer)) return answer;
   const isStructured = isFormatted(answer, request);
-  const patch = await guardModelResponse(gateway, responseOf(answer, answer.text, isStructured), call);
+  const patch = await guardModelResponse(gateway, responseOf(answer, isStructured), call);
   if (patch === undefined) return answer;
   if (isStructured) throw new PatchError("a plugin changed an answer that LangChain has already taken apart");
   return patchAnswer(answer, patch);
@@ -169,26 +175,25 @@ async function guardFormatted(gateway: GatewayClient, answer: FormattedAnswer, c
   const { structuredResponse, messages } = answer;
   const message = messages.find((candidate) => AIMessage.isInstance(candidate)) ?? new AIMessage("");
   const json = toText(toJson(structuredResponse));
+  const response = responseOf(message, true);
   // With a tool for the format, the model may also have said something.
-  const isText = message.text === "" || (message.tool_calls ?? []).length === 0;
-  const content = isText ? json : `${message.text}\n${json}`;
-  const patch = await guardModelResponse(gateway, { ...responseOf(message, content, true), hasToolCalls: false }, call);
+  const isText = response.texts.length === 0 || !response.hasToolCalls;
+  const texts = isText ? [json] : [...response.texts, json];
+  const patch = await guardModelResponse(gateway, { ...response, texts, hasToolCalls: false }, call);
   if (patch === undefined) return answer;
-  if (!isText || patch.reasoning !== undefined) throw new PatchError("a plugin changed what a model said beside its answer in a format");
-  const changed = patch.content ?? json;
-  return {
-    structuredResponse: fromJson(parseJson(changed)),
-    messages: [patchAnswer(new AIMessage({ ...(message.id === undefined ? {} : { id: message.id }), content: "" }), { content: changed })],
-  };
+  const isBeside = !isText || patch.thoughts.some((thought) => thought !== undefined);
+  if (isBeside) throw new PatchError("a plugin changed what a model said beside its answer in a format");
+  const content = patch.texts[0] ?? json;
+  const id = message.id === undefined ? {} : { id: message.id };
+  return { structuredResponse: fromJson(parseJson(content)), messages: [new AIMessage({ ...id, content })] };
 }
 
-function responseOf(answer: AIMessage, content: string, isStructured: boolean): ModelResponse {
+function responseOf(answer: AIMessage, isStructured: boolean): ModelResponse {
   const { input_tokens, output_tokens } = (answer.usage_metadata ?? {}) as { input_tokens?: number; output_tokens?: number };
   const { finish_reason, stop_reason } = answer.response_metadata as Record<string, unknown>;
   const stopReason = finish_reason ?? stop_reason;
   return {
-    content,
-    reasoning: reasoningOf(answer),
+    ...findParts((change) => editAnswer(answer, change)),
     tokenUsage: { input: input_tokens, output: output_tokens },
     stopReason: typeof stopReason === "string" ? stopReason : undefined,
     hasToolCalls: (answer.tool_calls ?? []).length > 0,

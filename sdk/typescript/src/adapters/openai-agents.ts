@@ -33,6 +33,7 @@ import type {
 } from "@openai/agents";
 import type { GatewayClient } from "../agent/client.js";
 import { type JsonObject, type JsonValue, writeJson } from "../json.js";
+import { findParts } from "./answer-parts.js";
 import {
   type ModelCall,
   type ModelResponsePatch,
@@ -45,14 +46,13 @@ import {
   patchMessages,
 } from "./guard.js";
 import {
-  answerText,
   decodeItem,
+  editOutput,
   inputItems,
   isToolCall,
   mediaOf,
   patchOutput,
   questionIn,
-  reasoningText,
   textOf,
   withText,
   withoutMedia,
@@ -67,6 +67,8 @@ export { PatchError, findGatewayError } from "./guard.js";
  * - Plugins see the last user message as `text`, with its images and files, the instructions as `systemPrompt`, all items as
  *   `messages`, tools and handoffs as `tools`, and a prompt template as `extra.prompt`. They may change all of them, but no
  *   image and no file: those can only go.
+ * - Plugins are asked about each text of an answer in a call of its own, with the thought of the same number. A change goes back to its
+ *   own place. Only the first call has the token usage. A block of any text or thought is one of the whole answer.
  * - An answer without text and reasoning that calls tools isn't judged here: its tools are, with {@link guardTools}.
  * - A stream is held until it is judged. So nothing is shown before the model has finished.
  * - A block before the model is asked rejects the run with the `Blocked`. A block before the response puts its message in
@@ -225,8 +227,7 @@ async function guardOutput(
   call: ModelCall,
 ): Promise<ModelResponsePatch | undefined> {
   const response = {
-    content: answerText(output),
-    reasoning: reasoningText(output),
+    ...findParts((change) => editOutput(output, change)),
     tokenUsage: { input: usage.inputTokens, output: usage.outputTokens },
     hasToolCalls: output.some(isToolCall),
     isStructured: outputType !== "text",
@@ -242,8 +243,7 @@ function patchResponse({ providerData: _, ...response }: ModelResponse, patch: M
 function* patchEvents({ response }: StreamEventResponseCompleted, patch: ModelResponsePatch): Iterable<StreamEvent> {
   const { providerData: _, ...others } = response;
   const output = patchOutput(response.output, patch);
-  const text = answerText(output);
   yield { type: "response_started" };
-  if (text !== "") yield { type: "output_text_delta", delta: text };
+  for (const delta of findParts((change) => editOutput(output, change)).texts) yield { type: "output_text_delta", delta };
   yield { type: "response_done", response: { ...others, output: output as typeof response.output } };
 }

@@ -1,11 +1,13 @@
 /** Items of the OpenAI Agents SDK: what plugins see of them, and how their changes get back. */
-import type { AgentInputItem, AgentOutputItem, AssistantMessageItem, UserMessageItem } from "@openai/agents";
+import type { AgentInputItem, AgentOutputItem, AssistantMessageItem, ReasoningItem, UserMessageItem } from "@openai/agents";
 import type { Media } from "../agent/types.js";
 import type { JsonValue } from "../json.js";
+import { type PartChange, patchParts } from "./answer-parts.js";
 import { type ModelResponsePatch, PatchError } from "./guard.js";
 import { dropMedia, mediumFrom } from "./media.js";
 import { fromJson, isRecord } from "../values.js";
 
+type AssistantContent = AssistantMessageItem["content"][number];
 type UserContent = Exclude<UserMessageItem["content"], string>[number];
 
 /** The items of a request's input. A text is a message of the user. */
@@ -59,47 +61,78 @@ export function decodeItem(json: JsonValue): AgentInputItem {
   return item as unknown as AgentInputItem;
 }
 
-/** The text of an answer, refusals included. */
-export function answerText(output: readonly AgentOutputItem[]): string {
-  return output.flatMap((item) => (isMessage(item) ? item.content.map(textIn) : [])).join("");
-}
-
-/** The reasoning of an answer, as far as it is text: the summary, and what is more. */
-export function reasoningText(output: readonly AgentOutputItem[]): string {
-  return output
-    .flatMap((item) => (item.type === "reasoning" ? [...item.content, ...(item.rawContent ?? [])].map(({ text }) => text) : []))
-    .join("");
-}
-
 /** Whether an item is a call of a tool or of another agent. */
 export function isToolCall({ type }: AgentOutputItem): boolean {
   return type?.endsWith("_call") === true;
 }
 
 /**
- * The answer as plugins left it. The new text stands in the first message, without what the provider said about the old
- * one. Reasoning that changed goes to where its summary was, without its encrypted form.
+ * The items of an answer with their texts changed, refusals included, and their thoughts: those of the summary, then those of the
+ * reasoning itself. A changed part loses what the provider said about the old one, and changed reasoning its encrypted form and its id.
  */
-export function patchOutput(output: readonly AgentOutputItem[], patch: ModelResponsePatch): AgentOutputItem[] {
-  const { content, reasoning, blocked } = patch;
-  if (blocked !== undefined) return [assistantMessage(content ?? "", undefined)];
-  const patched = content === undefined ? output : withAnswer(output, content);
-  return reasoning === undefined ? [...patched] : withReasoning(patched, reasoning);
+export function editOutput(output: readonly AgentOutputItem[], change: PartChange): AgentOutputItem[] {
+  return output.flatMap((item): AgentOutputItem[] => {
+    if (isMessage(item)) return editMessage(item, change);
+    return item.type === "reasoning" ? editReasoning(item, change) : [item];
+  });
 }
 
-/** One message with this text in place of all. If there is none, it goes before the calls of tools. */
+function editMessage(message: AssistantMessageItem, change: PartChange): AssistantMessageItem[] {
+  const content = message.content.flatMap((part): AssistantContent[] => {
+    const text = part.type === "output_text" ? part.text : part.type === "refusal" ? part.refusal : "";
+    const changed = change("texts", text);
+    if (changed === text) return [part];
+    if (changed === "") return [];
+    return [part.type === "refusal" ? { type: "refusal", refusal: changed } : { type: "output_text", text: changed }];
+  });
+  if (isSameList(content, message.content)) return [message];
+  const { providerData: _, ...others } = message;
+  return content.length === 0 ? [] : [{ ...others, content }];
+}
+
+function editReasoning(item: ReasoningItem, change: PartChange): ReasoningItem[] {
+  const content = editThoughts(item.content, change);
+  const rawContent = editThoughts(item.rawContent ?? [], change);
+  if (isSameList(content, item.content) && isSameList(rawContent, item.rawContent ?? [])) return [item];
+  if (content.length + rawContent.length === 0) return [];
+  return [{ type: "reasoning", content, ...(rawContent.length === 0 ? {} : { rawContent }) }];
+}
+
+function editThoughts<Thought extends { readonly type: string; readonly text: string }>(
+  thoughts: readonly Thought[],
+  change: PartChange,
+): Thought[] {
+  return thoughts.flatMap((thought) => {
+    const text = change("thoughts", thought.text);
+    if (text === thought.text) return [thought];
+    return text === "" ? [] : [{ type: thought.type, text } as Thought];
+  });
+}
+
+function isSameList(list: readonly unknown[], other: readonly unknown[]): boolean {
+  return list.length === other.length && list.every((item, index) => item === other[index]);
+}
+
+/** The answer as plugins left it. */
+export function patchOutput(output: readonly AgentOutputItem[], patch: ModelResponsePatch): AgentOutputItem[] {
+  const remaining = patch.blocked === undefined ? output : [];
+  const { answer, addedText, addedThought } = patchParts(patch, (change) => editOutput(remaining, change));
+  const withText = addedText === undefined ? answer : withAnswer(answer, addedText);
+  return addedThought === undefined ? withText : withReasoning(withText, addedThought);
+}
+
+/** The items with a text in place of messages without any. If there are none, it goes before the calls of tools. */
 function withAnswer(items: readonly AgentOutputItem[], text: string): AgentOutputItem[] {
   const first = items.find(isMessage);
-  const isPlace = (item: AgentOutputItem) => (first === undefined ? isToolCall(item) : item === first);
-  const place = items.findIndex(isPlace);
+  const place = items.findIndex((item) => (first === undefined ? isToolCall(item) : item === first));
   const others: AgentOutputItem[] = items.filter((item) => !isMessage(item));
-  return text === "" ? others : others.toSpliced(place === -1 ? others.length : place, 0, assistantMessage(text, first));
+  return others.toSpliced(place === -1 ? others.length : place, 0, assistantMessage(text, first));
 }
 
+/** The items with a thought in place of reasoning without text. */
 function withReasoning(items: readonly AgentOutputItem[], text: string): AgentOutputItem[] {
   const first = items.findIndex(({ type }) => type === "reasoning");
   const others = items.filter(({ type }) => type !== "reasoning");
-  if (text === "") return others;
   return others.toSpliced(Math.max(first, 0), 0, { type: "reasoning", content: [{ type: "input_text", text }] });
 }
 
@@ -115,11 +148,6 @@ function isQuestion(item: AgentInputItem): item is UserMessageItem {
 
 function isMessage(item: AgentOutputItem): item is AssistantMessageItem & AgentOutputItem {
   return "role" in item && item.role === "assistant";
-}
-
-function textIn(part: AssistantMessageItem["content"][number]): string {
-  if (part.type === "output_text") return part.text;
-  return part.type === "refusal" ? part.refusal : "";
 }
 
 function partsOf(question: UserMessageItem | undefined): readonly UserContent[] {

@@ -59,9 +59,9 @@ export interface AfterToolResultPayload {
 
 /** The answer that the agent is about to show to the user. */
 export interface BeforeResponsePayload {
-  /** The answer's text. May be empty. */
+  /** The answer's text. May be empty. Of several texts that a reader sees apart, pass each in a call of its own. */
   readonly content: string;
-  /** The model's reasoning, if it is shown. */
+  /** The model's reasoning, if it is shown. Of several thoughts, pass each in a call of its own. */
   readonly reasoning?: string | undefined;
   /** Provider of the model that answered. */
   readonly provider?: string | undefined;
@@ -69,7 +69,7 @@ export interface BeforeResponsePayload {
   readonly model?: string | undefined;
   /** Router that chose the model. */
   readonly router?: string | undefined;
-  /** Tokens used. */
+  /** Tokens used. Pass them in only one call about an answer: plugins add them up. */
   readonly tokenUsage?: TokenUsage | undefined;
   /** Why the model stopped, in the provider's words. */
   readonly stopReason?: string | undefined;

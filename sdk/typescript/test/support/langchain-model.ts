@@ -1,4 +1,4 @@
-/** A scripted chat model of LangChain, which streams its answers in pieces of two characters. */
+/** A scripted chat model of LangChain, which streams texts in pieces of two characters, and blocks in one. */
 import type { CallbackManagerForLLMRun } from "@langchain/core/callbacks/manager";
 import { BaseChatModel, type BindToolsInput } from "@langchain/core/language_models/chat_models";
 import { type AIMessage, AIMessageChunk, type BaseMessage } from "@langchain/core/messages";
@@ -51,10 +51,10 @@ export class ScriptedChatModel extends BaseChatModel {
     }));
     const common = { ...(id === undefined ? {} : { id }), response_metadata: rest.response_metadata };
     yield chunk(new AIMessageChunk({ ...common, content: "", tool_call_chunks: chunks }));
-    for (const piece of String(content).match(/..?/gs) ?? []) {
+    for (const piece of typeof content === "string" ? (content.match(/..?/gs) ?? []) : [content]) {
       const next = chunk(new AIMessageChunk({ ...(id === undefined ? {} : { id }), content: piece }));
       yield next;
-      await manager?.handleLLMNewToken(piece, undefined, undefined, undefined, undefined, { chunk: next });
+      await manager?.handleLLMNewToken(next.text, undefined, undefined, undefined, undefined, { chunk: next });
     }
   }
 
