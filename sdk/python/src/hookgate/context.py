@@ -89,8 +89,8 @@ class Caller:
     part: bool = False
     """Whether the call is about one message of a request to a model or one text of its answer, and not about the whole.
 
-    Another call stands for the request or the answer as a whole. The plugin judges the part, and counts no request and no
-    answer. Only at `before_llm_request` and `before_response`.
+    Another call stands for the request or the answer as a whole. The plugin judges the part, and counts no request and
+    no answer. Only at `before_llm_request` and `before_response`.
     """
 
 

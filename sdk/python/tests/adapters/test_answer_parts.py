@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionMessage
 from openai.types.chat.chat_completion import Choice
 from support.fake_gateway import FakeGateway
 from support.openai_agent import call, message, reasoning
-from support.points import CARD, CARD_REDACTED, Points, block, patch, redact, redacted, replace_text
+from support.points import CARD, CARD_REDACTED, Points, block, outage, patch, redact, redacted, replace_text
 
 from hookgate._proto import gateway_pb2
 from hookgate.adapters._answer_parts import ModelResponse, ModelResponsePatch, PartWalk, find_parts
@@ -23,7 +23,7 @@ from hookgate.adapters._langchain_answer import answer_parts, patch_answer
 from hookgate.adapters._openai_chat import choice_answer, patched_choice
 from hookgate.adapters._openai_items import edit_output, patch_output
 from hookgate.adapters._reasoning import append_reasoning, edit_reasoning
-from hookgate.agent import Blocked
+from hookgate.agent import Blocked, NoDecision
 
 Piece: TypeAlias = tuple[str, str]
 """A part of an answer: its kind (`text`, `thought` or `call`) and its text."""
@@ -70,6 +70,17 @@ async def test_a_block_of_any_part_blocks_the_answer_and_nobody_is_asked_about_t
     assert [values["content"] for values in points.payloads("BeforeResponse")] == ["a", "b"]
     with pytest.raises(Blocked):
         await guard_model_response(async_points(points.agent), answer("a", "b", is_structured=True), ModelCall())
+
+
+async def test_a_block_of_a_part_wins_over_an_error_of_a_later_one(fake_gateway: FakeGateway) -> None:
+    replies = {"a": block("no"), "b": outage}
+    points = Points(fake_gateway, before_response=lambda reply, values: replies[str(values["content"])](reply, values))
+    patched = await guard_model_response(async_points(points.agent), answer("a", "b"), ModelCall())
+    assert patched is not None
+    assert patched.blocked is not None
+    assert points.names == ["BeforeResponse"]
+    with pytest.raises(NoDecision):
+        await guard_model_response(async_points(points.agent), answer("b", "a"), ModelCall())
 
 
 async def test_an_added_part_is_taken_only_where_the_answer_had_none(fake_gateway: FakeGateway) -> None:

@@ -113,12 +113,20 @@ def patch_parts(
 
 
 def join_cut_texts(
-    parts: Iterable[T], is_text: Callable[[T], bool], is_cited: Callable[[T], bool]
+    parts: Iterable[T],
+    is_text: Callable[[T], bool],
+    is_cited: Callable[[T], bool],
+    is_reference: Callable[[T], bool] = lambda _: False,
 ) -> Iterator[list[T]]:
-    """The parts, each in a list of its own, but adjacent texts in one list if the provider cut them apart to cite."""
+    """The parts, each in a list of its own, but adjacent texts in one list if the provider cut them apart to cite.
+
+    :param is_cited: Whether a text has a citation.
+    :param is_reference: Whether a part is nothing but a citation. It is in the list of the text before it.
+    """
     run: list[T] = []
     for part in parts:
-        goes_on = bool(run) and is_text(run[-1]) and is_text(part) and (is_cited(run[-1]) or is_cited(part))
+        is_cut = bool(run) and (is_reference(run[-1]) or is_cited(run[-1]) or is_cited(part))
+        goes_on = bool(run) and is_text(run[0]) and (is_reference(part) or (is_text(part) and is_cut))
         if run and not goes_on:
             yield run
             run = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from langchain_core.messages import AIMessage
 
@@ -13,19 +12,15 @@ from hookgate.adapters._answer_parts import (
     PartWalk,
     add_part,
     find_parts,
-    join_cut_texts,
     patch_parts,
 )
+from hookgate.adapters._langchain_blocks import Block, edit_blocks, is_text
 from hookgate.adapters._langchain_messages import Content, remainder
 from hookgate.adapters._reasoning import edit_reasoning
-
-Block: TypeAlias = str | dict[str, Any]
-"""A block of an answer's content."""
 
 JudgedAnswer: TypeAlias = tuple[str | list[Block], dict[str, object]]
 """What of an answer is judged: the content, and members of `additional_kwargs`."""
 
-_REASONING_BLOCK: Final = re.compile("reasoning|thinking")
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
 
 
@@ -51,7 +46,7 @@ def patch_answer(answer: AIMessage, patch: ModelResponsePatch) -> AIMessage:
     if text and isinstance(content, str):
         content = text
     elif text:
-        content = add_part(cast("list[Block]", content), {"type": "text", "text": text}, _is_text, lambda _: True)
+        content = add_part(cast("list[Block]", content), {"type": "text", "text": text}, is_text, lambda _: True)
     if thought and beside.get("reasoning_content") == "":
         beside["reasoning_content"] = thought
     patched.content = cast("Content", content)
@@ -63,59 +58,39 @@ def patch_answer(answer: AIMessage, patch: ModelResponsePatch) -> AIMessage:
 
 def _judged(answer: AIMessage) -> JudgedAnswer:
     content = cast("str | list[Block]", answer.content)
-    return content, {name: answer.additional_kwargs.get(name) for name in ("refusal", *_REASONING)}
+    return content, {name: answer.additional_kwargs.get(name) for name in ("refusal", "audio", *_REASONING)}
 
 
 def _edit(answer: JudgedAnswer, text: PartWalk, thought: PartWalk) -> JudgedAnswer:
     content, members = answer
-    edited = text(content) if isinstance(content, str) else _edit_blocks(content, text, thought)
+    edited = text(content) if isinstance(content, str) else edit_blocks(content, text, thought)
     beside = dict(members)
     if isinstance(members["refusal"], str):
         beside["refusal"] = text(members["refusal"]) or None
+    transcript = _transcript(members["audio"])
+    spoken = text(transcript)
+    if spoken != transcript:
+        edited = _with_line(edited, spoken)
+    if spoken != transcript or not transcript:
+        # The sound can't change with the transcript, and without one nobody knows what it says.
+        beside["audio"] = None
     for name in _REASONING:
         thought.begin_member()
         beside[name] = edit_reasoning(members[name], thought)
+    if content and not edited and not isinstance(content, str):
+        # Providers take no message without any content.
+        edited = [{"type": "text", "text": ""}]
     return edited, {name: value for name, value in beside.items() if value is not None}
 
 
-def _edit_blocks(blocks: list[Block], text: PartWalk, thought: PartWalk) -> list[Block]:
-    edited: list[Block] = []
-    for run in join_cut_texts(blocks, _is_text, _is_cited):
-        old = "".join(map(_shown_text, run))
-        new = text(old)
-        if new == old:
-            edited += [kept for block in run if (kept := _edit_reasoning_block(block, thought)) is not None]
-        elif new:
-            kind = "text" if _is_text(run[0]) else "refusal"
-            edited.append({"type": kind, kind: new})
-    # Providers take no message without any content.
-    return edited or ([{"type": "text", "text": ""}] if blocks else [])
+def _transcript(audio: object) -> str:
+    """What the audio of an answer says."""
+    transcript = audio.get("transcript") if isinstance(audio, Mapping) else None
+    return transcript if isinstance(transcript, str) else ""
 
 
-def _edit_reasoning_block(block: Block, thought: PartWalk) -> Block | None:
-    if isinstance(block, str) or not _REASONING_BLOCK.search(str(block.get("type"))):
-        return block
-    return cast("Block | None", edit_reasoning(block, thought))
-
-
-def _is_text(block: Block) -> bool:
-    return isinstance(block, str) or block.get("type") == "text"
-
-
-def _is_cited(block: Block) -> bool:
-    """Whether the provider cut the text here to cite. OpenAI doesn't: its citations point into a text, and have no
-    `cited_text`."""
-    if isinstance(block, str):
-        return False
-    annotations = block.get("annotations") or ()
-    return bool(block.get("citations")) or any(
-        isinstance(citation, Mapping) and "cited_text" in citation for citation in annotations
-    )
-
-
-def _shown_text(block: Block) -> str:
-    """The text of a block that is shown."""
-    if isinstance(block, str):
-        return block
-    text = {"text": block.get("text"), "refusal": block.get("refusal")}.get(str(block.get("type")))
-    return text if isinstance(text, str) else ""
+def _with_line(content: str | list[Block], text: str) -> str | list[Block]:
+    """A content with one more text at its end."""
+    if isinstance(content, str):
+        return "\n".join(filter(None, (content, text)))
+    return [*content, {"type": "text", "text": text}] if text else content

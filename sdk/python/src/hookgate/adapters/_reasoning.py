@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-_MEMBERS: Final = ("thinking", "reasoning", "reasoningText", "reasoning_text", "text", "summary", "content")
+_MEMBERS: Final = (
+    "thinking",
+    "reasoning",
+    "reasoning_content",
+    "reasoningContent",
+    "reasoningText",
+    "reasoning_text",
+    "text",
+    "summary",
+    "content",
+)
 """The members of reasoning that hold text, directly or in parts."""
 
 _KEPT: Final = ("type", "id", "index", "format")

@@ -91,7 +91,9 @@ def guard(gateway: Gateway) -> HookgateMiddleware:
     - Each text and each thought of an answer is judged for itself: the first call of `before_response` has the first
       text and the first thought, the second call has the second ones, and so on. A change goes back to its own place.
       Only the first call has the token usage. A block of any part stops the whole answer.
-    - Adjacent text blocks are one text if the provider cut them apart to cite.
+    - Adjacent text blocks are one text if the provider cut them apart to cite, also with Mistral's `reference` blocks
+      between them.
+    - A refusal and the transcript of audio are texts of their own. A changed transcript becomes text without sound.
     - A signed thought that a plugin changes is left out, because the provider would refuse it.
     - An answer without text and reasoning that calls tools isn't judged as one: its tools are.
     - A `StructuredOutputError` holds the answer that LangChain couldn't read, which is judged before it is raised. It
