@@ -253,6 +253,78 @@ test("ai stream: pieces with one id are one text, up to the next start, whatever
   assert.deepEqual(patched.slice(0, -1), [...first, parts[2], parts[3], ...parts.slice(6)]);
 });
 
+/** A text, or a source between texts. */
+type Cited = string | undefined;
+
+const SOURCE: Part = { type: "source", sourceType: "url", id: "s", url: "https://x" };
+
+/** Texts of which Anthropic cuts some to cite, and what a redactor leaves of them: whole, and in a stream. */
+const CITED: { readonly [what: string]: { readonly given: readonly Cited[]; readonly left: readonly Cited[] } } = {
+  "a source behind them": { given: ["Card 41111111", "11111111", undefined, " ok"], left: ["Card [CARD] ok", undefined] },
+  "a source only at the end": { given: ["Card 41111111", "11111111", undefined], left: ["Card [CARD]", undefined] },
+  "several sources between": { given: ["SP", undefined, undefined, "AM"], left: [undefined, undefined] },
+  "a source only in front of them": { given: [undefined, "Card 41111111", "11111111"], left: [undefined, "Card 41111111", "11111111"] },
+};
+
+const citedPart = (piece: Cited): Part => (piece === undefined ? SOURCE : { type: "text", text: piece });
+
+for (const [what, { given, left }] of Object.entries(CITED)) {
+  test(`ai: texts that a provider cut to cite are one text, with ${what}`, async () => {
+    await using gateway = await redacting();
+    assert.deepEqual((await guardAi(gateway.client, given.map(citedPart))).content, left.map(citedPart));
+    const streamed = given.flatMap((piece, index) => (piece === undefined ? [SOURCE] : aiStreamParts(text(piece), index)));
+    const patched = await guardAiStream(gateway.client, streamed);
+    const shown: Part[] = [];
+    for (const part of patched) {
+      if (part.type === "text-start") shown.push({ type: "text", text: "" });
+      else if (part.type === "source") shown.push(part);
+      else if (part.type === "text-delta") shown.push({ type: "text", text: `${shown.pop()?.["text"]}${part["delta"]}` });
+    }
+    assert.deepEqual(shown, left.map(citedPart));
+  });
+}
+
+test("ai: what a provider cut to cite stays in its pieces if plugins leave it, and ends with a call or a thought", async () => {
+  await using gateway = await redacting();
+  const content = [
+    citedPart("a"),
+    citedPart("b"),
+    SOURCE,
+    aiPart(call("read"), 0),
+    citedPart("c"),
+    aiPart(thought("d"), 0),
+    citedPart("e"),
+  ];
+  const answer = [...content, SOURCE, citedPart("f")];
+  assert.deepEqual((await guardAi(gateway.client, answer)).content, answer);
+  const seen = gateway.payloads("beforeResponse").map((payload) => payload["content"]);
+  assert.deepEqual(seen, ["ab", "c", "ef"]);
+});
+
+test("ai stream: a source within a piece joins it with its neighbours, also where raw parts are between them", async () => {
+  await using gateway = await redacting();
+  const parts: Part[] = [
+    { type: "text-start", id: "0" },
+    { type: "text-delta", id: "0", delta: "Card 41111111" },
+    { type: "text-end", id: "0" },
+    { type: "raw", rawValue: {} },
+    { type: "text-start", id: "1" },
+    { type: "text-delta", id: "1", delta: "1111" },
+    SOURCE,
+    { type: "text-delta", id: "1", delta: "1111" },
+    { type: "text-end", id: "1" },
+  ];
+  const [, ...patched] = await guardAiStream(gateway.client, parts);
+  const left = [
+    { type: "text-start", id: "0" },
+    { type: "text-delta", id: "0", delta: "Card [CARD]" },
+    { type: "text-end", id: "0" },
+    SOURCE,
+  ];
+  assert.deepEqual(patched.slice(0, -1), left);
+  assert.equal(gateway.payloads("beforeResponse").length, 1);
+});
+
 test("openai-agents: a refusal beside a text is judged apart, and parts that plugins leave stay as they are", async () => {
   await using gateway = await redacting();
   const kept = { type: "output_text" as const, text: "Card", providerData: { annotations: [1] } };
@@ -298,22 +370,6 @@ test("langchain: neighbouring texts that the provider cut for citations are one 
   const apart = langChainMessage([cited, { type: "image" }, { type: "text", text: "111111111111" }]);
   assert.equal(await guardMessage(gateway.client, apart).then(({ content }) => content), apart.content);
 });
-
-for (const [provider, contents] of [
-  ["anthropic", ["ab"]],
-  ["openai", ["a", "b"]],
-] as const) {
-  test(`langchain: texts with annotations of ${provider} are judged as ${contents.length}`, async () => {
-    await using gateway = await pointGateway();
-    const annotations = [{ type: "citation" }];
-    const content = ["a", "b"].map((text) => ({ type: "text", text, annotations }));
-    await guardMessage(gateway.client, langChainMessage(content, { response_metadata: { model_provider: provider } }));
-    assert.deepEqual(
-      gateway.payloads("beforeResponse").map(({ content }) => content),
-      contents,
-    );
-  });
-}
 
 test("langchain: the text of blocks with which Bedrock cites is judged", async () => {
   await using gateway = await redacting();

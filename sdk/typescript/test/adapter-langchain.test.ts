@@ -321,7 +321,7 @@ test("langchain: a rewritten response has no copy of the old text, and its tools
   const { read, inputs } = readTool();
   const secret = new AIMessage({
     content: [
-      { type: "reasoning", summary: [{ text: "a secret" }] },
+      { type: "reasoning", summary: [{ text: "a secret" }], encrypted_content: "secret" },
       { type: "text", text: "the secret" },
       { type: "tool_use", id: "call-1", name: "read", input: {} },
     ],
@@ -335,10 +335,14 @@ test("langchain: a rewritten response has no copy of the old text, and its tools
   assert.doesNotMatch(JSON.stringify([messages, requests]), /secret/);
   const rewritten = messages.find((message) => message.text === "the [X]");
   assert.deepEqual(rewritten?.content, [
+    { type: "reasoning", summary: [{ text: "a [X]" }] },
     { type: "text", text: "the [X]" },
     { type: "tool_use", id: "call-1", name: "read", input: {} },
   ]);
-  assert.deepEqual([rewritten?.additional_kwargs, rewritten?.response_metadata], [{ __signature: "s" }, { model_name: "m" }]);
+  assert.deepEqual(
+    [rewritten?.additional_kwargs, rewritten?.response_metadata],
+    [{ __signature: "s", refusal: "[X]" }, { model_name: "m" }],
+  );
 });
 
 const ENDS = {

@@ -1,7 +1,7 @@
 /** Answers of the AI SDK's models, whole or streamed: what plugins see of them, and how their changes get back. */
 import type { GatewayClient } from "../agent/client.js";
 import type { CallParameters, Part } from "./ai-prompt.js";
-import { type PartChange, findParts, patchParts } from "./answer-parts.js";
+import { type AnswerWalk, findParts, patchParts } from "./answer-parts.js";
 import { type ModelCall, type ModelResponse, type ModelResponsePatch, guardModelResponse } from "./guard.js";
 import { isRecord } from "../values.js";
 
@@ -71,7 +71,7 @@ export async function guardStreamed(
 function responseOf(parts: readonly Part[], finishReason: unknown, usage: unknown, params: CallParameters): ModelResponse {
   const { inputTokens, outputTokens } = isRecord(usage) ? usage : {};
   return {
-    ...findParts((change) => editPassages(parts, change)),
+    ...findParts((walk) => editPassages(parts, walk)),
     tokenUsage: { input: tokenCount(inputTokens), output: tokenCount(outputTokens) },
     stopReason: stopReasonOf(finishReason),
     hasToolCalls: parts.some(({ type }) => type === "tool-call"),
@@ -122,21 +122,52 @@ function passagesIn(parts: readonly Part[]): (Passage | undefined)[] {
   });
 }
 
+/** Passages that have one text together, or a single one. */
+interface PassageRun {
+  readonly passages: Passage[];
+  isCited: boolean;
+}
+
+/**
+ * The passages of an answer or of a stream. Texts with nothing but sources between them are together if there is a source between or
+ * directly behind them: Anthropic cuts a text where it cites something, and its sources follow the cited piece.
+ *
+ * @param passages Those to which the parts belong.
+ */
+function runsIn(parts: readonly Part[], passages: readonly (Passage | undefined)[]): Passage[][] {
+  const runs: PassageRun[] = [];
+  let open: PassageRun | undefined;
+  for (const [index, { type }] of parts.entries()) {
+    const passage = passages[index];
+    if (type === "source" && open !== undefined) open.isCited = true;
+    if (type === "source" || UNSEEN.has(type)) continue;
+    if (passage?.type !== "text") open = undefined;
+    if (passage?.start !== index) continue;
+    if (open === undefined) runs.push({ passages: [passage], isCited: false });
+    else open.passages.push(passage);
+    if (passage.type === "text") open = runs.at(-1);
+  }
+  return runs.flatMap((run) => (run.isCited ? [run.passages] : run.passages.map((passage) => [passage])));
+}
+
 /**
  * The parts of an answer or of a stream with their texts and thoughts changed. A changed one loses what the provider said about it,
- * such as a signature, and stands in one piece where it began.
+ * such as a signature, and stands in one piece where it began. Sources stay.
  */
-function editPassages(parts: readonly Part[], change: PartChange): Part[] {
+function editPassages(parts: readonly Part[], walk: AnswerWalk): Part[] {
   const passages = passagesIn(parts);
   const changed = new Map<Passage, string>();
-  for (const passage of passages) {
-    if (passage === undefined || changed.has(passage)) continue;
-    changed.set(passage, change(passage.type === "text" ? "texts" : "thoughts", passage.text));
+  for (const run of runsIn(parts, passages)) {
+    const text = run.map((passage) => passage.text).join("");
+    const edited = walk[run[0]?.type === "text" ? "texts" : "thoughts"].next(text);
+    if (edited === text) continue;
+    for (const passage of run) changed.set(passage, passage === run[0] ? edited : "");
   }
   return parts.flatMap((part, index) => {
     const passage = passages[index];
-    if (passage === undefined || changed.get(passage) === passage.text) return [part];
-    return index === passage.start ? partsFor(passage.type, changed.get(passage), passage.id) : [];
+    const text = passage === undefined ? undefined : changed.get(passage);
+    if (passage === undefined || text === undefined) return [part];
+    return index === passage.start ? partsFor(passage.type, text, passage.id) : [];
   });
 }
 
@@ -153,7 +184,7 @@ function partsFor(type: Passage["type"], text = "", id?: string): Part[] {
 
 /** The parts of an answer or of a stream as plugins left them. */
 function patchPassages(parts: readonly Part[], patch: ModelResponsePatch, isStream: boolean): Part[] {
-  const { answer, addedText, addedThought } = patchParts(patch, (change) => editPassages(parts, change));
+  const { answer, addedText, addedThought } = patchParts(patch, (walk) => editPassages(parts, walk));
   const added = (type: Passage["type"], text: string | undefined) => partsFor(type, text, isStream ? `hookgate-${type}` : undefined);
   const withThought = insertParts(answer, added("reasoning", addedThought), ({ type }) => !HEAD.has(type));
   return insertParts(withThought, added("text", addedText), ({ type }) => TAIL.has(type));
@@ -169,6 +200,8 @@ function insertParts(parts: readonly Part[], added: readonly Part[], isLater: (p
 const FRAME: ReadonlySet<string> = new Set(["stream-start", "response-metadata", "finish", "error", "ping"]);
 /** What may stand before the answer. */
 const HEAD: ReadonlySet<string> = new Set(["stream-start", "response-metadata", "ping"]);
+/** What no reader sees. It may stand within an answer. */
+const UNSEEN: ReadonlySet<string> = new Set([...HEAD, "raw"]);
 /** What follows a text, or may take its place if it is empty. */
 const TAIL: ReadonlySet<string> = new Set(["text", "text-start", "tool-input-start", "tool-call", "finish", "error"]);
 

@@ -40,17 +40,8 @@ import {
   guardToolRun,
   patchMessages,
 } from "./guard.js";
-import {
-  decodeMessage,
-  editAnswer,
-  encodeMessage,
-  mediaOf,
-  patchAnswer,
-  questionIn,
-  textOf,
-  withText,
-  withoutMedia,
-} from "./langchain-messages.js";
+import { editAnswer, patchAnswer } from "./langchain-answer.js";
+import { decodeMessage, encodeMessage, mediaOf, questionIn, textOf, withText, withoutMedia } from "./langchain-messages.js";
 import { fromJson, isRecord, mergeList, messageOf, toJson, toText } from "../values.js";
 
 export { PatchError, findGatewayError } from "./guard.js";
@@ -193,7 +184,7 @@ function responseOf(answer: AIMessage, isStructured: boolean): ModelResponse {
   const { finish_reason, stop_reason } = answer.response_metadata as Record<string, unknown>;
   const stopReason = finish_reason ?? stop_reason;
   return {
-    ...findParts((change) => editAnswer(answer, change)),
+    ...findParts((walk) => editAnswer(answer, walk)),
     tokenUsage: { input: input_tokens, output: output_tokens },
     stopReason: typeof stopReason === "string" ? stopReason : undefined,
     hasToolCalls: (answer.tool_calls ?? []).length > 0,

@@ -227,7 +227,7 @@ async function guardOutput(
   call: ModelCall,
 ): Promise<ModelResponsePatch | undefined> {
   const response = {
-    ...findParts((change) => editOutput(output, change)),
+    ...findParts((walk) => editOutput(output, walk)),
     tokenUsage: { input: usage.inputTokens, output: usage.outputTokens },
     hasToolCalls: output.some(isToolCall),
     isStructured: outputType !== "text",
@@ -244,6 +244,6 @@ function* patchEvents({ response }: StreamEventResponseCompleted, patch: ModelRe
   const { providerData: _, ...others } = response;
   const output = patchOutput(response.output, patch);
   yield { type: "response_started" };
-  for (const delta of findParts((change) => editOutput(output, change)).texts) yield { type: "output_text_delta", delta };
+  for (const delta of findParts((walk) => editOutput(output, walk)).texts) yield { type: "output_text_delta", delta };
   yield { type: "response_done", response: { ...others, output: output as typeof response.output } };
 }

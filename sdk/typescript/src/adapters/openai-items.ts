@@ -2,7 +2,7 @@
 import type { AgentInputItem, AgentOutputItem, AssistantMessageItem, ReasoningItem, UserMessageItem } from "@openai/agents";
 import type { Media } from "../agent/types.js";
 import type { JsonValue } from "../json.js";
-import { type PartChange, patchParts } from "./answer-parts.js";
+import { type AnswerWalk, type PartWalk, patchParts } from "./answer-parts.js";
 import { type ModelResponsePatch, PatchError } from "./guard.js";
 import { dropMedia, mediumFrom } from "./media.js";
 import { fromJson, isRecord } from "../values.js";
@@ -70,17 +70,17 @@ export function isToolCall({ type }: AgentOutputItem): boolean {
  * The items of an answer with their texts changed, refusals included, and their thoughts: those of the summary, then those of the
  * reasoning itself. A changed part loses what the provider said about the old one, and changed reasoning its encrypted form and its id.
  */
-export function editOutput(output: readonly AgentOutputItem[], change: PartChange): AgentOutputItem[] {
+export function editOutput(output: readonly AgentOutputItem[], { texts, thoughts }: AnswerWalk): AgentOutputItem[] {
   return output.flatMap((item): AgentOutputItem[] => {
-    if (isMessage(item)) return editMessage(item, change);
-    return item.type === "reasoning" ? editReasoning(item, change) : [item];
+    if (isMessage(item)) return editMessage(item, texts);
+    return item.type === "reasoning" ? editReasoning(item, thoughts) : [item];
   });
 }
 
-function editMessage(message: AssistantMessageItem, change: PartChange): AssistantMessageItem[] {
+function editMessage(message: AssistantMessageItem, texts: PartWalk): AssistantMessageItem[] {
   const content = message.content.flatMap((part): AssistantContent[] => {
     const text = part.type === "output_text" ? part.text : part.type === "refusal" ? part.refusal : "";
-    const changed = change("texts", text);
+    const changed = texts.next(text);
     if (changed === text) return [part];
     if (changed === "") return [];
     return [part.type === "refusal" ? { type: "refusal", refusal: changed } : { type: "output_text", text: changed }];
@@ -90,22 +90,22 @@ function editMessage(message: AssistantMessageItem, change: PartChange): Assista
   return content.length === 0 ? [] : [{ ...others, content }];
 }
 
-function editReasoning(item: ReasoningItem, change: PartChange): ReasoningItem[] {
-  const content = editThoughts(item.content, change);
-  const rawContent = editThoughts(item.rawContent ?? [], change);
+function editReasoning(item: ReasoningItem, thoughts: PartWalk): ReasoningItem[] {
+  const content = editThoughts(item.content, thoughts);
+  const rawContent = editThoughts(item.rawContent ?? [], thoughts);
   if (isSameList(content, item.content) && isSameList(rawContent, item.rawContent ?? [])) return [item];
   if (content.length + rawContent.length === 0) return [];
   return [{ type: "reasoning", content, ...(rawContent.length === 0 ? {} : { rawContent }) }];
 }
 
 function editThoughts<Thought extends { readonly type: string; readonly text: string }>(
-  thoughts: readonly Thought[],
-  change: PartChange,
+  parts: readonly Thought[],
+  thoughts: PartWalk,
 ): Thought[] {
-  return thoughts.flatMap((thought) => {
-    const text = change("thoughts", thought.text);
-    if (text === thought.text) return [thought];
-    return text === "" ? [] : [{ type: thought.type, text } as Thought];
+  return parts.flatMap((part) => {
+    const text = thoughts.next(part.text);
+    if (text === part.text) return [part];
+    return text === "" ? [] : [{ type: part.type, text } as Thought];
   });
 }
 
@@ -116,7 +116,7 @@ function isSameList(list: readonly unknown[], other: readonly unknown[]): boolea
 /** The answer as plugins left it. */
 export function patchOutput(output: readonly AgentOutputItem[], patch: ModelResponsePatch): AgentOutputItem[] {
   const remaining = patch.blocked === undefined ? output : [];
-  const { answer, addedText, addedThought } = patchParts(patch, (change) => editOutput(remaining, change));
+  const { answer, addedText, addedThought } = patchParts(patch, (walk) => editOutput(remaining, walk));
   const withText = addedText === undefined ? answer : withAnswer(answer, addedText);
   return addedThought === undefined ? withText : withReasoning(withText, addedThought);
 }
