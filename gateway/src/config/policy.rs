@@ -122,8 +122,9 @@ impl DialPolicy {
             });
         }
         let url = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
-        let uri = url.as_deref().unwrap_or(endpoint).parse::<http::Uri>().ok()?;
-        let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+        // As HTTP clients read it, for whom a number is an address too.
+        let url = reqwest::Url::parse(url.as_deref().unwrap_or(endpoint)).ok()?;
+        let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
             return self.is_unlisted(address).then(|| AddressRefusal::Unlisted(address).to_string());
         }
@@ -242,6 +243,13 @@ mod tests {
         for (wrong, key) in [
             ("http://10.2.2.3:1", "egress.cidrs"),
             ("http://[::1]:1", "egress.cidrs"),
+            // Addresses, as clients read them.
+            ("http://2130706434:1", "egress.cidrs"),
+            ("http://0x7f000002:1", "egress.cidrs"),
+            ("http://0177.0.0.2:1", "egress.cidrs"),
+            ("http://127.2:1", "egress.cidrs"),
+            ("https://127.0.0.2.:1", "egress.cidrs"),
+            ("dns:///2130706434:1", "egress.cidrs"),
             ("unix:///run/other.sock", "egress.socket_dirs"),
             ("unix:///run/plugins/../other.sock", "egress.socket_dirs"),
         ] {

@@ -16,7 +16,10 @@ use tower::{BoxError, timeout::Timeout, util::BoxCloneSyncService};
 
 use crate::{
     config::DialPolicy,
-    net::{egress_resolver::EgressResolver, worker::WorkerId},
+    net::{
+        egress_resolver::{EgressConnector, EgressResolver},
+        worker::WorkerId,
+    },
     tls,
 };
 
@@ -87,7 +90,7 @@ impl ProviderClient {
 }
 
 fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Client {
-    let mut http = HttpConnector::new_with_resolver(EgressResolver::new(policy));
+    let mut http = HttpConnector::new_with_resolver(EgressResolver::new(policy.clone()));
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -102,7 +105,10 @@ fn build(tls: rustls::ClientConfig, policy: DialPolicy) -> Client {
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-        .build(Connector::new(Timeout::new(https.wrap_connector(http), CONNECT_TIMEOUT)))
+        .build(Connector::new(Timeout::new(
+            https.wrap_connector(EgressConnector::new(policy, http)),
+            CONNECT_TIMEOUT,
+        )))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! [`EgressResolver`]: the addresses of a name to which an HTTP client may connect.
+//! Where an HTTP client may connect: [`EgressResolver`] judges the addresses of a name, and [`EgressConnector`] an address in the place
+//! of a name, for which no client asks a resolver.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
+use futures::{TryFutureExt as _, future::BoxFuture};
+use http::Uri;
 use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tower::{BoxError, Service};
@@ -46,6 +48,43 @@ impl Resolve for EgressResolver {
     }
 }
 
+/// A connector that connects to no address that the policy doesn't permit, however the address is written. The connector inside
+/// resolves names with an [`EgressResolver`].
+#[derive(Debug, Clone)]
+pub(crate) struct EgressConnector<C> {
+    policy: DialPolicy,
+    inner: C,
+}
+
+impl<C> EgressConnector<C> {
+    pub(crate) fn new(policy: DialPolicy, inner: C) -> Self {
+        EgressConnector { policy, inner }
+    }
+}
+
+impl<C> Service<Uri> for EgressConnector<C>
+where
+    C: Service<Uri, Error: Into<BoxError> + 'static, Future: Send + 'static, Response: Send + 'static>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let refusal = address.ok().and_then(|address| self.policy.permitted([(address, 0).into()]).err());
+        match refusal {
+            Some(refusal) => Box::pin(std::future::ready(Err(refusal.into()))),
+            None => Box::pin(self.inner.call(uri).map_err(Into::into)),
+        }
+    }
+}
+
 /// The addresses of a host that may be dialled.
 async fn permitted(policy: &DialPolicy, host: &str) -> Result<std::vec::IntoIter<SocketAddr>, BoxError> {
     let addresses = tokio::net::lookup_host((host, 0)).await?;
@@ -61,13 +100,41 @@ mod tests {
     use super::*;
     use crate::config::Egress;
 
+    fn egress(cidrs: &[&str], names: &[&str]) -> DialPolicy {
+        let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        DialPolicy::Listed(Arc::new(Egress { cidrs, names, socket_dirs: Vec::new() }))
+    }
+
+    #[tokio::test]
+    async fn an_address_in_the_place_of_a_name_is_judged_at_the_connection() {
+        let dialled = tower::service_fn(async |uri: Uri| Ok::<_, BoxError>(uri));
+        let local = || egress(&["127.0.0.1", "::1"], &["localhost"]);
+        for (policy, url, expected) in [
+            (local(), "http://127.0.0.1:1/", None),
+            (local(), "http://[::1]:1/", None),
+            (local(), "http://[::ffff:127.0.0.1]:1/", None),
+            (local(), "http://a.test/", None), // its addresses are the resolver's
+            (local(), "https://127.0.0.2/", Some("127.0.0.2 is in no network that `egress` permits")),
+            (local(), "http://[::ffff:127.0.0.2]/", Some("is in no network that `egress` permits")),
+            (local(), "http://[::2]/", Some("is in no network that `egress` permits")),
+            (DialPolicy::Any, "http://127.0.0.2/", None),
+            (DialPolicy::Any, "http://169.254.169.254/", Some("never connects")),
+            (DialPolicy::Any, "http://[fd00:ec2::254]/", Some("never connects")),
+        ] {
+            let connected = EgressConnector::new(policy, dialled).call(Uri::from_static(url)).await;
+            match expected {
+                None => assert_eq!(connected.unwrap(), url),
+                Some(reason) => {
+                    let refused = connected.unwrap_err().to_string();
+                    assert!(refused.contains(reason), "{url}: {refused}");
+                }
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_name_is_resolved_to_permitted_addresses_only() {
-        let egress = |cidrs: &[&str], names: &[&str]| {
-            let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-            let names = names.iter().map(|&name| name.to_owned()).collect();
-            DialPolicy::Listed(Arc::new(Egress { cidrs, names, socket_dirs: Vec::new() }))
-        };
         let resolve = async |policy: DialPolicy, name: &str| {
             let mut resolver = EgressResolver::new(policy);
             let found = resolver.resolve(name.parse().unwrap()).await;
