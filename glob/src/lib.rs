@@ -60,6 +60,20 @@ pub fn to_regex(glob: &str) -> Result<String, String> {
     Ok(regex)
 }
 
+/// Whether every name that `glob` matches has a character in common: not everything in it is a wildcard or a class.
+pub fn has_literal(glob: &str) -> bool {
+    let mut rest = glob.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '*' | '?' => {}
+            // What is no glob is refused for that.
+            '[' if class(glob, &mut rest).is_ok() => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
 /// The class that starts after its `[`. As in a shell, `!` or `^` in front negates, and a `]` in the first or a
 /// `-` in the first or last place stands for itself.
 fn class(glob: &str, rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
@@ -104,6 +118,16 @@ mod tests {
     use regex::Regex;
 
     use super::*;
+
+    #[test]
+    fn a_glob_of_wildcards_and_classes_has_no_literal() {
+        for glob in ["", "*", "??*", "[a-z]*", "*[!x]", "[]]*", "[a][b]?"] {
+            assert!(!has_literal(glob), "{glob}");
+        }
+        for glob in ["a*", "*.read", "[a-z]_*", "é", "]*", "[a"] {
+            assert!(has_literal(glob), "{glob}");
+        }
+    }
 
     fn matches(glob: &str, value: &str) -> bool {
         Regex::new(&to_regex(glob).expect("a valid glob")).expect("a valid expression").is_match(value)

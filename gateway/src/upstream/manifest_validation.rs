@@ -405,8 +405,7 @@ fn tool_names(globs: &[String]) -> Result<ToolNames, RefusalDetail> {
             ToolNames::MAX_GLOBS
         )));
     }
-    let is_wildcard = |glob: &&String| glob.chars().all(|c| matches!(c, '*' | '?'));
-    if let Some(glob) = globs.iter().find(is_wildcard) {
+    if let Some(glob) = globs.iter().find(|glob| !hookgate_glob::has_literal(glob)) {
         return Err(bad_manifest(format!(
             "`tools` has the glob `{glob}`, which covers every plugin's tools: begin it with a prefix of your own"
         )));

@@ -88,6 +88,13 @@ fn refused_manifests() -> Vec<Case> {
         (with(&|m| m.points[0].point = 99), plain, bad, "`point`"),
         (with(&|m| m.points[0].access = 0), plain, bad, "`access`"),
         (with(&|m| m.points[0].side_effects = 0), plain, bad, "`side_effects`"),
+        (with(&|m| m.tools = vec!["*?".into()]), plain, bad, "`*?`, which covers every plugin's tools"),
+        (
+            with(&|m| m.tools = vec!["[a-z]*".into()]),
+            plain,
+            bad,
+            "`[a-z]*`, which covers every plugin's tools",
+        ),
         (with(&|m| m.config_schema = "{".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.config_schema = "{\"type\": 7}".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.tenant_config_schema = large.clone().into()), plain, bad, "64 KiB"),
