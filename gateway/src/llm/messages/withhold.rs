@@ -111,8 +111,11 @@ pub(super) fn withhold_in_citations(
 /// The details of a stop without what may carry text; `None` if that is all there is.
 pub(super) fn withhold_in_stop_details(details: &str, withheld: &mut WithheldMembers) -> Option<String> {
     let mut names = Vec::new();
-    let shown =
-        edit_object(details, |object| names = object.retain(|name, value| !may_carry_text(name, value)));
+    // The model may have written a short explanation too.
+    let is_setting = |name: &str, value: &str| {
+        !may_carry_text(name, value) && (name != "explanation" || kind(value) == ValueKind::Null)
+    };
+    let shown = edit_object(details, |object| names = object.retain(is_setting));
     let is_changed = !names.is_empty();
     withheld.names.append(&mut names);
     is_changed.then_some(shown)

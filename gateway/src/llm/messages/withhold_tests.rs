@@ -222,11 +222,17 @@ fn known_members_of_another_shape_or_case_are_withheld() {
 
 #[test]
 fn the_explanation_of_a_refusal_is_withheld() {
-    let details = json!({ "type": "refusal", "category": "cyber", "explanation": long(), "new": ["secret"] });
-    let body = json!({ "content": [], "stop_details": details });
-    let (left, withheld) = rendered(&body, ChoiceEdit::default());
-    assert_eq!(left, json!({ "content": [], "stop_details": { "type": "refusal", "category": "cyber" } }));
-    assert_eq!(withheld, ["explanation", "new"]);
+    for explanation in [long(), "short".to_owned(), String::new()] {
+        let details =
+            json!({ "type": "refusal", "category": "cyber", "explanation": explanation, "new": ["secret"] });
+        let body = json!({ "content": [], "stop_details": details });
+        let (left, withheld) = rendered(&body, ChoiceEdit::default());
+        assert_eq!(
+            left,
+            json!({ "content": [], "stop_details": { "type": "refusal", "category": "cyber" } })
+        );
+        assert_eq!(withheld, ["explanation", "new"]);
+    }
 }
 
 #[test]
