@@ -56,7 +56,7 @@ impl RequestMeta {
         if depth > MAX_GATEWAY_DEPTH {
             let detail = format!(
                 "The call went through {depth} gateways, but {MAX_GATEWAY_DEPTH} are allowed: a plugin calls the \
-                 gateway"
+                 gateway, or a provider leads back to it"
             );
             return Err(Error::new(Code::Loop, detail));
         }

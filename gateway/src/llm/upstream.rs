@@ -35,7 +35,7 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("hookgate/", en
 const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("*/*");
 
 /// Headers of agents' requests that providers get.
-const FORWARDED: [&str; 7] = [
+const FORWARDED: [&str; 8] = [
     "accept",
     "openai-beta",
     "anthropic-beta",
@@ -43,6 +43,7 @@ const FORWARDED: [&str; 7] = [
     "user-agent",
     "traceparent",
     "tracestate",
+    "hookgate-depth",
 ];
 /// Headers of providers' answers that agents get.
 const PASSED: [&str; 5] =

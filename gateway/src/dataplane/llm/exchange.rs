@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use axum::body::Body;
 use bytes::Bytes;
 use hookgate_proto::gateway::v1::RequestContext;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     edge::{
         admission::{CallPermits, MemoryPermit},
         body::{self, SizeLimit},
-        request_meta::RequestMeta,
+        request_meta::{DEPTH, RequestMeta},
     },
     invoke::{BeforeResponse, Block, ExtensionPoint as _, check_steps},
     llm::{
@@ -33,7 +33,7 @@ use crate::{
         format::{Echoes, Format, FormatDraft, FormatRequest},
         guarded_points::GuardedPoints,
         routes::ModelRoute,
-        upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts},
+        upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts, forwarded},
     },
     records::exchange::ExchangeFacts,
     snapshot::published::PublishedSnapshot,
@@ -61,7 +61,7 @@ pub(crate) struct ProviderAnswer {
     /// Those that are passed on.
     pub(crate) headers: HeaderMap,
     /// The provider's id of the request.
-    pub(crate) request_id: Option<http::HeaderValue>,
+    pub(crate) request_id: Option<HeaderValue>,
     pub(crate) body: Bytes,
     /// Whether plugins blocked any of it.
     pub(crate) is_blocked: bool,
@@ -229,7 +229,10 @@ impl<F: Format> Exchange<'_, F> {
         facts.upstream_began = Some(started);
         let total = end.saturating_duration_since(started);
         let timeouts = UpstreamTimeouts { total, ..self.llm.limits.timeouts };
-        let sent = self.route.send(F::PATH, headers, body, timeouts);
+        let mut headers = forwarded(headers);
+        // A provider that leads back to this gateway is refused there like any other loop.
+        headers.insert(DEPTH, HeaderValue::from(self.caller.said.depth + 1));
+        let sent = self.route.send(F::PATH, &headers, body, timeouts);
         let answer = sent.await.map_err(|error| provider_error(self.route.upstream.name(), error));
         facts.upstream_took = Some(started.elapsed());
         let answer = answer?;

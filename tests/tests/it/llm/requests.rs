@@ -70,6 +70,23 @@ async fn plugins_see_the_text_the_rest_of_the_conversation_and_who_asks() {
 }
 
 #[tokio::test]
+async fn a_provider_is_told_how_many_gateways_a_request_has_passed() {
+    let provider = FakeProvider::always(ProviderAct::says("hi")).await;
+    let gateway = setup(&provider).start().await;
+    gateway.wait_until_ready().await;
+    let url = format!("http://{}/openai/v1/chat/completions", gateway.data_addr());
+    let request =
+        || reqwest::Client::new().post(&url).bearer_auth(token("acme")).json(&ask(&json!([user("x")])));
+    send(request()).await.message();
+    send(request().header("hookgate-depth", "3")).await.message();
+    let depths: Vec<_> =
+        provider.requests().iter().map(|request| request.headers["hookgate-depth"].clone()).collect();
+    assert_eq!(depths, ["1", "4"]);
+    // A provider that is this gateway would answer so.
+    send(request().header("hookgate-depth", "4")).await.assert_error(400, "LOOP");
+}
+
+#[tokio::test]
 async fn a_patched_text_is_what_the_model_reads() {
     let provider = FakeProvider::always(ProviderAct::says("hi")).await;
     let patch =
