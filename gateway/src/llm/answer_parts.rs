@@ -3,16 +3,31 @@
 
 use hookgate_proto::types::v1::BeforeResponsePayload;
 
-/// Most texts, and most thoughts, of a choice. Plugins are asked about each.
-pub(super) const MAX_ANSWER_PARTS: usize = 1024;
+use super::{
+    answer_json::check_counts,
+    format::{AnswerError, ChoiceEdit},
+};
 
-/// The texts and thoughts of one choice, in their order. None is empty.
+/// Most texts, and most thoughts, of a choice that plugins are asked about.
+const MAX_ANSWER_PARTS: usize = 1024;
+
+/// The texts and thoughts of one choice, in their order. None is empty. Of more than plugins are asked about, the rest is left out.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct AnswerParts {
     /// What the model says.
     pub(crate) texts: Vec<String>,
     /// What the model thought, as far as it is text.
     pub(crate) thoughts: Vec<String>,
+}
+
+/// A text and a thought with the same place, which plugins are asked about together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnswerPart {
+    /// The place among the parts. The first one stands for the answer as a whole.
+    pub(crate) place: usize,
+    /// Empty if there is none.
+    pub(crate) text: String,
+    pub(crate) thought: Option<String>,
 }
 
 /// A string of an answer: a text or a thought, or one of the pieces into which the provider has cut it.
@@ -35,18 +50,19 @@ impl AnswerParts {
         push(&mut self.thoughts, thought, false)
     }
 
-    /// In how many parts plugins are shown the choice: at least one.
-    pub(crate) fn count(&self) -> usize {
-        self.texts.len().max(self.thoughts.len()).max(1)
-    }
-
-    /// What plugins are shown of a part: the text and the thought with this place.
-    pub(super) fn payload(&self, part: usize) -> BeforeResponsePayload {
-        BeforeResponsePayload {
-            content: self.texts.get(part).cloned().unwrap_or_default(),
-            reasoning: self.thoughts.get(part).cloned(),
-            ..BeforeResponsePayload::default()
-        }
+    /// The parts that plugins are asked about: at least one.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn to_judge(&self) -> Result<Vec<AnswerPart>, AnswerError> {
+        let count = self.texts.len().max(self.thoughts.len()).max(1);
+        check_counts(&[(count, MAX_ANSWER_PARTS, "texts or thoughts")])?;
+        let part = |place| AnswerPart {
+            place,
+            text: self.texts.get(place).cloned().unwrap_or_default(),
+            thought: self.thoughts.get(place).cloned(),
+        };
+        Ok((0..count).map(part).collect())
     }
 
     /// The text that plugins added to a choice without any.
@@ -57,6 +73,32 @@ impl AnswerParts {
     /// The thought that plugins added to a choice without any.
     pub(super) fn added_thought<'e>(&self, edits: &'e [Option<String>]) -> Option<&'e str> {
         added(&self.thoughts, edits)
+    }
+}
+
+impl AnswerPart {
+    /// What plugins are shown of the part. `choice` is what they see beside texts and thoughts; its usage is that of the first part, so
+    /// that plugins count it once.
+    pub(crate) fn payload(self, choice: &BeforeResponsePayload) -> BeforeResponsePayload {
+        BeforeResponsePayload {
+            content: self.text,
+            reasoning: self.thought,
+            token_usage: choice.token_usage.filter(|_| self.place == 0),
+            ..choice.clone()
+        }
+    }
+}
+
+impl ChoiceEdit {
+    /// Takes what plugins left of a part. Its thought goes on behind what they left of the beginning before.
+    pub(crate) fn add_part(&mut self, part: AnswerPart) {
+        let AnswerPart { place, text, thought } = part;
+        self.texts.resize(self.texts.len().max(place + 1), None);
+        self.texts[place] = Some(text);
+        if let Some(thought) = thought {
+            self.thoughts.resize(self.thoughts.len().max(place + 1), None);
+            self.thoughts[place].get_or_insert_default().push_str(&thought);
+        }
     }
 }
 
@@ -75,7 +117,7 @@ impl Piece {
 }
 
 fn push(parts: &mut Vec<String>, text: &str, goes_on: bool) -> Option<Piece> {
-    if text.is_empty() {
+    if text.is_empty() || parts.len() > MAX_ANSWER_PARTS {
         return None;
     }
     let is_first = match parts.last_mut().filter(|_| goes_on) {
@@ -94,6 +136,17 @@ fn push(parts: &mut Vec<String>, text: &str, goes_on: bool) -> Option<Piece> {
 fn added<'e>(parts: &[String], edits: &'e [Option<String>]) -> Option<&'e str> {
     let added = edits.first()?.as_deref()?;
     (parts.is_empty() && !added.is_empty()).then_some(added)
+}
+
+/// What plugins are shown of a part of a choice, for tests.
+#[cfg(test)]
+pub(super) fn seen(
+    answer: &impl super::format::FormatAnswer,
+    choice: usize,
+    part: usize,
+) -> BeforeResponsePayload {
+    let parts = answer.parts(choice).to_judge().expect("not too many");
+    parts[part].clone().payload(&answer.payload(choice))
 }
 
 /// The parts that are left of these after an edit, for tests.

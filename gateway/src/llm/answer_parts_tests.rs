@@ -3,7 +3,10 @@ use super::*;
 #[test]
 fn texts_and_thoughts_with_the_same_place_are_shown_together() {
     let mut parts = AnswerParts::default();
-    assert_eq!((parts.count(), parts.payload(0)), (1, BeforeResponsePayload::default()));
+    assert_eq!(
+        parts.to_judge().expect("one part"),
+        [AnswerPart { place: 0, text: String::new(), thought: None }]
+    );
     assert_eq!(parts.push_text("", false), None);
     for text in ["a", "b"] {
         parts.push_text(text, false);
@@ -11,13 +14,34 @@ fn texts_and_thoughts_with_the_same_place_are_shown_together() {
     for thought in ["c", "d", "e"] {
         parts.push_thought(thought);
     }
-    let seen = |part| {
-        let BeforeResponsePayload { content, reasoning, .. } = parts.payload(part);
-        (content, reasoning)
+    let usage = Some(hookgate_proto::types::v1::TokenUsage { input: 1, output: 2 });
+    let choice = BeforeResponsePayload {
+        model: Some("m".to_owned()),
+        token_usage: usage,
+        ..BeforeResponsePayload::default()
     };
-    let shown = |text: &str, thought: &str| (text.to_owned(), Some(thought.to_owned()));
-    assert_eq!(parts.count(), 3);
-    assert_eq!([seen(0), seen(1), seen(2)], [shown("a", "c"), shown("b", "d"), shown("", "e")]);
+    let shown: Vec<_> =
+        parts.to_judge().expect("three parts").into_iter().map(|part| part.payload(&choice)).collect();
+    let expected = |text: &str, thought: &str, token_usage| BeforeResponsePayload {
+        content: text.to_owned(),
+        reasoning: Some(thought.to_owned()),
+        token_usage,
+        ..choice.clone()
+    };
+    assert_eq!(shown, [expected("a", "c", usage), expected("b", "d", None), expected("", "e", None)]);
+}
+
+#[test]
+fn plugins_are_asked_about_at_most_1024_texts_and_no_more_are_kept() {
+    let mut parts = AnswerParts::default();
+    (0..1024).for_each(|_| assert!(parts.push_text("a", false).is_some()));
+    assert_eq!(parts.to_judge().expect("just enough").len(), 1024);
+    (0..9).for_each(|_| {
+        parts.push_text("a", false);
+    });
+    let error = parts.to_judge().expect_err("too many");
+    assert_eq!(error.to_string(), "the answer has 1025 texts or thoughts, more than 1024");
+    assert_eq!((parts.texts.len(), parts.push_text("a", false)), (1025, None));
 }
 
 #[test]

@@ -345,11 +345,11 @@ pub(crate) trait FormatAnswer: Send + Sync + Sized {
     /// There is no such choice.
     fn parts(&self, choice: usize) -> &AnswerParts;
 
-    /// What plugins see of a part of a choice. The usage is in the first part of the first choice only, so that plugins count it once.
+    /// What plugins see of a choice beside its texts and thoughts. The usage is in the first choice only.
     ///
     /// # Panics
     /// There is no such choice.
-    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload;
+    fn payload(&self, choice: usize) -> BeforeResponsePayload;
 
     /// What plugins see of a tool call.
     ///

@@ -29,6 +29,10 @@ const REPEATED: [&str; 11] = [
     "index",
 ];
 
+/// The members of reasoning and of content parts that hold text, directly or in parts.
+pub(super) const TEXT_MEMBERS: [&str; 8] =
+    ["thinking", "reasoning", "reasoningText", "reasoning_text", "text", "refusal", "summary", "content"];
+
 pub(super) type MergeResult = Result<(), AnswerError>;
 
 /// The error for an answer that there is no room for.
@@ -68,6 +72,9 @@ impl Account {
 pub(super) enum Rule {
     /// Strings and lists go on. Other values count as in [`Rule::Replace`].
     Append,
+    /// As [`Rule::Append`], for a list of texts that may be cut anywhere: the first element of a list goes on with the last one of the
+    /// list before.
+    AppendTexts,
     /// The last value counts.
     Replace,
     /// The last value counts, objects too.
@@ -88,17 +95,17 @@ pub(super) enum MergedValue {
 impl MergedValue {
     pub(super) fn new(value: &str, rule: Rule, account: &mut Account) -> Result<MergedValue, AnswerError> {
         Ok(match (kind(value), rule) {
-            (ValueKind::String, Rule::Append) => {
+            (ValueKind::String, Rule::Append | Rule::AppendTexts) => {
                 let text = json::unescape(value);
                 account.charge(text.len())?;
                 MergedValue::Text(text.into_owned())
             }
-            (ValueKind::Array, Rule::Append) => {
+            (ValueKind::Array, Rule::Append | Rule::AppendTexts) => {
                 let mut list = Box::<List>::default();
-                list.append(value, account)?;
+                list.append(value, rule, account)?;
                 MergedValue::List(list)
             }
-            (ValueKind::Object, Rule::Append | Rule::Replace) => {
+            (ValueKind::Object, Rule::Append | Rule::AppendTexts | Rule::Replace) => {
                 let mut members = Box::<Members>::default();
                 members.merge_all(value, rule, account)?;
                 MergedValue::Object(members)
@@ -116,13 +123,19 @@ impl MergedValue {
             return Ok(());
         }
         match (&mut *self, kind(value), rule) {
-            (MergedValue::Text(known), ValueKind::String, Rule::Append) => {
+            (MergedValue::Text(known), ValueKind::String, Rule::Append | Rule::AppendTexts) => {
                 let text = json::unescape(value);
                 account.charge(text.len())?;
                 known.push_str(&text);
             }
-            (MergedValue::List(known), ValueKind::Array, Rule::Append) => known.append(value, account)?,
-            (MergedValue::Object(known), ValueKind::Object, Rule::Append | Rule::Replace) => {
+            (MergedValue::List(known), ValueKind::Array, Rule::Append | Rule::AppendTexts) => {
+                known.append(value, rule, account)?;
+            }
+            (
+                MergedValue::Object(known),
+                ValueKind::Object,
+                Rule::Append | Rule::AppendTexts | Rule::Replace,
+            ) => {
                 known.merge_all(value, rule, account)?;
             }
             (MergedValue::Raw(known), ValueKind::Number | ValueKind::Boolean, _)
@@ -193,25 +206,20 @@ pub(super) struct List {
 }
 
 impl List {
-    fn append(&mut self, list: &str, account: &mut Account) -> MergeResult {
+    fn append(&mut self, list: &str, rule: Rule, account: &mut Account) -> MergeResult {
         for (place, element) in json::elements(list).enumerate() {
             let is_object = kind(element) == ValueKind::Object;
             let index = member(element, "index").filter(|_| is_object).and_then(|index| index.parse().ok());
             let Some(index) = index else {
-                if is_object && is_text_part(element) {
-                    let last = self.elements.last_mut().filter(|last| place == 0 && is_cut(last, element));
-                    match last {
-                        Some(last) => last.merge(element, Rule::Append, account)?,
-                        None => {
-                            account.charge(NODE_BYTES)?;
-                            self.elements.push(MergedValue::new(element, Rule::Append, account)?);
-                        }
+                let last = self.elements.last_mut().filter(|_| place == 0 && rule == Rule::AppendTexts);
+                match last.filter(|last| is_rest_of(last, element)) {
+                    Some(last) => last.merge(element, rule, account)?,
+                    None => {
+                        account.charge(NODE_BYTES)?;
+                        let rule = if rule == Rule::AppendTexts { rule } else { Rule::Whole };
+                        self.elements.push(MergedValue::new(element, rule, account)?);
                     }
-                    continue;
                 }
-                // Nothing is ever merged into it.
-                account.charge(NODE_BYTES + element.len())?;
-                self.elements.push(MergedValue::Raw(element.to_owned()));
                 continue;
             };
             match self
@@ -219,10 +227,10 @@ impl List {
                 .get(&index)
                 .filter(|place| !is_of_other_type(&self.elements[**place], element))
             {
-                Some(place) => self.elements[*place].merge(element, Rule::Append, account)?,
+                Some(place) => self.elements[*place].merge(element, rule, account)?,
                 None => {
                     account.charge(NODE_BYTES)?;
-                    let element = MergedValue::new(element, Rule::Append, account)?;
+                    let element = MergedValue::new(element, rule, account)?;
                     self.by_index.insert(index, self.elements.len());
                     self.elements.push(element);
                 }
@@ -232,18 +240,25 @@ impl List {
     }
 }
 
-/// Whether an element is nothing but a text or a thought, in the form of Mistral.
-fn is_text_part(element: &str) -> bool {
-    let is_known = |name: &str| matches!(name, "type" | "text" | "thinking" | "closed");
-    let part_type = string_member(element, "type");
-    part_type.is_some_and(|name| matches!(name.as_ref(), "text" | "thinking"))
-        && json::members(element).all(|(name, _)| is_known(&name))
-}
-
-/// Whether the first text part of a list goes on with the last one of the list before: the stream was cut in it.
-fn is_cut(last: &MergedValue, part: &str) -> bool {
-    matches!(last, MergedValue::Object(members) if members.get("index").is_none())
-        && !is_of_other_type(last, part)
+/// Whether `element` is the rest of a text that the stream was cut in: both are strings, or objects with text that are of one type and
+/// not told apart by an index or an id. A thought of Mistral's is `closed` at its end.
+fn is_rest_of(last: &MergedValue, element: &str) -> bool {
+    let MergedValue::Object(members) = last else {
+        return matches!(last, MergedValue::Text(_)) && kind(element) == ValueKind::String;
+    };
+    let has_text = TEXT_MEMBERS.iter().any(|name| member(element, name).is_some());
+    let is_closed = matches!(members.get("closed"), Some(MergedValue::Raw(closed)) if closed == "true");
+    let known_id = members.get("id").filter(|id| !id.is_null());
+    let is_same_id = |id: &MergedValue| match (id, member(element, "id")) {
+        (MergedValue::Raw(known), Some(id)) => known == id || id == "null",
+        (_, id) => id.is_none(),
+    };
+    has_text
+        && !is_closed
+        && members.get("index").is_none()
+        && known_id.is_none_or(is_same_id)
+        && members.get("type").is_some() == member(element, "type").is_some()
+        && !is_of_other_type(last, element)
 }
 
 /// Whether two elements have types, and not the same: OpenRouter gives a summary and a signature the same index.
@@ -281,7 +296,8 @@ impl Members {
         rule: Rule,
         account: &mut Account,
     ) -> MergeResult {
-        let rule = if rule == Rule::Append && REPEATED.contains(&name) { Rule::Replace } else { rule };
+        let is_appended = matches!(rule, Rule::Append | Rule::AppendTexts);
+        let rule = if is_appended && REPEATED.contains(&name) { Rule::Replace } else { rule };
         if let Some(place) = self.place(name) {
             return self.list[place].1.merge(value, rule, account);
         }

@@ -1,6 +1,6 @@
 //! Judges a model's answer on its way to the client: each tool call, then the answer of each choice.
 
-use std::fmt;
+use std::{fmt, pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -23,6 +23,7 @@ use crate::{
     json::ValueKind,
     llm::{
         answer_json::json_answer,
+        answer_parts::AnswerPart,
         format::{AnswerError, CallEdit, ChoiceEdit, Echoes, Format, FormatAnswer, FormatRequest},
         guarded_points::GuardedPoints,
         upstream::UpstreamAnswer,
@@ -73,16 +74,6 @@ impl ChoiceVerdict {
             ChoiceVerdict::EndsRun(message) => ChoiceEdit::replaced(message),
         }
     }
-}
-
-/// What was decided about one part of a choice.
-enum PartVerdict {
-    /// Another text and another thought, if plugins changed them.
-    Edit {
-        text: Option<String>,
-        thought: Option<String>,
-    },
-    Blocked(Block),
 }
 
 /// What was decided about one tool call.
@@ -256,52 +247,51 @@ impl<F: Format> Exchange<'_, F> {
         if !self.caller.asks::<BeforeResponse>() {
             return Ok(ChoiceVerdict::Edit(edit));
         }
-        let parts = (0..answer.parts(choice).count()).map(|part| (part, answer.payload(choice, part)));
-        Ok(match self.judge_parts(parts.collect(), &mut edit).await? {
+        let parts = answer.parts(choice).to_judge().map_err(|error| self.not_an_answer(&error))?;
+        Ok(match self.judge_parts(&answer.payload(choice), parts, &mut edit).await? {
             Some(block) => ChoiceVerdict::from_block(block),
             None => ChoiceVerdict::Edit(edit),
         })
     }
 
-    /// Judges parts of a choice, each with its place, and writes into `edit` what plugins made of them. Returns the block of the first
-    /// part that has one.
+    /// Judges parts of a choice, of which plugins are shown `choice` too, and adds to `edit` what plugins left of them. Returns the
+    /// block of the first part that has one.
     pub(super) async fn judge_parts(
         &self,
-        parts: Vec<(usize, BeforeResponsePayload)>,
+        choice: &BeforeResponsePayload,
+        parts: Vec<AnswerPart>,
         edit: &mut ChoiceEdit,
     ) -> Result<Option<Block>, Error> {
         // None of them is polled before its turn.
-        let judged = stream::iter(parts.into_iter().map(|(part, payload)| self.judge_part(part, payload)));
-        for (part, verdict) in judged.buffered(MAX_QUESTIONS).try_collect::<Vec<_>>().await? {
-            match verdict {
-                PartVerdict::Edit { text, thought } => {
-                    set_part(&mut edit.texts, part, text);
-                    set_part(&mut edit.thoughts, part, thought);
-                }
-                PartVerdict::Blocked(block) => return Ok(Some(block)),
+        let judged = stream::iter(parts.into_iter().map(|part| self.judge_part(choice, part)));
+        let mut judged = pin!(judged.buffered(MAX_QUESTIONS));
+        while let Some(part) = judged.try_next().await? {
+            match part {
+                Ok(part) => edit.add_part(part),
+                Err(block) => return Ok(Some(block)),
             }
         }
         Ok(None)
     }
 
-    /// Judges a part of a choice. The first part stands for the answer as a whole: only there plugins may add a text or a thought.
+    /// Judges a part of a choice. A thought that plugins add counts in the first part only. So does a text: no other part has a place
+    /// for it.
     async fn judge_part(
         &self,
-        part: usize,
-        before: BeforeResponsePayload,
-    ) -> Result<(usize, PartVerdict), Error> {
-        let kind = if part == 0 { QuestionKind::Main } else { QuestionKind::Unit };
-        let verdict = self.caller.ask::<BeforeResponse>(before.clone(), kind).await?;
-        if let Some(block) = verdict.block {
-            return Ok((part, PartVerdict::Blocked(block)));
-        }
-        let BeforeResponsePayload { content, reasoning, .. } = &*verdict.payload;
-        let may_add = part == 0;
-        let is_text_changed = *content != before.content && (may_add || !before.content.is_empty());
-        let is_thought_changed = *reasoning != before.reasoning && (may_add || before.reasoning.is_some());
-        let text = is_text_changed.then(|| content.clone());
-        let thought = is_thought_changed.then(|| reasoning.clone().unwrap_or_default());
-        Ok((part, PartVerdict::Edit { text, thought }))
+        choice: &BeforeResponsePayload,
+        part: AnswerPart,
+    ) -> Result<Result<AnswerPart, Block>, Error> {
+        let place = part.place;
+        let kind = if place == 0 { QuestionKind::Main } else { QuestionKind::Unit };
+        let takes_thought = place == 0 || part.thought.is_some();
+        let verdict = self.caller.ask::<BeforeResponse>(part.payload(choice), kind).await?;
+        Ok(match verdict.block {
+            Some(block) => Err(block),
+            None => {
+                let BeforeResponsePayload { content, reasoning, .. } = Arc::unwrap_or_clone(verdict.payload);
+                Ok(AnswerPart { place, text: content, thought: reasoning.filter(|_| takes_thought) })
+            }
+        })
     }
 
     /// Judges the end of the only choice of an answer that was judged in `windows` so far, and its tool calls. `passed` is the text that
@@ -321,20 +311,19 @@ impl<F: Format> Exchange<'_, F> {
             }
             Err(error) => return Err(windows.fail(error).await),
         };
-        let before = answer.payload(0, 0);
-        let Some(text) = before.content.strip_prefix(&*taken) else {
+        let mut parts = match answer.parts(0).to_judge() {
+            Ok(parts) => parts,
+            Err(error) => return Err(windows.fail(self.not_an_answer(&error)).await),
+        };
+        edit.thoughts = thoughts.iter().zip(&mut parts).map(|(known, part)| known.take_from(part)).collect();
+        let choice = answer.payload(0);
+        let first = parts.remove(0);
+        let Some(text) = first.text.strip_prefix(&*taken) else {
             return Err(windows.fail(self.changed_text()).await);
         };
-        let mut late: Vec<_> = (0..answer.parts(0).count()).map(|part| answer.payload(0, part)).collect();
-        let mut left = vec![String::new(); late.len()];
-        for (known, (payload, left)) in thoughts.iter().zip(late.iter_mut().zip(&mut left)) {
-            if let Some(thought) = payload.reasoning.take() {
-                (payload.reasoning, *left) = known.late(thought);
-            }
-        }
-        let late_thoughts: Vec<_> = late.iter().map(|payload| payload.reasoning.clone()).collect();
-        let part = BeforeResponsePayload { content: text.to_owned(), ..late[0].clone() };
-        let last = match self.caller.judge_window(&mut windows, part, true).await {
+        let takes_thought = first.thought.is_some();
+        let window = AnswerPart { text: text.to_owned(), ..first }.payload(&choice);
+        let last = match self.caller.judge_window(&mut windows, window, true).await {
             Ok(Ok(last)) => last,
             Ok(Err(block)) => {
                 windows.end(Some(&block)).await;
@@ -343,21 +332,13 @@ impl<F: Format> Exchange<'_, F> {
             Err(error) => return Err(windows.fail(error).await),
         };
         windows.end(None).await;
-        set_part(&mut edit.texts, 0, Some([passed, &last.text].concat()));
-        set_part(&mut edit.thoughts, 0, last.reasoning.filter(|_| late_thoughts[0].is_some()));
-        let is_unjudged = |(_, payload): &(usize, BeforeResponsePayload)| {
-            !payload.content.is_empty() || payload.reasoning.is_some()
-        };
-        let others = late.into_iter().enumerate().skip(1).filter(is_unjudged).collect();
-        if let Some(block) = self.judge_parts(others, &mut edit).await? {
-            return Ok(ChoiceVerdict::from_block(block));
-        }
-        edit.thoughts.resize(late_thoughts.len(), None);
-        for ((judged, late), left) in edit.thoughts.iter_mut().zip(late_thoughts).zip(left) {
-            *judged = Some(left + &judged.take().or(late).unwrap_or_default());
-        }
-        edit.thoughts.truncate(answer.parts(0).thoughts.len());
-        Ok(ChoiceVerdict::Edit(edit))
+        let thought = last.reasoning.filter(|_| takes_thought);
+        edit.add_part(AnswerPart { place: 0, text: [passed, &last.text].concat(), thought });
+        parts.retain(|part| !part.text.is_empty() || part.thought.is_some());
+        Ok(match self.judge_parts(&choice, parts, &mut edit).await? {
+            Some(block) => ChoiceVerdict::from_block(block),
+            None => ChoiceVerdict::Edit(edit),
+        })
     }
 
     /// Judges the tool calls of a choice. Returns what becomes of them.
@@ -419,14 +400,6 @@ fn is_about_credential(status: StatusCode, body: &[u8]) -> bool {
         }
         StatusCode::FORBIDDEN => !["moderation", "flagged"].iter().any(|mark| text.contains(mark)),
         _ => false,
-    }
-}
-
-/// Puts what plugins made of a part into its place.
-pub(super) fn set_part(edits: &mut Vec<Option<String>>, part: usize, changed: Option<String>) {
-    if changed.is_some() {
-        edits.resize(edits.len().max(part + 1), None);
-        edits[part] = changed;
     }
 }
 

@@ -14,11 +14,13 @@ use crate::{
     dataplane::llm::{
         answer_windows::AnswerWindows,
         exchange::{Exchange, SentRequest},
-        model_answer::set_part,
         stream_writer::StreamWriter,
     },
     invoke::{Block, PassedText},
-    llm::format::{ChoiceEdit, Format, FormatAnswer as _, FormatAssembly as _},
+    llm::{
+        answer_parts::AnswerPart,
+        format::{ChoiceEdit, Format, FormatAnswer as _, FormatAssembly as _},
+    },
 };
 
 /// How long text waits for more of it before it is judged.
@@ -58,7 +60,7 @@ pub(super) struct TextRelease<'e, F: Format> {
     waits_since: Option<Instant>,
     /// The answer when its first window was asked about, until text goes out.
     opening: Option<F::Answer>,
-    /// The thoughts of that answer.
+    /// The thoughts of that answer, which are judged with its first window.
     thoughts: Vec<JudgedThought>,
     windows: Option<AnswerWindows<'e>>,
     question: Option<Question<'e>>,
@@ -82,13 +84,24 @@ pub(super) struct JudgedThought {
 }
 
 impl JudgedThought {
-    /// What plugins haven't judged of the whole thought, and what they left of the rest. If it no longer begins with what they judged,
-    /// they judge all of it again.
-    pub(super) fn late(&self, whole: String) -> (Option<String>, String) {
+    fn new(part: &AnswerPart) -> Option<Self> {
+        let thought = part.thought.clone()?;
+        Some(JudgedThought { after: thought.clone(), before: thought })
+    }
+
+    /// Leaves in `part` what plugins haven't judged of the thought, and returns what they left of the rest. If it no longer begins with
+    /// what they judged, they judge all of it again.
+    pub(super) fn take_from(&self, part: &mut AnswerPart) -> Option<String> {
+        let whole = part.thought.take()?;
         match whole.strip_prefix(&self.before) {
-            Some("") => (None, self.after.clone()),
-            Some(late) => (Some(late.to_owned()), self.after.clone()),
-            None => (Some(whole), String::new()),
+            Some(late) => {
+                part.thought = Some(late).filter(|late| !late.is_empty()).map(str::to_owned);
+                Some(self.after.clone())
+            }
+            None => {
+                part.thought = Some(whole);
+                None
+            }
         }
     }
 }
@@ -178,37 +191,38 @@ impl<'e, F: Format> TextRelease<'e, F> {
     /// Asks the plugins about what has come of the text.
     pub(super) fn ask(&mut self, assembly: &F::Assembly) {
         self.waits_since = None;
-        let (mut part, mut others) = (BeforeResponsePayload::default(), Vec::new());
+        let (mut choice, mut parts) = (BeforeResponsePayload::default(), Vec::new());
         if self.windows.is_none() {
             let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return self.hold() };
-            part = answer.payload(0, 0);
-            let thoughts = &answer.parts(0).thoughts;
-            let thought = |part| BeforeResponsePayload { content: String::new(), ..answer.payload(0, part) };
-            others = (1..thoughts.len()).map(|part| (part, thought(part))).collect();
-            let judged = |before: &String| JudgedThought { before: before.clone(), after: before.clone() };
-            self.thoughts = thoughts.iter().map(judged).collect();
+            let Ok(known) = answer.parts(0).to_judge() else { return self.hold() };
+            choice = BeforeResponsePayload { token_usage: None, stop_reason: None, ..answer.payload(0) };
+            // The thoughts go out in front of the text. Other texts are judged in the end.
+            let thoughts = known.into_iter().filter(|part| part.thought.is_some());
+            parts = thoughts.map(|part| AnswerPart { text: String::new(), ..part }).collect();
+            self.thoughts = parts.iter().filter_map(JudgedThought::new).collect();
             self.opening = Some(answer);
         }
         let text = assembly.first_text().unwrap_or_default();
         let new = text.get(self.taken.len()..).unwrap_or_default();
         self.taken.push_str(new);
-        let part =
-            BeforeResponsePayload { content: new.to_owned(), token_usage: None, stop_reason: None, ..part };
+        let first = if parts.is_empty() { None } else { parts.remove(0).thought };
+        let window = AnswerPart { place: 0, text: new.to_owned(), thought: first };
         let (exchange, windows) = (self.exchange, self.windows.take());
         self.question = Some(Box::pin(async move {
-            // The thoughts go out in front of the text.
             let mut edit = ChoiceEdit::default();
-            match exchange.judge_parts(others, &mut edit).await {
+            match exchange.judge_parts(&choice, parts, &mut edit).await {
                 Ok(None) => {}
                 Ok(Some(block)) => return (windows, Ok(Err(block))),
                 Err(error) => return (windows, Err(error)),
             }
-            let mut windows = windows.unwrap_or_else(|| exchange.caller.windows(&part));
-            let asks_about_thought = part.reasoning.is_some();
-            let judged = exchange.caller.judge_window(&mut windows, part, false).await;
+            let takes_thought = window.thought.is_some();
+            let window = window.payload(&choice);
+            let mut windows = windows.unwrap_or_else(|| exchange.caller.windows(&window));
+            let judged = exchange.caller.judge_window(&mut windows, window, false).await;
             let passed = judged.map(|judged| {
                 judged.map(|PassedText { text, reasoning }| {
-                    set_part(&mut edit.thoughts, 0, reasoning.filter(|_| asks_about_thought));
+                    let thought = reasoning.filter(|_| takes_thought);
+                    edit.add_part(AnswerPart { place: 0, text: String::new(), thought });
                     PassedWindow { text, thoughts: edit.thoughts }
                 })
             });

@@ -9,8 +9,8 @@ use super::{answer_texts::MessageTexts, call::ToolCall, render::render};
 use crate::{
     json::{self, ValueKind},
     llm::{
-        answer_json::{check_call_count, check_counts, check_tool_name, scanned},
-        answer_parts::{AnswerParts, MAX_ANSWER_PARTS},
+        answer_json::{check_call_count, check_tool_name, scanned},
+        answer_parts::AnswerParts,
         arguments::Arguments,
         edits::{ArrayEdit, Edits, edit_object, span_in},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
@@ -52,11 +52,6 @@ impl FormatAnswer for ChatAnswer {
         };
         let calls: usize = choices.iter().map(|choice| choice.calls.len()).sum();
         check_call_count(calls)?;
-        let parts: Vec<_> = choices
-            .iter()
-            .map(|choice| (choice.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"))
-            .collect();
-        check_counts(&parts)?;
         Ok(ChatAnswer { body, choices, model, usage })
     }
 
@@ -72,14 +67,13 @@ impl FormatAnswer for ChatAnswer {
         &self.choices[choice].parts
     }
 
-    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
-        let Choice { parts, finish_reason, .. } = &self.choices[choice];
+    fn payload(&self, choice: usize) -> BeforeResponsePayload {
         BeforeResponsePayload {
             model: self.model.clone(),
-            // It is the usage of all choices together.
-            token_usage: self.usage.filter(|_| choice == 0 && part == 0),
-            stop_reason: finish_reason.clone(),
-            ..parts.payload(part)
+            // It is the usage of all choices together. Plugins that count tokens must count it once.
+            token_usage: self.usage.filter(|_| choice == 0),
+            stop_reason: self.choices[choice].finish_reason.clone(),
+            ..BeforeResponsePayload::default()
         }
     }
 

@@ -3,19 +3,22 @@ use hookgate_proto::types::v1::TokenUsage;
 use serde_json::{Value, json};
 
 use super::ChatAnswer;
-use crate::llm::format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer as _};
+use crate::llm::{
+    answer_parts::seen,
+    format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer as _},
+};
 
-fn answer(message: &Value) -> ChatAnswer {
+pub(super) fn answer(message: &Value) -> ChatAnswer {
     parse(
         &json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "tool_calls", "logprobs": {} }] }),
     )
 }
 
-fn parse(body: &Value) -> ChatAnswer {
+pub(super) fn parse(body: &Value) -> ChatAnswer {
     ChatAnswer::parse(body.to_string().into(), 2).expect("a valid answer")
 }
 
-fn call(id: &str) -> Value {
+pub(super) fn call(id: &str) -> Value {
     json!({ "id": id, "type": "function", "function": { "name": id, "arguments": "{\"a\":1}" } })
 }
 
@@ -27,12 +30,12 @@ fn calls(calls: Vec<CallEdit>) -> ChoiceEdit {
     ChoiceEdit { calls, ..ChoiceEdit::default() }
 }
 
-fn text(text: &str) -> ChoiceEdit {
+pub(super) fn text(text: &str) -> ChoiceEdit {
     ChoiceEdit { texts: vec![Some(text.to_owned())], ..ChoiceEdit::default() }
 }
 
 /// The only choice of a rendered answer.
-fn rendered(answer: &ChatAnswer, edit: ChoiceEdit, expects_json: bool) -> Value {
+pub(super) fn rendered(answer: &ChatAnswer, edit: ChoiceEdit, expects_json: bool) -> Value {
     let rendered = answer.render(&[edit], expects_json, false);
     let mut body: Value = serde_json::from_slice(&rendered.body).expect("JSON");
     body["choices"][0].take()
@@ -65,8 +68,8 @@ fn a_choice_that_azure_s_filter_left_without_a_message_gets_an_empty_one() {
     let filtered = r#"{"finish_reason":"content_filter","index":1}"#;
     let body = format!(r#"{{"choices":[{{"message":{{"content":"a"}}}},{filtered}]}}"#);
     let answer = ChatAnswer::parse(body.into(), 2).expect("an answer");
-    assert_eq!(answer.payload(1, 0).content, "");
-    assert_eq!(answer.payload(1, 0).stop_reason.as_deref(), Some("content_filter"));
+    assert_eq!(seen(&answer, 1, 0).content, "");
+    assert_eq!(seen(&answer, 1, 0).stop_reason.as_deref(), Some("content_filter"));
     let rendered = answer.render(&[ChoiceEdit::default(), text("no")], false, false);
     let body: Value = serde_json::from_slice(&rendered.body).expect("JSON");
     assert_eq!(body["choices"][0], json!({ "message": { "content": "a" } }));
@@ -104,15 +107,15 @@ fn each_text_and_each_thought_is_shown_apart() {
         (&*answer.parts(0).texts, &*answer.parts(0).thoughts),
         (&["a", "b", "c"].map(String::from)[..], &[][..])
     );
-    let first = answer.payload(0, 0);
+    let first = seen(&answer, 0, 0);
     assert_eq!((first.model.as_deref(), first.stop_reason.as_deref()), (Some("m-2"), Some("stop")));
     assert_eq!(first.token_usage, Some(TokenUsage { input: 3, output: 4 }));
-    assert_eq!(answer.payload(0, 1).token_usage, None, "the usage counts once");
+    assert_eq!(seen(&answer, 0, 1).token_usage, None, "the usage counts once");
     assert_eq!(
         (&*answer.parts(1).texts, &*answer.parts(1).thoughts),
         (&["d".to_owned()][..], &["e", "f", "g"].map(String::from)[..])
     );
-    let second = answer.payload(1, 0);
+    let second = seen(&answer, 1, 0);
     assert_eq!((second.stop_reason, second.token_usage), (None, None), "the usage is that of all choices");
 }
 
@@ -167,89 +170,6 @@ fn of_several_choices_only_the_changed_ones_change() {
     assert_eq!(rendered.body, blocked);
     let untouched = answer.render(&[text("a")], false, true).body;
     assert_eq!(untouched.as_ptr(), answer.body().as_ptr(), "the same text is no edit");
-}
-
-#[test]
-fn a_changed_refusal_keeps_its_place_and_copies_of_the_text_go() {
-    let answer = answer(&json!({
-        "role": "assistant", "content": null, "refusal": "no", "annotations": [{}], "audio": { "data": "x" }
-    }));
-    let choice = rendered(&answer, text("new"), false);
-    assert_eq!(choice["message"], json!({ "role": "assistant", "content": null, "refusal": "new" }));
-    assert_eq!((&choice["logprobs"], &choice["finish_reason"]), (&json!(null), &json!("tool_calls")));
-}
-
-#[test]
-fn where_a_text_is_changed_the_words_of_audio_stand_in_the_content() {
-    let texts = |texts: &[Option<&str>]| ChoiceEdit {
-        texts: texts.iter().map(|text| text.map(str::to_owned)).collect(),
-        ..ChoiceEdit::default()
-    };
-    let audio = json!({ "id": "a", "data": "x", "transcript": "b" });
-    for (content, edit, left) in [
-        (json!(null), texts(&[Some("n")]), json!("n")),
-        (json!("a"), texts(&[None, Some("n")]), json!("a\nn")),
-        (json!("a"), texts(&[Some("n")]), json!("n\nb")),
-        (
-            json!([{ "type": "text", "text": "a" }]),
-            texts(&[None, Some("n")]),
-            json!([{ "type": "text", "text": "a" }, { "type": "text", "text": "n" }]),
-        ),
-    ] {
-        let choice = rendered(&answer(&json!({ "content": content, "audio": audio })), edit, false);
-        assert_eq!(choice["message"], json!({ "content": left }));
-    }
-}
-
-#[test]
-fn a_part_of_a_list_takes_its_own_change_and_the_others_stay() {
-    let text = |text: &str| json!({ "type": "text", "text": text, "annotations": [{ "type": "x" }] });
-    let thought = |text: &str| json!({ "type": "thinking", "thinking": [{ "type": "text", "text": text }] });
-    let image = json!({ "type": "image_url", "image_url": { "url": "u" } });
-    let given = answer(
-        &json!({ "content": [text("a"), thought("t"), "b", image, text("c")], "tool_calls": [call("f")] }),
-    );
-    assert_eq!(
-        (&*given.parts(0).texts, &*given.parts(0).thoughts),
-        (&["a", "b", "c"].map(String::from)[..], &["t".to_owned()][..])
-    );
-    let edit = ChoiceEdit {
-        texts: vec![None, Some("B".to_owned()), Some("C".to_owned())],
-        thoughts: vec![Some("T".to_owned())],
-        ..ChoiceEdit::default()
-    };
-    let changed = json!({ "type": "text", "text": "C" });
-    let choice = rendered(&given, edit, false);
-    assert_eq!(choice["message"]["content"], json!([text("a"), thought("T"), "B", image, changed]));
-    assert_eq!(choice["message"]["tool_calls"], json!([call("f")]));
-}
-
-#[test]
-fn texts_that_are_cut_by_a_reference_are_one_text() {
-    let part = |text: &str| json!({ "type": "text", "text": text });
-    let reference = json!({ "type": "reference", "reference_ids": [1] });
-    for (content, texts) in [
-        (json!([part("a"), reference, part("b"), part("c")]), vec!["ab", "c"]),
-        (json!([part("a"), reference, reference, part("b")]), vec!["ab"]),
-        (json!([reference, part("a")]), vec!["a"]),
-        (json!([part("a"), { "type": "new" }, reference, part("b")]), vec!["a", "b"]),
-        (json!([part("a"), reference, { "type": "thinking", "thinking": "t" }, part("b")]), vec!["a", "b"]),
-    ] {
-        assert_eq!(answer(&json!({ "content": content })).parts(0).texts, texts, "{content}");
-    }
-    let given = answer(&json!({ "content": [part("a"), reference, part("b")] }));
-    let choice = rendered(&given, text("n"), false);
-    assert_eq!(choice["message"]["content"], json!([part("n"), reference, part("")]));
-}
-
-#[test]
-fn plugins_are_asked_about_at_most_1024_texts() {
-    let content =
-        |texts: usize| json!({ "choices": [{ "message": { "content": vec!["a"; texts] } }] }).to_string();
-    assert_eq!(ChatAnswer::parse(content(1024).into(), 1).expect("just enough").parts(0).count(), 1024);
-    let error = ChatAnswer::parse(content(1025).into(), 1).expect_err("too many texts");
-    let sentence = "the answer has 1025 texts or thoughts, more than 1024";
-    assert_eq!(error, AnswerError::TooLarge(sentence.to_owned()));
 }
 
 #[test]
@@ -342,36 +262,6 @@ fn where_the_text_is_parsed_a_message_is_a_refusal() {
     assert_eq!(blocked["message"], json!({ "content": null, "refusal": "blocked" }));
     let refused = rendered(&answer, calls(vec![note("refused")]), true);
     assert_eq!(refused["message"], json!({ "content": "{}", "refusal": "refused" }));
-}
-
-#[test]
-fn changed_reasoning_stands_in_its_own_place() {
-    let edit =
-        |reasoning: &str| ChoiceEdit { thoughts: vec![Some(reasoning.to_owned())], ..ChoiceEdit::default() };
-    let details = |text: &str| json!([{ "text": text }, { "text": "other" }]);
-    for (given, reasoning, expected) in [
-        // Plugins are asked once about a thought that the provider repeats.
-        (
-            json!({ "content": "a", "reasoning": "old", "reasoning_details": details("old") }),
-            "new",
-            json!({ "content": "a", "reasoning": "new", "reasoning_details": details("new") }),
-        ),
-        (
-            json!({ "content": "a", "reasoning_details": details("old") }),
-            "new",
-            json!({ "content": "a", "reasoning_details": details("new") }),
-        ),
-        (
-            json!({ "content": "a", "reasoning_content": "old", "reasoning_details": details("old") }),
-            "",
-            json!({ "content": "a", "reasoning_details": details("") }),
-        ),
-        (json!({ "content": "a" }), "new", json!({ "content": "a", "reasoning_content": "new" })),
-        (json!({ "content": "a", "reasoning": "" }), "new", json!({ "content": "a", "reasoning": "new" })),
-    ] {
-        let choice = rendered(&answer(&given), edit(reasoning), false);
-        assert_eq!((&choice["message"], &choice["logprobs"]), (&expected, &json!(null)));
-    }
 }
 
 #[test]

@@ -9,16 +9,13 @@ use crate::{
         answer_parts::{AnswerParts, Piece},
         edits::{ArrayEdit, Edits, ObjectEdit, span_in},
         format::ChoiceEdit,
+        merged::TEXT_MEMBERS,
         value::{kind, member, object_member, quote, string, string_member},
     },
 };
 
 /// Where providers other than OpenAI put reasoning. Most repeat it in the last one, if they have it.
 pub(super) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
-
-/// The members of reasoning and of content parts that hold text, directly or in parts.
-pub(super) const TEXT_MEMBERS: [&str; 8] =
-    ["thinking", "reasoning", "reasoningText", "reasoning_text", "text", "refusal", "summary", "content"];
 
 /// Types of content parts with what the model thought. Mistral's are `thinking`.
 const THOUGHT_PARTS: [&str; 2] = ["thinking", "reasoning"];
@@ -33,6 +30,8 @@ pub(super) struct MessageTexts<'a> {
     strings: Vec<SeenString<'a>>,
     /// Places of the thoughts that are members of the message.
     members: Vec<usize>,
+    /// Whether the next text goes on with the last one, because the parts between only cite.
+    is_cut: bool,
 }
 
 /// A string that plugins see.
@@ -60,17 +59,20 @@ impl<'a> MessageTexts<'a> {
         let mut texts = MessageTexts::default();
         texts.read_content(member(message, "content").unwrap_or_default());
         if let Some(refusal) = member(message, "refusal") {
-            texts.push(refusal, false, false, Owner::Message("refusal"));
+            texts.push(refusal, false, Owner::Message("refusal"));
         }
         let audio = object_member(message, "audio");
         if let Some(transcript) = audio.and_then(|audio| member(audio, "transcript")) {
-            texts.push(transcript, false, false, Owner::Audio);
+            texts.push(transcript, false, Owner::Audio);
         }
         for name in REASONING {
             let Some(value) = member(message, name) else { continue };
             match kind(value) {
-                ValueKind::String => texts.push(value, true, false, Owner::Message(name)),
-                _ => texts.read_strings(value, true, false, Owner::Element(value)),
+                ValueKind::String => texts.push(value, true, Owner::Message(name)),
+                ValueKind::Array => {
+                    json::elements(value).for_each(|element| texts.read_element(element, true));
+                }
+                _ => texts.read_element(value, true),
             }
         }
         texts
@@ -78,43 +80,45 @@ impl<'a> MessageTexts<'a> {
 
     fn read_content(&mut self, content: &'a str) {
         if kind(content) == ValueKind::String {
-            return self.push(content, false, false, Owner::Message("content"));
+            return self.push(content, false, Owner::Message("content"));
         }
-        // Whether a text is in front of the part, and whether it goes on behind parts that only cite.
-        let (mut has_text, mut is_cut) = (false, false);
+        let mut has_text = false;
         for part in json::elements(content) {
             let part_type = if kind(part) == ValueKind::Object { string_member(part, "type") } else { None };
-            if part_type.as_deref() == Some(CITING_PART) {
-                is_cut = has_text;
+            let part_type = part_type.as_deref().unwrap_or_default();
+            if part_type == CITING_PART {
+                self.is_cut = has_text;
                 continue;
             }
-            let is_thought = part_type.is_some_and(|name| THOUGHT_PARTS.contains(&name.as_ref()));
             let known = self.strings.len();
-            self.read_strings(part, is_thought, is_cut, Owner::Element(part));
-            has_text = !is_thought && self.strings.len() > known;
-            is_cut = false;
+            self.is_cut &= part_type == "text";
+            self.read_element(part, THOUGHT_PARTS.contains(&part_type));
+            has_text = part_type == "text" && self.strings.len() > known;
+            self.is_cut = false;
         }
     }
 
-    /// All strings of content or reasoning, in the forms of the known providers. Depth is bounded by the scan.
-    fn read_strings(&mut self, value: &'a str, is_thought: bool, goes_on: bool, owner: Owner<'a>) {
+    /// All strings of a content part, or of an element of reasoning.
+    fn read_element(&mut self, element: &'a str, is_thought: bool) {
+        self.read_strings(element, is_thought, Owner::Element(element));
+    }
+
+    /// All strings of a value, in the forms of the known providers. Depth is bounded by the scan.
+    fn read_strings(&mut self, value: &'a str, is_thought: bool, owner: Owner<'a>) {
         match kind(value) {
-            ValueKind::String => self.push(value, is_thought, goes_on, owner),
+            ValueKind::String => self.push(value, is_thought, owner),
             ValueKind::Array => {
-                for element in json::elements(value) {
-                    self.read_strings(element, is_thought, goes_on, Owner::Element(element));
-                }
+                json::elements(value).for_each(|element| self.read_strings(element, is_thought, owner));
             }
             ValueKind::Object => {
-                for inner in TEXT_MEMBERS.iter().filter_map(|name| member(value, name)) {
-                    self.read_strings(inner, is_thought, goes_on, owner);
-                }
+                let inner = TEXT_MEMBERS.iter().filter_map(|name| member(value, name));
+                inner.for_each(|inner| self.read_strings(inner, is_thought, owner));
             }
             ValueKind::Number | ValueKind::Boolean | ValueKind::Null => {}
         }
     }
 
-    fn push(&mut self, json: &'a str, is_thought: bool, goes_on: bool, owner: Owner<'a>) {
+    fn push(&mut self, json: &'a str, is_thought: bool, owner: Owner<'a>) {
         let text = string(json).unwrap_or_default();
         let piece = if is_thought {
             // Providers repeat a thought in another member. Plugins are asked once.
@@ -126,10 +130,9 @@ impl<'a> MessageTexts<'a> {
                 Some(piece)
             })
         } else {
-            self.parts.push_text(&text, goes_on)
+            self.parts.push_text(&text, std::mem::take(&mut self.is_cut))
         };
-        let Some(piece) = piece else { return };
-        self.strings.push(SeenString { json, piece, is_thought, owner });
+        self.strings.extend(piece.map(|piece| SeenString { json, piece, is_thought, owner }));
     }
 
     /// What an edit makes of a string; `None` if it stays.
@@ -153,6 +156,8 @@ impl<'a> MessageTexts<'a> {
             match seen.owner {
                 Owner::Message("content") => content = Some(Cow::Borrowed(*text)),
                 Owner::Message(name) if seen.is_thought && text.is_empty() => object.remove(name),
+                // Clients take a refusal that is there for one, also if it is empty.
+                Owner::Message("refusal") if text.is_empty() => object.set("refusal", "null"),
                 Owner::Message(name) => object.set(name, quote(text)),
                 Owner::Element(element) => {
                     edits.replace(span_in(root, seen.json), quote(text));
@@ -171,9 +176,11 @@ impl<'a> MessageTexts<'a> {
             // Audio speaks the old text, so its words, as plugins left them, stand in the content.
             if let Some(seen) = self.strings.iter().find(|seen| seen.owner == Owner::Audio) {
                 let transcript = self.changed(seen, edit).map(Cow::Borrowed);
-                let transcript = transcript.or_else(|| string(seen.json)).unwrap_or_default();
-                let known = content.or_else(|| object.get("content").and_then(string)).unwrap_or_default();
-                content = Some(lines(&known, &[&transcript]).into());
+                let transcript = transcript.or_else(|| string(seen.json)).filter(|words| !words.is_empty());
+                if let Some(words) = transcript {
+                    let known = content.or_else(|| object.get("content").and_then(string));
+                    content = Some(lines(&known.unwrap_or_default(), &[&words]).into());
+                }
             }
             object.remove("audio");
             object.remove("annotations");
@@ -202,7 +209,6 @@ pub(super) fn content_text(content: &str) -> String {
 /// Drops the annotations of changed content parts, which point into the old texts.
 fn drop_annotations(root: &str, mut parts: Vec<&str>, edits: &mut Edits) {
     parts.retain(|part| kind(part) == ValueKind::Object);
-    parts.sort_by_key(|part| part.as_ptr());
     parts.dedup_by_key(|part| part.as_ptr());
     for part in parts {
         let mut object = ObjectEdit::new(root, part);
@@ -210,3 +216,7 @@ fn drop_annotations(root: &str, mut parts: Vec<&str>, edits: &mut Edits) {
         object.finish(edits);
     }
 }
+
+#[cfg(test)]
+#[path = "answer_texts_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
+use super::answer_texts::REASONING;
 use crate::{
     json::{self, MAX_DEPTH, ValueKind},
     llm::{
@@ -202,6 +203,9 @@ impl Choice {
                     if self.message.get("content").is_some_and(|known| known.clashes_with(value)) =>
                 {
                     return invalid("`content` is a text in one chunk and a list in another");
+                }
+                _ if name == "content" || REASONING.contains(&&*name) => {
+                    self.message.merge(&name, value, Rule::AppendTexts, account)?;
                 }
                 _ => self.message.merge(&name, value, Rule::Append, account)?,
             }

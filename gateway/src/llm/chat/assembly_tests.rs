@@ -154,6 +154,9 @@ fn a_text_part_that_a_stream_was_cut_in_goes_on_in_the_next_list() {
     let text = |text: &str| json!({ "type": "text", "text": text });
     let thought = |text: Value| json!({ "type": "thinking", "thinking": text });
     let cited = |text: &str| json!({ "type": "text", "text": text, "annotations": [] });
+    let closed = |text: &str| json!({ "type": "thinking", "thinking": text, "closed": true });
+    let refusal = |text: &str| json!({ "type": "refusal", "refusal": text });
+    let image = json!({ "type": "image_url", "image_url": { "url": "u" } });
     let content = |content: Value| json!({ "content": content });
     for (lists, expected) in [
         (
@@ -169,8 +172,14 @@ fn a_text_part_that_a_stream_was_cut_in_goes_on_in_the_next_list() {
             json!([thought(json!([text("ab")])), text("c")]),
         ),
         (vec![json!([thought(json!("a"))]), json!([thought(json!("b"))])], json!([thought(json!("ab"))])),
-        (vec![json!([cited("a")]), json!([cited("b")])], json!([cited("a"), cited("b")])),
-        (vec![json!(["a"]), json!(["b"])], json!(["a", "b"])),
+        (vec![json!([cited("a")]), json!([cited("b")])], json!([cited("ab")])),
+        (vec![json!(["a"]), json!(["b", "c"])], json!(["ab", "c"])),
+        (
+            vec![json!([refusal("a")]), json!([refusal("b")]), json!([text("c")])],
+            json!([refusal("ab"), text("c")]),
+        ),
+        (vec![json!([closed("a")]), json!([thought(json!("b"))])], json!([closed("a"), thought(json!("b"))])),
+        (vec![json!([image]), json!([image])], json!([image, image])),
     ] {
         let deltas: Vec<Value> = lists.into_iter().map(content).collect();
         assert_eq!(message(&deltas)["content"], expected);

@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 
-use super::answer_texts::{REASONING, TEXT_MEMBERS};
+use super::answer_texts::REASONING;
 use crate::{
     json::{self, ValueKind},
     llm::{
         edits::{ArrayEdit, Edits, ObjectEdit},
+        merged::TEXT_MEMBERS,
         value::{is_text, kind, may_carry_text, member, object_member, string, string_member},
         withheld::{
             MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,

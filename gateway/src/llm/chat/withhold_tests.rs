@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::ChatAnswer;
-use crate::llm::format::{ChoiceEdit, FormatAnswer as _};
+use crate::llm::{
+    answer_parts::seen,
+    format::{ChoiceEdit, FormatAnswer as _},
+};
 
 /// A rendered answer under a guard, and what was withheld from it.
 fn rendered(body: &Value, edit: ChoiceEdit) -> (Value, Vec<String>) {
@@ -99,7 +102,7 @@ fn ordinary_answers_pass() {
     assert!(filters.to_string().len() > 1024, "it is longer than other settings");
     assert_passes(&body);
     let answer = ChatAnswer::parse(body.to_string().into(), 1).expect("a valid answer");
-    let payload = answer.payload(0, 0);
+    let payload = seen(&answer, 0, 0);
     assert_eq!(
         (payload.content.as_str(), payload.reasoning.as_deref()),
         ("a", Some("t")),

@@ -10,7 +10,7 @@ use crate::{
     json::{self, ValueKind},
     llm::{
         answer_json::{check_call_count, check_counts, check_tool_name, scanned},
-        answer_parts::{AnswerParts, MAX_ANSWER_PARTS, Piece},
+        answer_parts::{AnswerParts, Piece},
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
     },
@@ -85,7 +85,6 @@ impl FormatAnswer for MessagesAnswer {
             (answer.blocks.len(), MAX_BLOCKS, "content blocks"),
             (size.citations, MAX_CITATIONS, "citations"),
             (size.signatures, MAX_SIGNATURES, "bytes of signatures"),
-            (answer.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"),
         ])?;
         Ok(answer)
     }
@@ -103,12 +102,13 @@ impl FormatAnswer for MessagesAnswer {
         &self.parts
     }
 
-    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
+    fn payload(&self, choice: usize) -> BeforeResponsePayload {
+        debug_assert_eq!(choice, 0, "there is one choice");
         BeforeResponsePayload {
             model: self.model.clone(),
-            token_usage: self.usage.filter(|_| part == 0),
+            token_usage: self.usage,
             stop_reason: self.stop_reason.clone(),
-            ..self.parts(choice).payload(part)
+            ..BeforeResponsePayload::default()
         }
     }
 

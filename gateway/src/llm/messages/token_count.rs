@@ -41,7 +41,7 @@ impl FormatAnswer for TokenCount {
         unreachable!("a count has no choice {choice}")
     }
 
-    fn payload(&self, choice: usize, _part: usize) -> BeforeResponsePayload {
+    fn payload(&self, choice: usize) -> BeforeResponsePayload {
         unreachable!("a count has no choice {choice}")
     }
 

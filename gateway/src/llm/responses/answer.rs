@@ -15,7 +15,7 @@ use crate::{
     json::{self, ValueKind},
     llm::{
         answer_json::{check_call_count, check_counts, check_tool_name, scanned},
-        answer_parts::{AnswerParts, MAX_ANSWER_PARTS, Piece},
+        answer_parts::{AnswerParts, Piece},
         arguments::Arguments,
         format::{AnswerError, ChoiceEdit, FormatAnswer, InvalidArguments, RenderedAnswer},
         value::{kind, member, object_member, string, string_member},
@@ -79,7 +79,6 @@ impl FormatAnswer for ResponsesAnswer {
             (size.parts, MAX_PARTS, "content parts"),
             (size.annotations, MAX_ANNOTATIONS, "annotations"),
             (size.encrypted, MAX_ENCRYPTED, "bytes of encrypted reasoning"),
-            (answer.parts.count(), MAX_ANSWER_PARTS, "texts or thoughts"),
         ])?;
         Ok(answer)
     }
@@ -97,12 +96,13 @@ impl FormatAnswer for ResponsesAnswer {
         &self.parts
     }
 
-    fn payload(&self, choice: usize, part: usize) -> BeforeResponsePayload {
+    fn payload(&self, choice: usize) -> BeforeResponsePayload {
+        debug_assert_eq!(choice, 0, "there is one choice");
         BeforeResponsePayload {
             model: self.model.clone(),
-            token_usage: self.usage.filter(|_| part == 0),
+            token_usage: self.usage,
             stop_reason: self.stop_reason.clone(),
-            ..self.parts(choice).payload(part)
+            ..BeforeResponsePayload::default()
         }
     }
 

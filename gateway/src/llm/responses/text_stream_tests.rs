@@ -221,21 +221,6 @@ fn two_messages_never_get_one_id() {
 }
 
 #[test]
-fn a_changed_text_that_moved_to_the_final_answer_comes_first() {
-    let (mut stream, _) = begun(&json!([message(&json!([part("ab")]))]));
-    stream.text("ab");
-    let mut last = message(&json!([part("abc")]));
-    last["id"] = "last".into();
-    last["phase"] = "final_answer".into();
-    let rest = stream.rest(&whole(&json!([call(), reasoning(), last])), true).expect("the text goes on");
-    let items: Vec<Value> =
-        data(&rest.answer).into_iter().filter(|event| event["type"] == "response.output_item.done").collect();
-    last["id"] = "msg".into();
-    assert_eq!((items.len(), &items[0]["item"], &items[1]["item"]), (2, &last, &call()));
-    assert_eq!(data(&rest.end)[0]["response"]["output"], json!([last, call()]));
-}
-
-#[test]
 fn what_stands_behind_a_part_that_sdks_skip_comes_with_the_end_of_the_message() {
     let content = json!([part("ab"), { "type": "reasoning_text", "text": "t" }, part("c")]);
     let (mut stream, _) = begun(&json!([message(&content)]));
