@@ -252,6 +252,71 @@ async fn no_pattern_crosses_from_a_text_into_another_and_no_text_moves() {
     }
 }
 
+#[tokio::test]
+async fn a_pattern_in_a_text_that_the_provider_cut_for_a_citation_is_found() {
+    for way in WAYS {
+        let mut cited = provider::messages::text("Write to ada@");
+        cited["citations"] = json!([{ "type": "char_location", "cited_text": "x", "document_index": 0 }]);
+        let said = json!([
+            cited,
+            provider::messages::text("example.com"),
+            provider::messages::tool_use("0", "f", &json!({}))
+        ]);
+        let provider = FakeProvider::always(answered(Api::Messages, &said, way)).await;
+        let gateway = gateway(Api::Messages, &provider, way).await;
+        let answer = asked(Api::Messages, &gateway, way).await;
+        let blocks = read(Api::Messages, &answer, way);
+        assert_eq!(
+            (&blocks[0]["text"], &blocks[1]),
+            (&json!("Write to [EMAIL]"), &said[2]),
+            "{way:?} {answer:?}"
+        );
+        assert_eq!(blocks.as_array().map(Vec::len), Some(2), "{way:?} {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pattern_in_a_text_part_that_a_stream_was_cut_in_is_found() {
+    let part = |text: &str| json!({ "content": [{ "type": "text", "text": text, "citations": null }] });
+    let deltas = [part("Card 4111 1111 "), part("1111 1111"), part(" is mine")];
+    let chunks = deltas.iter().map(|delta| chunk(0, delta, None));
+    let act = ProviderAct::stream(&chunks.chain([chunk(0, &json!({}), Some("stop"))]).collect::<Vec<_>>());
+    let provider = FakeProvider::always(act).await;
+    let gateway = gateway(Api::Chat, &provider, Way::Held).await;
+    let answer = asked(Api::Chat, &gateway, Way::Held).await;
+    let read = read(Api::Chat, &answer, Way::Held);
+    assert_eq!(
+        read["content"],
+        json!([{ "type": "text", "text": "Card [CARD] is mine", "citations": null }]),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_message_of_a_blocked_part_follows_the_text_that_went_out_in_windows() {
+    for api in [Api::Messages, Api::Responses] {
+        let pieces = [Text("a text that goes out word by word, and on and on"), Call, Text("BOMB")];
+        let provider = FakeProvider::always(answered(api, &said(api, &pieces), Way::Windows)).await;
+        let plugin = FakePlugin::named("judge").only(&[ANSWER]).in_windows().at_with(ANSWER, |seen| {
+            match &seen.payload {
+                Payload::BeforeResponse(answer) if answer.content == "BOMB" => {
+                    Act::cancel("POLICY", "Not that.")
+                }
+                _ => Act::pass(),
+            }
+        });
+        let plugin = plugin.start().await;
+        let gateway = api.setup(&provider).plugin(&plugin).binding("judge", 10).start().await;
+        gateway.wait_until_ready().await;
+        let got = api.got(&gateway).await;
+        assert_eq!(
+            got.text, "a text that goes out word by word, and on and on\nNot that.",
+            "{api:?} {got:?}"
+        );
+        assert!(!got.all.contains("BOMB"), "{api:?} {got:?}");
+    }
+}
+
 /// Pseudorandom pieces.
 fn random_pieces(seed: &mut u64) -> Vec<Piece> {
     let mut below = |limit: usize| {
