@@ -257,7 +257,7 @@ fn is_rest_of(last: &MergedValue, element: &str) -> bool {
         && !is_closed
         && members.get("index").is_none()
         && known_id.is_none_or(is_same_id)
-        && members.get("type").is_some() == member(element, "type").is_some()
+        && (members.get("type").is_some() || member(element, "type").is_none())
         && !is_of_other_type(last, element)
 }
 

@@ -180,6 +180,7 @@ fn a_text_part_that_a_stream_was_cut_in_goes_on_in_the_next_list() {
         ),
         (vec![json!([closed("a")]), json!([thought(json!("b"))])], json!([closed("a"), thought(json!("b"))])),
         (vec![json!([image]), json!([image])], json!([image, image])),
+        (vec![json!([text("a")]), json!([{ "text": "b" }])], json!([text("ab")])),
     ] {
         let deltas: Vec<Value> = lists.into_iter().map(content).collect();
         assert_eq!(message(&deltas)["content"], expected);

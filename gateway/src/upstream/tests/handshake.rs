@@ -29,8 +29,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A refused manifest, the change to its registration, the refusal, and a part of the sentence.
 type Case = (DescribeResponse, fn(&mut config::Plugin), Refusal, &'static str);
 
-/// Manifests that are refused for the fields that they read, or for their windows.
-fn refused_reads() -> Vec<Case> {
+/// Manifests that are refused for the names of tools or of the fields that they read, or for their windows.
+fn refused_names() -> Vec<Case> {
     let reading = |names: &[&str]| {
         let mut manifest = manifest();
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -43,8 +43,11 @@ fn refused_reads() -> Vec<Case> {
         manifest.points[0].windows = true;
         manifest
     };
+    let with_tools = |glob: &str| DescribeResponse { tools: vec![glob.to_owned()], ..manifest() };
     let bad = Refusal::BadManifest;
     vec![
+        (with_tools("*?"), |_| {}, bad, "`*?`, which covers every plugin's tools"),
+        (with_tools("[a-z]*"), |_| {}, bad, "`[a-z]*`, which covers every plugin's tools"),
         (reading(&["args", "text"]), |_| {}, bad, "`text`: choose from args, extra"),
         (reading(&["tool_name"]), |_| {}, bad, "`reads` of before_tool_call names `tool_name`"),
         (reading(&["args", "args"]), |_| {}, bad, "`args` twice"),
@@ -88,13 +91,6 @@ fn refused_manifests() -> Vec<Case> {
         (with(&|m| m.points[0].point = 99), plain, bad, "`point`"),
         (with(&|m| m.points[0].access = 0), plain, bad, "`access`"),
         (with(&|m| m.points[0].side_effects = 0), plain, bad, "`side_effects`"),
-        (with(&|m| m.tools = vec!["*?".into()]), plain, bad, "`*?`, which covers every plugin's tools"),
-        (
-            with(&|m| m.tools = vec!["[a-z]*".into()]),
-            plain,
-            bad,
-            "`[a-z]*`, which covers every plugin's tools",
-        ),
         (with(&|m| m.config_schema = "{".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.config_schema = "{\"type\": 7}".into()), plain, bad, "`config_schema`"),
         (with(&|m| m.tenant_config_schema = large.clone().into()), plain, bad, "64 KiB"),
@@ -125,7 +121,7 @@ fn refused_manifests() -> Vec<Case> {
 #[tokio::test]
 async fn manifest_that_does_not_fit_is_refused_for_its_reason_with_what_to_change() {
     for wire in WIRES {
-        for (manifest, change, refusal, names) in refused_manifests().into_iter().chain(refused_reads()) {
+        for (manifest, change, refusal, names) in refused_manifests().into_iter().chain(refused_names()) {
             let (place, script) = (Place::new(wire), Arc::new(Script::describing(manifest)));
             let _running = place.start(Process::new(&script));
             let mut plugin = registered(place.endpoint());
