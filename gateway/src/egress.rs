@@ -15,11 +15,15 @@ pub(crate) fn allows(address: IpAddr) -> bool {
     !hookgate_egress::is_denied(address)
 }
 
+/// The address that `host` is, as written in a URL. `None` if it is a name.
+pub(crate) fn literal_address(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
 /// Whether `host`, as written in a URL, is an address that must not be dialled. Names are checked when they
 /// are resolved.
 pub(crate) fn denies_literal(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    bare.parse::<IpAddr>().is_ok_and(|address| !allows(address))
+    literal_address(host).is_some_and(|address| !allows(address))
 }
 
 #[cfg(test)]

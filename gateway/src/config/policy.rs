@@ -124,8 +124,8 @@ impl DialPolicy {
         let url = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
         // As HTTP clients read it, for whom a number is an address too.
         let url = reqwest::Url::parse(url.as_deref().unwrap_or(endpoint)).ok()?;
-        let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
-        if let Ok(address) = host.parse() {
+        let host = url.host_str()?;
+        if let Some(address) = egress::literal_address(host) {
             return self.is_unlisted(address).then(|| AddressRefusal::Unlisted(address).to_string());
         }
         (!egress.names(host) && egress.cidrs.is_empty()).then(|| {

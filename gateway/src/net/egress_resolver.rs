@@ -2,7 +2,7 @@
 //! of a name, for which no client asks a resolver.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     task::{Context, Poll},
 };
 
@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tower::{BoxError, Service};
 
-use crate::config::DialPolicy;
+use crate::{config::DialPolicy, egress};
 
 /// Resolves names for an HTTP client, each time it connects.
 #[derive(Debug, Clone)]
@@ -75,9 +75,8 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let host = uri.host().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let refusal = address.ok().and_then(|address| self.policy.permitted([(address, 0).into()]).err());
+        let address = uri.host().and_then(egress::literal_address);
+        let refusal = address.and_then(|address| self.policy.permitted([(address, 0).into()]).err());
         match refusal {
             Some(refusal) => Box::pin(std::future::ready(Err(refusal.into()))),
             None => Box::pin(self.inner.call(uri).map_err(Into::into)),

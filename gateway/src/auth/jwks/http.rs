@@ -2,14 +2,16 @@
 //! address that `egress` denies, at most 256 KiB, and one timeout for everything (docs/protocol.md, section
 //! 5).
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{StatusCode, header};
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Fetch, FetchError};
-use crate::{config::DialPolicy, core::error_chain::error_chain, net::egress_resolver::EgressResolver};
+use crate::{
+    config::DialPolicy, core::error_chain::error_chain, egress, net::egress_resolver::EgressResolver,
+};
 
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// Timeout of one fetch, including dial and body.
@@ -72,6 +74,5 @@ impl Fetch for Http {
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    host == "localhost" || egress::literal_address(host).is_some_and(|address| address.is_loopback())
 }
