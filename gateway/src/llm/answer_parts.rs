@@ -65,6 +65,17 @@ impl AnswerParts {
         Ok((0..count).map(part).collect())
     }
 
+    /// Whether an edit changes or adds a text or a thought.
+    pub(super) fn are_changed_by(&self, edit: &ChoiceEdit) -> bool {
+        let differ = |parts: &[String], edits: &[Option<String>]| {
+            parts.iter().zip(edits).any(|(part, edit)| edit.as_ref().is_some_and(|edit| edit != part))
+        };
+        differ(&self.texts, &edit.texts)
+            || differ(&self.thoughts, &edit.thoughts)
+            || self.added_text(&edit.texts).is_some()
+            || self.added_thought(&edit.thoughts).is_some()
+    }
+
     /// The text that plugins added to a choice without any.
     pub(super) fn added_text<'e>(&self, edits: &'e [Option<String>]) -> Option<&'e str> {
         added(&self.texts, edits)
@@ -140,7 +151,7 @@ fn added<'e>(parts: &[String], edits: &'e [Option<String>]) -> Option<&'e str> {
 
 /// What plugins are shown of a part of a choice, for tests.
 #[cfg(test)]
-pub(super) fn seen(
+pub(super) fn part_payload(
     answer: &impl super::format::FormatAnswer,
     choice: usize,
     part: usize,

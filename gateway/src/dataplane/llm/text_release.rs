@@ -191,7 +191,8 @@ impl<'e, F: Format> TextRelease<'e, F> {
     /// Asks the plugins about what has come of the text.
     pub(super) fn ask(&mut self, assembly: &F::Assembly) {
         self.waits_since = None;
-        let (mut choice, mut parts) = (BeforeResponsePayload::default(), Vec::new());
+        let mut choice = BeforeResponsePayload::default();
+        let mut parts = Vec::new();
         if self.windows.is_none() {
             let Ok(answer) = F::Answer::parse(assembly.body(), 1) else { return self.hold() };
             let Ok(known) = answer.parts(0).to_judge() else { return self.hold() };
@@ -207,7 +208,8 @@ impl<'e, F: Format> TextRelease<'e, F> {
         self.taken.push_str(new);
         let first = if parts.is_empty() { None } else { parts.remove(0).thought };
         let window = AnswerPart { place: 0, text: new.to_owned(), thought: first };
-        let (exchange, windows) = (self.exchange, self.windows.take());
+        let exchange = self.exchange;
+        let windows = self.windows.take();
         self.question = Some(Box::pin(async move {
             let mut edit = ChoiceEdit::default();
             match exchange.judge_parts(&choice, parts, &mut edit).await {

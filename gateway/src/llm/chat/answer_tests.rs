@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::ChatAnswer;
 use crate::llm::{
-    answer_parts::seen,
+    answer_parts::part_payload,
     format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer as _},
 };
 
@@ -68,8 +68,8 @@ fn a_choice_that_azure_s_filter_left_without_a_message_gets_an_empty_one() {
     let filtered = r#"{"finish_reason":"content_filter","index":1}"#;
     let body = format!(r#"{{"choices":[{{"message":{{"content":"a"}}}},{filtered}]}}"#);
     let answer = ChatAnswer::parse(body.into(), 2).expect("an answer");
-    assert_eq!(seen(&answer, 1, 0).content, "");
-    assert_eq!(seen(&answer, 1, 0).stop_reason.as_deref(), Some("content_filter"));
+    assert_eq!(part_payload(&answer, 1, 0).content, "");
+    assert_eq!(part_payload(&answer, 1, 0).stop_reason.as_deref(), Some("content_filter"));
     let rendered = answer.render(&[ChoiceEdit::default(), text("no")], false, false);
     let body: Value = serde_json::from_slice(&rendered.body).expect("JSON");
     assert_eq!(body["choices"][0], json!({ "message": { "content": "a" } }));
@@ -107,15 +107,15 @@ fn each_text_and_each_thought_is_shown_apart() {
         (&*answer.parts(0).texts, &*answer.parts(0).thoughts),
         (&["a", "b", "c"].map(String::from)[..], &[][..])
     );
-    let first = seen(&answer, 0, 0);
+    let first = part_payload(&answer, 0, 0);
     assert_eq!((first.model.as_deref(), first.stop_reason.as_deref()), (Some("m-2"), Some("stop")));
     assert_eq!(first.token_usage, Some(TokenUsage { input: 3, output: 4 }));
-    assert_eq!(seen(&answer, 0, 1).token_usage, None, "the usage counts once");
+    assert_eq!(part_payload(&answer, 0, 1).token_usage, None, "the usage counts once");
     assert_eq!(
         (&*answer.parts(1).texts, &*answer.parts(1).thoughts),
         (&["d".to_owned()][..], &["e", "f", "g"].map(String::from)[..])
     );
-    let second = seen(&answer, 1, 0);
+    let second = part_payload(&answer, 1, 0);
     assert_eq!((second.stop_reason, second.token_usage), (None, None), "the usage is that of all choices");
 }
 

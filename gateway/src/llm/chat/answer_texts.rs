@@ -144,8 +144,8 @@ impl<'a> MessageTexts<'a> {
         }
     }
 
-    /// Writes the texts and thoughts of an edit into `message`, a slice of `root`. Returns whether it changes any.
-    pub(super) fn change(&self, root: &str, message: &str, edit: &ChoiceEdit, edits: &mut Edits) -> bool {
+    /// Writes the texts and thoughts of an edit into `message`, a slice of `root`.
+    pub(super) fn change(&self, root: &str, message: &str, edit: &ChoiceEdit, edits: &mut Edits) {
         let changed = self.strings.iter().filter_map(|seen| Some((seen, self.changed(seen, edit)?)));
         let changed: Vec<_> = changed.collect();
         let mut object = ObjectEdit::new(root, message);
@@ -167,8 +167,7 @@ impl<'a> MessageTexts<'a> {
             }
         }
         drop_annotations(root, elements, edits);
-        let added_thought = self.parts.added_thought(&edit.thoughts);
-        if let Some(thought) = added_thought {
+        if let Some(thought) = self.parts.added_thought(&edit.thoughts) {
             let is_string = |name: &&str| object.get(name).is_some_and(|value| string(value).is_some());
             object.set(REASONING.into_iter().find(is_string).unwrap_or(REASONING[0]), quote(thought));
         }
@@ -195,7 +194,6 @@ impl<'a> MessageTexts<'a> {
             (None, _) => {}
         }
         object.finish(edits);
-        !changed.is_empty() || is_text_changed || added_thought.is_some()
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ChatAnswer, ChatRequest, RequestDraft};
 use crate::llm::{
-    answer_parts::seen,
+    answer_parts::part_payload,
     format::{CallEdit, ChoiceEdit, FormatAnswer as _, FormatDraft as _, FormatRequest as _},
     request_view::RequestView as _,
     unit::Unit,
@@ -225,7 +225,7 @@ proptest! {
         let changed = ChatAnswer::parse(rendered, 1).expect("still valid");
         let notes = fates.iter().enumerate().filter(|(_, fate)| **fate == 2).map(|(index, _)| format!("no {index}"));
         let lines: Vec<String> = content.into_iter().filter(|text| !text.is_empty()).chain(notes).collect();
-        prop_assert_eq!(seen(&changed, 0, 0).content, lines.join("\n"));
+        prop_assert_eq!(part_payload(&changed, 0, 0).content, lines.join("\n"));
         let left: Vec<_> = fates.iter().enumerate().filter(|(_, fate)| **fate < 2).collect();
         prop_assert_eq!(changed.calls(0), left.len());
         for (place, (index, fate)) in left.iter().enumerate() {
@@ -234,6 +234,6 @@ proptest! {
             prop_assert_eq!((call.tool_name.as_str(), &call.args[..]), (expected.0, expected.1.as_bytes()));
         }
         let stop = if left.is_empty() { "stop" } else { "tool_calls" };
-        prop_assert_eq!(seen(&changed, 0, 0).stop_reason, Some(stop.to_owned()));
+        prop_assert_eq!(part_payload(&changed, 0, 0).stop_reason, Some(stop.to_owned()));
     }
 }

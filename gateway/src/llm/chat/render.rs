@@ -70,14 +70,16 @@ pub(super) fn render(
 fn with_texts(answer: &ChatAnswer, choices: &[ChoiceEdit]) -> Option<ChatAnswer> {
     let text = str::from_utf8(answer.body()).unwrap_or_default();
     let mut edits = Edits::default();
-    for (choice, edit) in answer.all().iter().zip(choices).filter(|(_, edit)| edit.replacement.is_none()) {
+    let is_changed = |(choice, edit): &(&Choice, &ChoiceEdit)| {
+        edit.replacement.is_none() && choice.parts.are_changed_by(edit)
+    };
+    for (choice, edit) in answer.all().iter().zip(choices).filter(is_changed) {
         let mut whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
         let message = whole.get("message").unwrap_or_default();
-        if MessageTexts::new(message).change(text, message, edit, &mut edits) {
-            // Some servers give the tokens of reasoning here as well.
-            whole.set_existing("logprobs", "null");
-            whole.finish(&mut edits);
-        }
+        MessageTexts::new(message).change(text, message, edit, &mut edits);
+        // Some servers give the tokens of reasoning here as well.
+        whole.set_existing("logprobs", "null");
+        whole.finish(&mut edits);
     }
     if edits.is_empty() {
         return None;

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::ChatAnswer;
 use crate::llm::{
-    answer_parts::seen,
+    answer_parts::part_payload,
     format::{ChoiceEdit, FormatAnswer as _},
 };
 
@@ -102,7 +102,7 @@ fn ordinary_answers_pass() {
     assert!(filters.to_string().len() > 1024, "it is longer than other settings");
     assert_passes(&body);
     let answer = ChatAnswer::parse(body.to_string().into(), 1).expect("a valid answer");
-    let payload = seen(&answer, 0, 0);
+    let payload = part_payload(&answer, 0, 0);
     assert_eq!(
         (payload.content.as_str(), payload.reasoning.as_deref()),
         ("a", Some("t")),

@@ -9,7 +9,7 @@ use super::{
     test_edits::{call_edits, note, reasoning, text},
 };
 use crate::llm::{
-    answer_parts::{edited, seen},
+    answer_parts::{edited, part_payload},
     format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer},
 };
 
@@ -145,7 +145,7 @@ fn each_text_is_shown_with_a_thought() {
         })
         .to_string(),
     );
-    let shown = |part| seen(&answer, 0, part);
+    let shown = |part| part_payload(&answer, 0, part);
     let texts: Vec<_> = (0..2).map(|part| (shown(part).content, shown(part).reasoning)).collect();
     assert_eq!(texts, [("b".into(), Some("a".into())), ("\u{e9}".into(), Some("c".into()))]);
     for (part, usage) in [(0, Some(TokenUsage { input: 14, output: 4 })), (1, None)] {
@@ -155,7 +155,7 @@ fn each_text_is_shown_with_a_thought() {
         );
         assert_eq!(shown(part).token_usage, usage, "the usage counts once");
     }
-    let empty = seen(&parse(r#"{"content":[],"usage":{"input_tokens":1},"stop_reason":null}"#), 0, 0);
+    let empty = part_payload(&parse(r#"{"content":[],"usage":{"input_tokens":1},"stop_reason":null}"#), 0, 0);
     assert_eq!((empty.content.as_str(), empty.reasoning, empty.stop_reason), ("", None, None));
     assert_eq!(empty.token_usage, None);
 }
@@ -173,7 +173,7 @@ fn token_usage_takes_any_numbers() {
     ] {
         let answer = parse(format!(r#"{{"content":[],"usage":{usage}}}"#));
         let expected = expected.map(|(input, output)| TokenUsage { input, output });
-        assert_eq!(seen(&answer, 0, 0).token_usage, expected, "{usage}");
+        assert_eq!(part_payload(&answer, 0, 0).token_usage, expected, "{usage}");
     }
 }
 

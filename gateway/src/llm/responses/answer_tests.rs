@@ -6,7 +6,7 @@ use super::ResponsesAnswer;
 use crate::{
     json::ValueKind,
     llm::{
-        answer_parts::seen,
+        answer_parts::part_payload,
         format::{AnswerError, CallEdit, ChoiceEdit, FormatAnswer},
     },
 };
@@ -218,7 +218,7 @@ fn each_content_part_and_each_thought_is_shown_apart() {
     assert_eq!(answer.parts(0).texts, ["c", "d", "\u{e9}"]);
     assert_eq!(answer.parts(0).thoughts, ["a", "b", "e"]);
     for (part, usage) in [(0, Some(TokenUsage { input: 3, output: 4 })), (2, None)] {
-        let payload = seen(&answer, 0, part);
+        let payload = part_payload(&answer, 0, part);
         assert_eq!(
             (payload.model.as_deref(), payload.stop_reason.as_deref()),
             (Some("m-2"), Some("max_output_tokens"))
@@ -227,7 +227,7 @@ fn each_content_part_and_each_thought_is_shown_apart() {
     }
     let empty =
         parse(r#"{"output":[],"usage":{"input_tokens":1},"status":"completed","incomplete_details":null}"#);
-    let empty = seen(&empty, 0, 0);
+    let empty = part_payload(&empty, 0, 0);
     assert_eq!((empty.content.as_str(), empty.reasoning, empty.token_usage), ("", None, None));
     assert_eq!(empty.stop_reason.as_deref(), Some("completed"));
 }

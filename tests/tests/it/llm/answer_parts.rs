@@ -50,8 +50,8 @@ enum Piece {
 use Piece::{Call, Text, Thought};
 
 /// What this API answers with these pieces: `content` of Messages, `output` of Responses, and a message of Chat Completions.
-fn said(api: Api, pieces: &[Piece]) -> Value {
-    let mut said = Vec::new();
+fn provider_content(api: Api, pieces: &[Piece]) -> Value {
+    let mut content = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
         let at = at.to_string();
         let part = match (api, piece) {
@@ -60,7 +60,7 @@ fn said(api: Api, pieces: &[Piece]) -> Value {
             (Api::Messages, Call) => provider::messages::tool_use(&at, "f", &json!({})),
             (Api::Responses, Text(text)) => {
                 // A part behind a part of the same message, or another message.
-                let last = said.last_mut().filter(|last: &&mut Value| last["type"] == "message");
+                let last = content.last_mut().filter(|last: &&mut Value| last["type"] == "message");
                 if let Some(last) = last.filter(|_| text.len() % 2 == 0) {
                     let parts = last["content"].as_array_mut().expect("a list of parts");
                     parts.push(provider::responses::output_text(text));
@@ -74,18 +74,19 @@ fn said(api: Api, pieces: &[Piece]) -> Value {
             (Api::Responses, Call) => provider::responses::function_call(&at, "f", "{}"),
             (Api::Chat, Text(text)) => json!({ "type": "text", "text": text }),
             (Api::Chat, Thought(text)) => {
-                json!({ "type": "reasoning.text", "index": said.len(), "text": text })
+                json!({ "type": "reasoning.text", "index": content.len(), "text": text })
             }
             (Api::Chat, Call) => {
                 json!({ "id": at, "type": "function", "function": { "name": "f", "arguments": "{}" } })
             }
         };
-        said.push(part);
+        content.push(part);
     }
     if !matches!(api, Api::Chat) {
-        return json!(said);
+        return json!(content);
     }
-    let of_type = |name: &str| said.iter().filter(|part| part["type"] == name).cloned().collect::<Vec<_>>();
+    let of_type =
+        |name: &str| content.iter().filter(|part| part["type"] == name).cloned().collect::<Vec<_>>();
     let mut message = json!({ "role": "assistant", "content": of_type("text") });
     for (name, list) in
         [("reasoning_details", of_type("reasoning.text")), ("tool_calls", of_type("function"))]
@@ -98,9 +99,9 @@ fn said(api: Api, pieces: &[Piece]) -> Value {
 }
 
 /// The same with each text and thought as `redact` leaves it alone.
-fn redacted(said: &Value) -> Value {
-    let mut said = said.clone();
-    match &mut said {
+fn redacted(content: &Value) -> Value {
+    let mut content = content.clone();
+    match &mut content {
         Value::Array(list) => list.iter_mut().for_each(|value| *value = redacted(value)),
         Value::Object(members) => {
             for (name, value) in members {
@@ -113,20 +114,20 @@ fn redacted(said: &Value) -> Value {
         }
         _ => {}
     }
-    said
+    content
 }
 
-fn answered(api: Api, said: &Value, way: Way) -> ProviderAct {
+fn answered(api: Api, content: &Value, way: Way) -> ProviderAct {
     let act = match (api, way) {
-        (Api::Messages, Way::Whole) => provider::messages::answer(&provider::messages::message(said)),
-        (Api::Messages, _) => provider::messages::stream(&provider::messages::message(said)),
-        (Api::Responses, Way::Whole) => provider::responses::answer(&provider::responses::response(said)),
-        (Api::Responses, _) => provider::responses::stream(&provider::responses::response(said)),
+        (Api::Messages, Way::Whole) => provider::messages::answer(&provider::messages::message(content)),
+        (Api::Messages, _) => provider::messages::stream(&provider::messages::message(content)),
+        (Api::Responses, Way::Whole) => provider::responses::answer(&provider::responses::response(content)),
+        (Api::Responses, _) => provider::responses::stream(&provider::responses::response(content)),
         (Api::Chat, Way::Whole) => {
-            let choice = json!({ "index": 0, "message": said, "finish_reason": "stop" });
+            let choice = json!({ "index": 0, "message": content, "finish_reason": "stop" });
             ProviderAct::json(&provider::completion(&json!([choice])))
         }
-        (Api::Chat, _) => chat_stream(said),
+        (Api::Chat, _) => chat_stream(content),
     };
     act.paced(if way == Way::Windows { Duration::from_millis(15) } else { Duration::ZERO })
 }
@@ -154,7 +155,7 @@ fn chat_stream(message: &Value) -> ProviderAct {
     ProviderAct::stream(&chunks.chain(end).collect::<Vec<_>>())
 }
 
-/// What a client reads, in the form of [`said`].
+/// What a client reads, in the form of [`provider_content`].
 fn read(api: Api, answer: &ClientAnswer, way: Way) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     if way == Way::Whole {
@@ -222,7 +223,7 @@ async fn gateway(api: Api, provider: &FakeProvider, way: Way) -> Gateway {
     gateway
 }
 
-async fn asked(api: Api, gateway: &Gateway, way: Way) -> ClientAnswer {
+async fn fetch(api: Api, gateway: &Gateway, way: Way) -> ClientAnswer {
     let request = if way == Way::Whole { api.request_whole(gateway) } else { api.request(gateway) };
     support::send(request).await
 }
@@ -242,11 +243,15 @@ async fn no_pattern_crosses_from_a_text_into_another_and_no_text_moves() {
                 ],
                 &[Thought("I write to ada@example.com"), Call, Thought("Next I read.")],
             ] {
-                let said = said(api, pieces);
-                let provider = FakeProvider::always(answered(api, &said, way)).await;
+                let content = provider_content(api, pieces);
+                let provider = FakeProvider::always(answered(api, &content, way)).await;
                 let gateway = gateway(api, &provider, way).await;
-                let answer = asked(api, &gateway, way).await;
-                assert_eq!(read(api, &answer, way), redacted(&said), "{api:?} {way:?} {pieces:?} {answer:?}");
+                let answer = fetch(api, &gateway, way).await;
+                assert_eq!(
+                    read(api, &answer, way),
+                    redacted(&content),
+                    "{api:?} {way:?} {pieces:?} {answer:?}"
+                );
             }
         }
     }
@@ -257,18 +262,18 @@ async fn a_pattern_in_a_text_that_the_provider_cut_for_a_citation_is_found() {
     for way in WAYS {
         let mut cited = provider::messages::text("Write to ada@");
         cited["citations"] = json!([{ "type": "char_location", "cited_text": "x", "document_index": 0 }]);
-        let said = json!([
+        let content = json!([
             cited,
             provider::messages::text("example.com"),
             provider::messages::tool_use("0", "f", &json!({}))
         ]);
-        let provider = FakeProvider::always(answered(Api::Messages, &said, way)).await;
+        let provider = FakeProvider::always(answered(Api::Messages, &content, way)).await;
         let gateway = gateway(Api::Messages, &provider, way).await;
-        let answer = asked(Api::Messages, &gateway, way).await;
+        let answer = fetch(Api::Messages, &gateway, way).await;
         let blocks = read(Api::Messages, &answer, way);
         assert_eq!(
             (&blocks[0]["text"], &blocks[1]),
-            (&json!("Write to [EMAIL]"), &said[2]),
+            (&json!("Write to [EMAIL]"), &content[2]),
             "{way:?} {answer:?}"
         );
         assert_eq!(blocks.as_array().map(Vec::len), Some(2), "{way:?} {answer:?}");
@@ -283,7 +288,7 @@ async fn a_pattern_in_a_text_part_that_a_stream_was_cut_in_is_found() {
     let act = ProviderAct::stream(&chunks.chain([chunk(0, &json!({}), Some("stop"))]).collect::<Vec<_>>());
     let provider = FakeProvider::always(act).await;
     let gateway = gateway(Api::Chat, &provider, Way::Held).await;
-    let answer = asked(Api::Chat, &gateway, Way::Held).await;
+    let answer = fetch(Api::Chat, &gateway, Way::Held).await;
     let read = read(Api::Chat, &answer, Way::Held);
     assert_eq!(
         read["content"],
@@ -296,7 +301,8 @@ async fn a_pattern_in_a_text_part_that_a_stream_was_cut_in_is_found() {
 async fn the_message_of_a_blocked_part_follows_the_text_that_went_out_in_windows() {
     for api in [Api::Messages, Api::Responses] {
         let pieces = [Text("a text that goes out word by word, and on and on"), Call, Text("BOMB")];
-        let provider = FakeProvider::always(answered(api, &said(api, &pieces), Way::Windows)).await;
+        let provider =
+            FakeProvider::always(answered(api, &provider_content(api, &pieces), Way::Windows)).await;
         let plugin = FakePlugin::named("judge").only(&[ANSWER]).in_windows().at_with(ANSWER, |seen| {
             match &seen.payload {
                 Payload::BeforeResponse(answer) if answer.content == "BOMB" => {
@@ -337,7 +343,7 @@ async fn a_redactor_makes_of_an_answer_what_it_makes_of_each_part() {
     for api in APIS {
         for way in WAYS {
             let mut seed = 42;
-            let answers: Vec<_> = (0..24).map(|_| said(api, &random_pieces(&mut seed))).collect();
+            let answers: Vec<_> = (0..24).map(|_| provider_content(api, &random_pieces(&mut seed))).collect();
             let next = std::sync::atomic::AtomicUsize::new(0);
             let scripted = answers.clone();
             let provider = FakeProvider::start(move |_| {
@@ -346,9 +352,9 @@ async fn a_redactor_makes_of_an_answer_what_it_makes_of_each_part() {
             });
             let provider = provider.await;
             let gateway = gateway(api, &provider, way).await;
-            for said in &answers {
-                let answer = asked(api, &gateway, way).await;
-                assert_eq!(read(api, &answer, way), redacted(said), "{api:?} {way:?} {answer:?}");
+            for content in &answers {
+                let answer = fetch(api, &gateway, way).await;
+                assert_eq!(read(api, &answer, way), redacted(content), "{api:?} {way:?} {answer:?}");
             }
         }
     }
@@ -358,11 +364,11 @@ async fn a_redactor_makes_of_an_answer_what_it_makes_of_each_part() {
 async fn each_part_is_a_question_and_the_usage_is_in_the_first_one() {
     for api in APIS {
         let pieces = [Thought("1"), Text("a"), Call, Thought("2"), Thought("3"), Text("b")];
-        let provider = FakeProvider::always(answered(api, &said(api, &pieces), Way::Whole)).await;
+        let provider = FakeProvider::always(answered(api, &provider_content(api, &pieces), Way::Whole)).await;
         let plugin = FakePlugin::named("judge").only(&[ANSWER]).start().await;
         let gateway = api.setup(&provider).plugin(&plugin).binding("judge", 10).start().await;
         gateway.wait_until_ready().await;
-        asked(api, &gateway, Way::Whole).await;
+        fetch(api, &gateway, Way::Whole).await;
         let mut seen: Vec<_> = plugin
             .seen()
             .into_iter()
@@ -383,9 +389,9 @@ async fn each_part_is_a_question_and_the_usage_is_in_the_first_one() {
 async fn a_part_that_is_blocked_blocks_the_answer_and_what_plugins_add_counts_in_the_first_part() {
     for api in APIS {
         let pieces = [Thought("1"), Text("a"), Thought("2"), Text("b"), Thought("3")];
-        let said = said(api, &pieces);
+        let content = provider_content(api, &pieces);
         for is_blocked in [false, true] {
-            let provider = FakeProvider::always(answered(api, &said, Way::Whole)).await;
+            let provider = FakeProvider::always(answered(api, &content, Way::Whole)).await;
             let plugin = FakePlugin::named("judge").only(&[ANSWER]).at_with(ANSWER, move |seen| {
                 let Payload::BeforeResponse(answer) = &seen.payload else { return Act::pass() };
                 match answer.content.as_str() {
@@ -399,7 +405,7 @@ async fn a_part_that_is_blocked_blocks_the_answer_and_what_plugins_add_counts_in
             let plugin = plugin.start().await;
             let gateway = api.setup(&provider).plugin(&plugin).binding("judge", 10).start().await;
             gateway.wait_until_ready().await;
-            let answer = asked(api, &gateway, Way::Whole).await;
+            let answer = fetch(api, &gateway, Way::Whole).await;
             let read = read(api, &answer, Way::Whole).to_string();
             if is_blocked {
                 assert!(read.contains("Not that.") && !read.contains("\"a\""), "{api:?} {read}");
@@ -417,7 +423,8 @@ async fn a_thought_in_front_of_a_text_that_goes_out_in_windows_is_judged_before_
     for api in [Api::Messages, Api::Responses] {
         let pieces =
             [Thought("1"), Thought("BOMB"), Text("a text that goes out word by word, and on and on")];
-        let provider = FakeProvider::always(answered(api, &said(api, &pieces), Way::Windows)).await;
+        let provider =
+            FakeProvider::always(answered(api, &provider_content(api, &pieces), Way::Windows)).await;
         let plugin =
             FakePlugin::named("judge").only(&[POINT]).in_windows().at_with(POINT, |seen| {
                 match &seen.payload {
@@ -430,7 +437,7 @@ async fn a_thought_in_front_of_a_text_that_goes_out_in_windows_is_judged_before_
         let plugin = plugin.start().await;
         let gateway = api.setup(&provider).plugin(&plugin).binding("judge", 10).start().await;
         gateway.wait_until_ready().await;
-        let answer = asked(api, &gateway, Way::Windows).await;
+        let answer = fetch(api, &gateway, Way::Windows).await;
         assert!(answer.text.contains("Not that."), "{api:?} {answer:?}");
         assert!(!answer.text.contains("BOMB") && !answer.text.contains("word by word"), "{api:?} {answer:?}");
     }
