@@ -3,13 +3,16 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use serde_json::Value;
+
 use crate::{
     BenchError,
     caller::{Protocol, Target},
     callgrind::{CountedGateway, ThreadCosts},
-    gateway_config::{self, PluginAddress},
-    plugins::ECHO_NAMES,
-    rig::{Binaries, Rig, borrowed},
+    llm_provider::StreamShape,
+    payload::Payload,
+    rig::{Binaries, Rig},
+    scenario::GatewaySetup,
 };
 
 /// Calls before counting. They connect the worker to the plugins.
@@ -21,12 +24,16 @@ const TOLERANCE_PERCENT: u64 = 5;
 /// Costs of a call by the name of its setup.
 type Costs = BTreeMap<&'static str, ThreadCosts>;
 
-/// Each setup: the protocol of its calls, and how many plugins they pass.
-const SETUPS: [(&str, Protocol, usize); 4] = [
-    ("grpc-0-plugins", Protocol::Grpc, 0),
-    ("grpc-1-plugin", Protocol::Grpc, 1),
-    ("grpc-3-plugins", Protocol::Grpc, 3),
-    ("http-1-plugin", Protocol::Http, 1),
+/// Each setup: its gateway, and how it is called with what.
+const SETUPS: [(&str, GatewaySetup, Protocol, Payload); 8] = [
+    ("grpc-0-plugins", GatewaySetup::Echo(0), Protocol::Grpc, Payload::ToolCall),
+    ("grpc-1-plugin", GatewaySetup::Echo(1), Protocol::Grpc, Payload::ToolCall),
+    ("grpc-3-plugins", GatewaySetup::Echo(3), Protocol::Grpc, Payload::ToolCall),
+    ("http-1-plugin", GatewaySetup::Echo(1), Protocol::Http, Payload::ToolCall),
+    ("llm-0-points", GatewaySetup::Llm { points: 0 }, Protocol::Http, Payload::Completion),
+    ("llm-1-point", GatewaySetup::Llm { points: 1 }, Protocol::Http, Payload::Completion),
+    ("llm-4-points", GatewaySetup::Llm { points: 4 }, Protocol::Http, Payload::Completion),
+    ("llm-stream", GatewaySetup::Llm { points: 0 }, Protocol::Http, Payload::Stream(StreamShape::Long)),
 ];
 
 /// Counts each setup, and compares it with `file`, or writes it there.
@@ -36,9 +43,8 @@ const SETUPS: [(&str, Protocol, usize); 4] = [
 pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(), BenchError> {
     let mut rig = Rig::start(Binaries { gateway: binary.to_owned(), envoy: None, litellm: None }, 1, &[])?;
     let mut costs = Costs::new();
-    for (name, protocol, plugins) in SETUPS {
-        let plugins = rig.tcp_plugins(&ECHO_NAMES[..plugins])?;
-        costs.insert(name, count(binary, protocol, &borrowed(&plugins)).await?);
+    for (name, setup, protocol, payload) in SETUPS {
+        costs.insert(name, count(binary, rig.config(setup)?, protocol, payload).await?);
     }
     if records {
         return Ok(fs::write(file, serde_json::to_string_pretty(&costs)? + "\n")?);
@@ -50,13 +56,13 @@ pub(crate) async fn run(binary: &Path, file: &Path, records: bool) -> Result<(),
 /// What one call costs the worker that serves it.
 async fn count(
     binary: &Path,
+    mut config: Value,
     protocol: Protocol,
-    plugins: &[PluginAddress<'_>],
+    payload: Payload,
 ) -> Result<ThreadCosts, BenchError> {
-    let mut config = gateway_config::chain(plugins);
     config["server"]["workers"] = 1.into();
     let gateway = CountedGateway::start(binary, &config)?;
-    let target = Target::tool_calls(&gateway.process.data_addr, protocol)?;
+    let target = Target { payload, ..Target::tool_calls(&gateway.process.data_addr, protocol)? };
     let mut caller = target.callers(1).await?.pop().ok_or("there is no caller")?;
     for _ in 0..WARM_UP {
         caller.call().await?;

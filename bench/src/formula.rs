@@ -23,6 +23,10 @@ pub(crate) enum SingleFigure {
     /// A ratio of medians.
     HostTraffic,
     StdioRunner,
+    /// A ratio of 99th percentiles.
+    NeighbourTexts,
+    /// The same.
+    NeighbourEvents,
     /// Mebibytes.
     StreamsMemory,
     /// Kibibytes of one stream.

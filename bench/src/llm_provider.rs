@@ -1,6 +1,6 @@
 //! A provider of models that answers at once, over HTTP/1.1: one completion, or a stream.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
@@ -28,11 +28,13 @@ pub(crate) enum StreamShape {
     Slow,
     /// A word, and nothing more.
     Stalled,
+    /// A piece of 1 MiB.
+    Huge,
 }
 
 impl StreamShape {
-    const ALL: [StreamShape; 4] =
-        [StreamShape::Long, StreamShape::Short, StreamShape::Slow, StreamShape::Stalled];
+    const ALL: [StreamShape; 5] =
+        [StreamShape::Long, StreamShape::Short, StreamShape::Slow, StreamShape::Stalled, StreamShape::Huge];
 
     /// The model that answers with it.
     pub(crate) const fn model(self) -> &'static str {
@@ -41,21 +43,27 @@ impl StreamShape {
             StreamShape::Short => "short",
             StreamShape::Slow => "slow",
             StreamShape::Stalled => "stalled",
+            StreamShape::Huge => "huge",
         }
     }
 
     pub(crate) const fn pieces(self) -> usize {
         match self {
             StreamShape::Long => 500,
-            StreamShape::Short | StreamShape::Stalled => 3,
+            StreamShape::Short | StreamShape::Stalled | StreamShape::Huge => 3,
             StreamShape::Slow => 27,
         }
+    }
+
+    /// Whether its first text is timed.
+    pub(crate) const fn begins_with_a_word(self) -> bool {
+        !matches!(self, StreamShape::Long | StreamShape::Huge)
     }
 
     /// Between two pieces.
     const fn pause(self) -> Duration {
         match self {
-            StreamShape::Long | StreamShape::Short => Duration::ZERO,
+            StreamShape::Long | StreamShape::Short | StreamShape::Huge => Duration::ZERO,
             StreamShape::Slow => Duration::from_micros(12_500),
             StreamShape::Stalled => Duration::from_secs(3600),
         }
@@ -123,6 +131,11 @@ macro_rules! piece {
     };
 }
 
+const WORD_PIECE: &str = piece!("\"content\":\" word\"", "null");
+
+static HUGE_PIECE: LazyLock<Bytes> =
+    LazyLock::new(|| WORD_PIECE.replace(" word", &payload::text(payload::HUGE_BYTES)).into());
+
 /// A streamed answer: a word in each piece, and at last two that end it. Each is written by itself.
 fn pieces(shape: StreamShape) -> impl Body<Data = Bytes, Error = Infallible> {
     StreamBody::new(stream::unfold(shape.pieces(), move |left| async move {
@@ -133,12 +146,13 @@ fn pieces(shape: StreamShape) -> impl Body<Data = Bytes, Error = Infallible> {
                 pause => tokio::time::sleep(pause).await,
             }
         }
-        let piece: &'static [u8] = match left {
+        let piece = match left {
             0 => return None,
-            1 => b"data: [DONE]\n\n",
-            2 => piece!("", "\"stop\"").as_bytes(),
-            _ => piece!("\"content\":\" word\"", "null").as_bytes(),
+            1 => Bytes::from_static(b"data: [DONE]\n\n"),
+            2 => Bytes::from_static(piece!("", "\"stop\"").as_bytes()),
+            _ if shape == StreamShape::Huge => HUGE_PIECE.clone(),
+            _ => Bytes::from_static(WORD_PIECE.as_bytes()),
         };
-        Some((Ok(Frame::data(Bytes::from_static(piece))), left - 1))
+        Some((Ok(Frame::data(piece)), left - 1))
     }))
 }

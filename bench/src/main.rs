@@ -39,6 +39,7 @@ mod llm_rows;
 mod llm_streams;
 mod machine;
 mod memory;
+mod neighbour;
 mod open_loop;
 mod payload;
 mod plugin_conversation;

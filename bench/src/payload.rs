@@ -16,6 +16,8 @@ use crate::llm_provider::StreamShape;
 pub(crate) const SMALL_BYTES: usize = 1 << 10;
 /// The size of a large `content`.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
+/// The size of a `content` that takes a plugin long, and of a piece of a stream that does.
+pub(crate) const HUGE_BYTES: usize = 1 << 20;
 /// The tools' results of a long conversation: how many, and their size in all.
 const HISTORY_RESULTS: usize = 60;
 const HISTORY_BYTES: usize = 200 << 10;
@@ -36,6 +38,8 @@ pub(crate) enum Payload {
     SmallContent,
     /// A response with 256 KiB of `content`.
     LargeContent,
+    /// A response with 1 MiB of `content`.
+    HugeContent,
     /// 1 KiB at each of the four points in turn.
     EveryPoint,
     /// A request to a model with 1 KiB of text, behind a tool's result.
@@ -59,6 +63,7 @@ impl Payload {
             Payload::ToolCall => vec![tool_call()],
             Payload::SmallContent => vec![response(SMALL_BYTES)],
             Payload::LargeContent => vec![response(LARGE_BYTES)],
+            Payload::HugeContent => vec![response(HUGE_BYTES)],
             Payload::Hook { contributions } => vec![GatewayRequest::RunHook(hook(), contributions)],
             Payload::EveryPoint => {
                 let llm_request = gateway::BeforeLlmRequestRequest {
@@ -89,7 +94,7 @@ impl Payload {
         match self {
             Payload::Stream(shape) => HttpRequest {
                 mark: b"data: [DONE]",
-                timed_to: (shape != StreamShape::Long).then_some(FIRST_TEXT),
+                timed_to: shape.begins_with_a_word().then_some(FIRST_TEXT),
                 ..HttpRequest::to_model(model_request(shape.model(), true, question()))
             },
             Payload::Completion => HttpRequest::to_model(model_request("gpt-5", false, question())),

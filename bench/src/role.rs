@@ -5,6 +5,7 @@ use clap::Subcommand;
 
 use crate::{
     BenchError, bare, ext_proc, llm_floor, llm_provider,
+    neighbour::{self, NeighbourLoad},
     payload::Payload,
     plugins, raw,
     scale::{self, Kind},
@@ -24,6 +25,8 @@ pub(crate) enum Role {
     RawServer,
     /// The raw client.
     RawClient { address: String, payload: Payload, concurrency: usize },
+    /// The tenant with large texts.
+    Neighbour { address: String, load: NeighbourLoad },
     /// The gateway's job without its features.
     Bare { plugins: Vec<String> },
     /// A provider of models.
@@ -54,6 +57,7 @@ impl Role {
             Role::RawClient { address, payload, concurrency } => {
                 raw::call(address, *payload, *concurrency, ready, say).await
             }
+            Role::Neighbour { address, load } => neighbour::call(address, *load, ready).await,
             Role::Bare { plugins } => bare::serve(plugins, ready).await,
             Role::LlmProvider => llm_provider::serve(ready).await,
             Role::LlmFloor { provider } => llm_floor::serve(provider, ready).await,

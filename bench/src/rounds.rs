@@ -10,7 +10,9 @@ use crate::{
     closed_loop::{self, RunDurations},
     footprint,
     formula::{Formula, RoundResults, SingleFigure},
-    host_add, host_traffic, json_scan, llm_streams, open_loop,
+    host_add, host_traffic, json_scan, llm_streams,
+    neighbour::{self, NeighbourLoad},
+    open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
     rig::{Binaries, Rig},
@@ -101,6 +103,15 @@ async fn measure_figures(
     if plan.needs(&[SingleFigure::StdioRunner]) {
         let ratio = stdio_runner::measure(rig, size.durations).await?;
         figures.insert(SingleFigure::StdioRunner, ratio);
+    }
+    let neighbours = [
+        (SingleFigure::NeighbourTexts, NeighbourLoad::Texts),
+        (SingleFigure::NeighbourEvents, NeighbourLoad::Events),
+    ];
+    for (figure, load) in neighbours {
+        if plan.needs(&[figure]) {
+            figures.insert(figure, neighbour::measure(rig, load, size.durations).await?);
+        }
     }
     if plan.needs(&[SingleFigure::StreamsMemory, SingleFigure::StreamMemory]) {
         let setup = GatewaySetup::Llm { points: 0 };

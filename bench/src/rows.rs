@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     formula::{FloorScenarios, Formula, Quantile, SingleFigure},
-    llm_rows,
+    llm_rows, neighbour,
     payload::Payload,
     scenario::{GatewaySetup, Scenario, Subject},
 };
@@ -156,6 +156,7 @@ pub(crate) fn all(only: &str, peers: Peers) -> Vec<Row> {
     rows.extend(CONCURRENCIES.map(large_content));
     rows.extend(absolute());
     rows.extend(open_loop());
+    rows.extend(neighbours());
     rows.extend(transports());
     rows.extend(one_connection());
     rows.extend(CONCURRENCIES.into_iter().flat_map(llm_rows::cpu));
@@ -328,6 +329,19 @@ fn absolute() -> [Row; 7] {
         .must(3.0, 2.0),
         Row::single("start", "start to ready, 10,000 bindings", Unit::Seconds, SingleFigure::StartTime)
             .must(2.0, 1.0),
+    ]
+}
+
+/// What another tenant's large texts do to small calls.
+fn neighbours() -> [Row; 2] {
+    let row = |name, measured, figure| Row {
+        concurrency: Some(neighbour::CONNECTIONS),
+        compared_with: "p99 without them",
+        ..Row::single(name, measured, Unit::Ratio, figure).must(1.5, 1.2)
+    };
+    [
+        row("neighbour-texts", "p99 of a call, 1 MiB texts beside", SingleFigure::NeighbourTexts),
+        row("neighbour-events", "p99 of a call, 1 MiB events beside", SingleFigure::NeighbourEvents),
     ]
 }
 

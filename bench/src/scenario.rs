@@ -150,6 +150,7 @@ impl fmt::Display for Scenario {
             Payload::ToolCall => write!(f, ", tool call")?,
             Payload::SmallContent => write!(f, ", content of 1 KiB")?,
             Payload::LargeContent => write!(f, ", content of 256 KiB")?,
+            Payload::HugeContent => write!(f, ", content of 1 MiB")?,
             Payload::EveryPoint => write!(f, ", every point")?,
             Payload::Completion => write!(f, ", completion")?,
             Payload::History => write!(f, ", long conversation")?,

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 37] = [
+const ROWS: [(&str, &[Option<u64>]); 39] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -27,6 +27,8 @@ const ROWS: [(&str, &[Option<u64>]); 37] = [
     ("start", &[None]),
     ("open-loop-p50", &[Some(16)]),
     ("open-loop-p99", &[Some(16)]),
+    ("neighbour-texts", &[Some(16)]),
+    ("neighbour-events", &[Some(16)]),
     ("unix", &[Some(16), Some(16)]),
     ("tls", &[Some(16), Some(16)]),
     ("one-connection", &[Some(64), Some(64), Some(64)]),
