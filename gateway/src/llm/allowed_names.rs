@@ -47,7 +47,7 @@ pub fn hints(allow: &[String]) -> Vec<String> {
         let rows = table.members.iter().chain(table.inner.iter().flat_map(|(_, rows)| *rows));
         for (name, treatment) in rows {
             match treatment {
-                Treatment::Refused(..) => opens.insert(*name),
+                Treatment::Refused(..) | Treatment::StoredId => opens.insert(*name),
                 Treatment::Seen | Treatment::Settings => members.insert(*name),
             };
         }

@@ -73,9 +73,11 @@ pub(super) enum Treatment {
     Settings,
     /// It is refused, unless its value is `null`, `false` or empty. `{}` still turns on what the provider runs.
     Refused(When, &'static str),
+    /// It names what the provider keeps, so it is refused for every tenant. An object is no id, but a schema or a part that has one.
+    StoredId,
 }
 
-use Treatment::{Refused, Seen, Settings};
+use Treatment::{Refused, Seen, Settings, StoredId};
 
 /// A name that the surface knows, and how it treats it.
 pub(super) type Row = (&'static str, Treatment);
@@ -332,6 +334,7 @@ impl Surface<'_> {
                     self.refuse_at(When::Tools, name, why).and_then(|()| self.setting(name, value))
                 }
                 Refused(when, why) => self.refuse_at(when, name, why),
+                StoredId => self.always_refused(name, value, &rows),
                 Settings => self.setting(name, value),
             };
             within(name, checked)?;
@@ -354,12 +357,11 @@ impl Surface<'_> {
     pub(super) fn always_refused(self, name: &str, value: &str, rows: &[&[Row]]) -> Result<(), Violation> {
         let mut always = rows.iter().copied().flatten().filter_map(|(known, treatment)| match treatment {
             Refused(When::Always, why) => Some((*known, *why)),
+            StoredId if kind(value) != ValueKind::Object => Some((*known, STATE)),
             _ => None,
         });
         let row = always.find(|(known, _)| known.eq_ignore_ascii_case(name));
-        if let Some((known, why)) =
-            row.filter(|(known, _)| !self.allows(known) && !is_off(When::Always, value))
-        {
+        if let Some((known, why)) = row.filter(|_| !is_off(When::Always, value)) {
             self.refuse_at(When::Always, known, why)?;
         }
         match kind(value) {

@@ -14,7 +14,7 @@ use crate::{
         messages::{CountTokens, Messages},
         responses::Responses,
         routes::ModelRoutes,
-        surface::{Row, Rule, SurfaceTable, Treatment, is_allowed},
+        surface::{Row, Rule, STATE, SurfaceTable, Treatment, When, is_allowed},
     },
 };
 
@@ -104,7 +104,11 @@ impl SurfaceReader<'_> {
     }
 
     fn row(&self, (name, treatment): &Row, place: &str) -> Option<RefusalReport> {
-        let Treatment::Refused(when, why) = *treatment else { return None };
+        let (when, why) = match *treatment {
+            Treatment::Refused(when, why) => (when, why),
+            Treatment::StoredId => (When::Always, STATE),
+            Treatment::Seen | Treatment::Settings => return None,
+        };
         let rule = Rule { what: name, when, why, opened_by: AllowSwitch::Entry(name) };
         Some(self.refusal(&rule, format!("`{name}`{place}")))
     }

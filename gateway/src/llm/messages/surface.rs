@@ -14,7 +14,7 @@ use crate::{
         request_view::RequestView as _,
         surface::{
             AllowSwitch, CONVERSATION_RULES, HOSTED, LISTED, RESULT, Row, Rule, STATE, Surface, SurfaceTable,
-            Treatment::{Refused, Seen, Settings},
+            Treatment::{Refused, Seen, Settings, StoredId},
             UNLISTED, UNSEEN, Unknown, When, has_only_switches, unsupported,
         },
         unit::Unit,
@@ -50,7 +50,7 @@ const MEMBERS: &[Row] = &[
 ];
 
 /// What names a stored file in a content block.
-const STORED: &[Row] = &[("file_id", Refused(When::Always, STATE))];
+const STORED: &[Row] = &[("file_id", StoredId)];
 
 /// What it refuses.
 pub(super) const TABLE: SurfaceTable = SurfaceTable {

@@ -8,7 +8,7 @@ use super::{
     spelling,
     surface_rules::{
         COMPACTION, COMPUTER, COMPUTER_TOOL, CONTAINER_ID, HOSTED_TOOL, INCLUDE, REFERENCE, RESULT_IN_CALL,
-        SHELL, STORED, STORED_FOR_CACHE, STORED_FOR_TOOLS, TABLE, UNKNOWN_ITEM,
+        SHELL, STORED, TABLE, UNKNOWN_ITEM,
     },
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
         guarded_points::GuardedPoints,
         request_view::RequestView as _,
         surface::{
-            AUDIO_PART, LISTED, RESULT, Row, STREAM_OPTIONS, Surface, UNKNOWN_PART, UNLISTED, UNTYPED_TOOL,
+            AUDIO_PART, LISTED, RESULT, STREAM_OPTIONS, Surface, UNKNOWN_PART, UNLISTED, UNTYPED_TOOL,
             Unknown, has_only_switches, is_name, unsupported,
         },
         unit::Unit,
@@ -49,6 +49,9 @@ const HOSTED_ITEMS: &[(&str, &str)] = &[
 /// What Codex notes about an item: the turn's id, a time, and the kinds of its parts.
 const NOTES: &str = "internal_chat_message_metadata_passthrough";
 
+/// Members of the agent's tools whose value is a JSON schema, which may have members with any name.
+const SCHEMAS: &[&str] = &["parameters"];
+
 /// Longest object of names, in bytes.
 const MAX_NAMES_BYTES: usize = 512;
 
@@ -77,10 +80,28 @@ impl Check<'_> {
         self.surface.members(self.request.members())?;
         self.include()?;
         self.stream_options()?;
-        for (name, rows) in [("prompt", STORED_FOR_TOOLS), ("prompt_cache_options", STORED_FOR_CACHE)] {
-            within(name, self.stored(self.request.member(name).unwrap_or_default(), rows))?;
-        }
+        self.stored_in_members()?;
         within("tools", self.tools(self.request.member("tools").unwrap_or_default()))
+    }
+
+    /// Refuses what the provider keeps, in what is neither an item nor a tool. The client's notes and the schema of the answer
+    /// may have members with any name.
+    fn stored_in_members(&self) -> Result<(), Violation> {
+        for (name, value) in self.request.members() {
+            let checked = match name {
+                "input" | "tools" | "metadata" | "client_metadata" => Ok(()),
+                "text" => self.stored_in_text(value),
+                _ => self.surface.always_refused(name, value, &[STORED]),
+            };
+            within(name, checked)?;
+        }
+        Ok(())
+    }
+
+    fn stored_in_text(&self, text: &str) -> Result<(), Violation> {
+        self.stored_but_in(&["format"], text)?;
+        let format = object_member(text, "format").unwrap_or_default();
+        within("format", self.stored_but_in(&["schema"], format))
     }
 
     /// What the answer is to have is a list of names.
@@ -109,10 +130,13 @@ impl Check<'_> {
     fn tool(&self, tool: &str) -> Result<(), Violation> {
         let is_clients = || string_member(tool, "execution").is_some_and(|execution| execution == "client");
         match string_member(tool, "type").as_deref() {
-            Some("function" | "custom" | "local_shell" | "apply_patch") => Ok(()),
+            Some("function" | "custom" | "local_shell" | "apply_patch") => self.stored_but_in(SCHEMAS, tool),
             // The agent itself looks for the tools.
-            Some("tool_search") if is_clients() => Ok(()),
-            Some("namespace") => within("tools", self.inner_tools(tool)),
+            Some("tool_search") if is_clients() => self.stored_but_in(SCHEMAS, tool),
+            Some("namespace") => {
+                self.stored_but_in(&["tools"], tool)?;
+                within("tools", self.inner_tools(tool))
+            }
             Some("shell") => self.shell(tool),
             Some(hosted) => {
                 self.stored_for_tool(tool)?;
@@ -126,7 +150,7 @@ impl Check<'_> {
     fn inner_tools(&self, namespace: &str) -> Result<(), Violation> {
         each(json::elements(member(namespace, "tools").unwrap_or_default()), |tool| {
             match string_member(tool, "type").as_deref() {
-                Some("function" | "custom") => Ok(()),
+                Some("function" | "custom") => self.stored_but_in(SCHEMAS, tool),
                 Some(other) => {
                     self.stored_for_tool(tool)?;
                     within("type", self.hosted(other))
@@ -151,7 +175,7 @@ impl Check<'_> {
         if string_member(tool, "container").is_some() {
             within("container", self.surface.refuse(&CONTAINER_ID))?;
         }
-        self.stored(tool, STORED_FOR_TOOLS)
+        self.stored_but_in(&[], tool)
     }
 
     /// Refuses a tool of the provider by its type, unless it is allowed under any name of its family.
@@ -183,7 +207,7 @@ impl Check<'_> {
             ItemKind::Message => self.message(role, item, unknown),
             ItemKind::Result(form) => self.result(form, item),
             // Plugins see what the model said as it is, in `messages`.
-            ItemKind::Reasoning => Ok(()),
+            ItemKind::Reasoning => self.stored_but_in(&[], item),
             ItemKind::Call(form) => self.call(form, item),
             ItemKind::Other => self.other(item),
         }
@@ -193,6 +217,7 @@ impl Check<'_> {
         if role != Role::Assistant {
             self.surface.unknown_members(json::members(item), is_message_member, unknown)?;
         }
+        self.stored_but_in(&["content"], item)?;
         let parts = json::elements(member(item, "content").unwrap_or_default());
         let checked = each(parts, |part| {
             self.stored_in_part(part)?;
@@ -246,13 +271,11 @@ impl Check<'_> {
         let name = form.output_member();
         let is_known = |member: &str, value: &str| member == name || is_result_member(member, value);
         self.surface.unknown_members(json::members(item), is_known, RESULT)?;
+        self.stored_but_in(&[name], item)?;
         let output = member(item, name).unwrap_or_default();
         let checked = match form {
             // The model may call them as it may those of the request.
-            CallForm::ToolSearch => {
-                self.stored_but_in(name, item, STORED_FOR_TOOLS)?;
-                self.tools(output)
-            }
+            CallForm::ToolSearch => self.tools(output),
             _ => each(json::elements(output), |part| self.stored_in_part(part)),
         };
         within(name, checked)
@@ -265,30 +288,21 @@ impl Check<'_> {
                 within(name, self.surface.refuse_named(&RESULT_IN_CALL, name))?;
             }
         }
-        if form == CallForm::ToolSearch {
-            // The agent's arguments may have members with any name.
-            self.stored_but_in("arguments", item, STORED_FOR_TOOLS)?;
-            return within("tools", self.tools(member(item, "tools").unwrap_or_default()));
-        }
-        let environment = object_member(item, "environment").unwrap_or_default();
-        within("environment", self.stored(environment, STORED_FOR_TOOLS))
+        // The agent's arguments may have members with any name.
+        self.stored_but_in(&[form.args_member(), "tools"], item)?;
+        within("tools", self.tools(member(item, "tools").unwrap_or_default()))
     }
 
     /// Refuses what is stored at the provider. The model's citations name files for their readers.
     fn stored_in_part(&self, part: &str) -> Result<(), Violation> {
-        self.stored_but_in("annotations", part, STORED)
+        self.stored_but_in(&["annotations"], part)
     }
 
-    /// Refuses what these rows refuse for every tenant, anywhere in an object.
-    fn stored(&self, object: &str, rows: &[Row]) -> Result<(), Violation> {
-        self.surface.always_refused("", object, &[rows])
-    }
-
-    /// The same, but for the member `except`.
-    fn stored_but_in(&self, except: &str, object: &str, rows: &[Row]) -> Result<(), Violation> {
+    /// Refuses what is stored at the provider, anywhere in an object but in these members.
+    fn stored_but_in(&self, except: &[&str], object: &str) -> Result<(), Violation> {
         json::members(object)
-            .filter(|(name, _)| name != except)
-            .try_for_each(|(name, value)| within(&name, self.surface.always_refused(&name, value, &[rows])))
+            .filter(|(name, _)| !except.contains(&name.as_ref()))
+            .try_for_each(|(name, value)| within(&name, self.surface.always_refused(&name, value, &[STORED])))
     }
 
     /// An item of what the provider runs or keeps, or one that is unknown.
@@ -298,7 +312,7 @@ impl Check<'_> {
             self.surface.refuse(&REFERENCE)?;
         }
         // The tools are checked below. Schemas of the agent's may have members with any name.
-        self.stored_but_in("tools", item, STORED_FOR_TOOLS)?;
+        self.stored_but_in(&["tools"], item)?;
         let tool = HOSTED_ITEMS.iter().find(|(item_type, _)| *item_type == name).map(|(_, tool)| *tool);
         match (name.as_ref(), tool) {
             // Plugins see their tools in `messages`.
@@ -309,11 +323,17 @@ impl Check<'_> {
             }
             (name, None) => self.surface.refuse_named(&UNKNOWN_ITEM, name)?,
         }
+        let tools = member(item, "tools").unwrap_or_default();
         // What an MCP server offers has no types. It is a part of what is allowed above.
-        match name.as_ref() {
-            "mcp_list_tools" => Ok(()),
-            _ => within("tools", self.tools(member(item, "tools").unwrap_or_default())),
-        }
+        within(
+            "tools",
+            match name.as_ref() {
+                "mcp_list_tools" => {
+                    each(json::elements(tools), |tool| self.stored_but_in(&["input_schema"], tool))
+                }
+                _ => self.tools(tools),
+            },
+        )
     }
 
     /// Who allows a tool under any name of its family also allows the items that the tool leads to.

@@ -2,7 +2,7 @@
 
 use crate::llm::surface::{
     AUDIO_PART, AllowSwitch, CONVERSATION_RULES, HOSTED, Row, Rule, STATE, STREAM_OPTIONS, SurfaceTable,
-    Treatment::{Refused, Seen},
+    Treatment::{Refused, Seen, StoredId},
     UNKNOWN_PART, UNSEEN, UNTYPED_TOOL, When,
 };
 
@@ -30,22 +30,17 @@ const MEMBERS: &[Row] = &[
     ("container", Refused(When::Always, STATE)),
 ];
 
-/// What names files in a content part.
-pub(super) const STORED: &[Row] = &[("file_id", Refused(When::Always, STATE))];
-
-/// What names files, containers and other things that the provider keeps, in tools of the provider and what they lead to, and in
-/// `prompt`.
-pub(super) const STORED_FOR_TOOLS: &[Row] = &[
-    ("file_id", Refused(When::Always, STATE)),
-    ("file_ids", Refused(When::Always, STATE)),
-    ("vector_store_ids", Refused(When::Always, STATE)),
-    ("container_id", Refused(When::Always, STATE)),
-    ("skill_id", Refused(When::Always, STATE)),
-    ("tunnel_id", Refused(When::Always, STATE)),
+/// What names files, containers and other things that the provider keeps, wherever it stands.
+pub(super) const STORED: &[Row] = &[
+    ("file_id", StoredId),
+    ("file_ids", StoredId),
+    ("vector_store_ids", StoredId),
+    ("container_id", StoredId),
+    ("skill_id", StoredId),
+    ("tunnel_id", StoredId),
+    // An answer, beside the cache.
+    ("comparison_response_id", StoredId),
 ];
-
-/// What names an answer of the provider beside the cache.
-pub(super) const STORED_FOR_CACHE: &[Row] = &[("comparison_response_id", Refused(When::Always, STATE))];
 
 const STORED_TEXT: &str =
     "it names a text at the provider that no plugin has seen, and that may be another tenant's";
@@ -56,11 +51,7 @@ pub(super) const COMPUTER: &str = "computer";
 /// What it refuses.
 pub(super) const TABLE: SurfaceTable = SurfaceTable {
     members: MEMBERS,
-    inner: &[
-        ("a content part", STORED),
-        ("a tool, a call, an item of the provider or `prompt`", STORED_FOR_TOOLS),
-        ("`prompt_cache_options`", STORED_FOR_CACHE),
-    ],
+    inner: &[("the request, but in `metadata`, schemas, arguments and citations", STORED)],
     rules: &[RULES, CONVERSATION_RULES],
 };
 

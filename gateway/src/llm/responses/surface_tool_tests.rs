@@ -280,6 +280,55 @@ fn what_the_provider_keeps_is_refused_in_all_items_whatever_else_is_allowed() {
 }
 
 #[test]
+fn what_the_provider_keeps_is_refused_wherever_a_request_names_it() {
+    let id = json!({ "deep": [{ "Vector_Store_Ids": ["v"] }] });
+    let call = |form: &str, args: &str, value: Value| json!({ "type": form, "call_id": "c", "name": "f", args: value, "x": id });
+    let result = json!({ "type": "function_call_output", "call_id": "c", "output": "", "x": id });
+    let message = json!({ "type": "message", "role": "assistant", "content": [], "x": id });
+    let thought = json!({ "type": "reasoning", "id": "r", "summary": [], "x": id });
+    let function = json!({ "type": "function", "name": "f", "parameters": {}, "x": id });
+    let namespace = json!({ "type": "namespace", "name": "n", "tools": [function] });
+    let listed =
+        json!({ "type": "mcp_list_tools", "server_label": "s", "tools": [{ "name": "f", "x": id }] });
+    for (request, place) in [
+        (with("x", id.clone()), ""),
+        (with("reasoning", json!({ "x": id })), "/reasoning"),
+        (with("text", json!({ "x": id })), "/text"),
+        (with("text", json!({ "format": { "type": "json_schema", "x": id } })), "/text/format"),
+        (with("prompt_cache_options", json!({ "x": id })), "/prompt_cache_options"),
+        (with("tool_choice", json!({ "type": "function", "name": "f", "x": id })), "/tool_choice"),
+        (tool(function.clone()), "/tools/0"),
+        (tool(namespace), "/tools/0/tools/0"),
+        (tool(json!({ "type": "local_shell", "x": id })), "/tools/0"),
+        (tool(json!({ "type": "tool_search", "execution": "client", "x": id })), "/tools/0"),
+        (item(call("function_call", "arguments", json!("{}"))), "/input/0"),
+        (item(call("custom_tool_call", "input", json!("i"))), "/input/0"),
+        (item(call("shell_call", "action", json!({}))), "/input/0"),
+        (item(result), "/input/0"),
+        (item(message), "/input/0"),
+        (item(thought), "/input/0"),
+        (item(listed), "/input/0/tools/0"),
+    ] {
+        let allowed = ["mcp", "x"].map(str::to_owned);
+        let error = check_request(&request, NONE, &allowed).expect_err(place);
+        assert_eq!(error.violations[0].pointer, format!("{place}/x/deep/0/Vector_Store_Ids"));
+    }
+    let schema = json!({ "properties": { "file_id": { "type": "string" } }, "default": { "file_id": "f" } });
+    let call =
+        json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": { "file_id": "f" } });
+    for request in [
+        with("metadata", json!({ "file_id": "f" })),
+        with("text", json!({ "format": { "type": "json_schema", "name": "n", "schema": schema } })),
+        with("x", json!({ "file_id": { "type": "string" }, "file_ids": [], "skill_id": null })),
+        tool(json!({ "type": "function", "name": "f", "parameters": schema })),
+        tool(json!({ "type": "tool_search", "execution": "client", "parameters": schema })),
+        item(call),
+    ] {
+        assert_eq!(refused(&request, NONE), None);
+    }
+}
+
+#[test]
 fn an_item_that_has_only_its_id_is_a_reference() {
     for named in [
         json!({ "type": "image_generation_call", "id": "ig_1" }),
