@@ -47,11 +47,12 @@ impl NeighbourLoad {
 
 /// Measures the 99th percentile of calls beside the neighbour over that of calls without one.
 pub(crate) async fn measure(
-    rig: &mut Rig,
+    rig: &Rig,
     load: NeighbourLoad,
     durations: RunDurations,
 ) -> Result<f64, BenchError> {
-    let mut config = gateway_config::llm(&rig.llm_provider()?.to_owned(), ("", ""), &[]);
+    let provider = RoleProcess::start_at_low_priority(&["llm-provider"])?;
+    let mut config = gateway_config::llm(&provider.address, ("", ""), &[]);
     config["tenants"]["list"] = json!([{ "id": TENANT }, { "id": NEIGHBOUR }]);
     config["plugins"] = json!([{ "name": "redact", "builtin": "redact" }]);
     config["bindings"] = json!([{
@@ -65,7 +66,8 @@ pub(crate) async fn measure(
     let name = load.to_possible_value().ok_or("a load has no name")?;
     let (mut beside, mut alone) = (histogram()?, histogram()?);
     for has_neighbour in TURNS {
-        let start = || RoleProcess::start(&["neighbour", &gateway.data_addr, name.get_name()]);
+        let role = ["neighbour", &gateway.data_addr, name.get_name()];
+        let start = || RoleProcess::start_at_low_priority(&role);
         let _neighbour = has_neighbour.then(start).transpose()?;
         let measured = open_loop::measure(&target, CONNECTIONS, rate, durations, pid).await?;
         if has_neighbour { &mut beside } else { &mut alone }.add(measured.micros)?;

@@ -59,7 +59,17 @@ pub(crate) struct RoleProcess {
 impl RoleProcess {
     /// Starts a role and waits until it listens.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self, BenchError> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::start_as(Command::new(std::env::current_exe()?), arguments)
+    }
+
+    /// The same for one that stands for other machines: it takes no core from what is measured.
+    pub(crate) fn start_at_low_priority(arguments: &[&str]) -> Result<Self, BenchError> {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(std::env::current_exe()?);
+        Self::start_as(command, arguments)
+    }
+
+    fn start_as(mut command: Command, arguments: &[&str]) -> Result<Self, BenchError> {
         command.arg("role").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let stdin = child.stdin.take().ok_or("standard input is not piped")?;

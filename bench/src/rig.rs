@@ -143,7 +143,7 @@ impl Rig {
     }
 
     /// The address of the provider of models.
-    pub(crate) fn llm_provider(&mut self) -> Result<&str, BenchError> {
+    fn llm_provider(&mut self) -> Result<&str, BenchError> {
         if self.llm_provider.is_none() {
             self.llm_provider = Some(RoleProcess::start(&["llm-provider"])?);
         }

@@ -185,7 +185,8 @@ impl PluginClient {
         let whole = request.meta.whole && !attempts.handed_over && is_nearly(*deadline, request.limit);
         let rpc = Rpc::at(&request.site);
         let occupied = live.occupied();
-        let reply = live.connection.unary(rpc, frame, headers, *deadline, self.max_reply).await;
+        let tenant = Some(&request.meta.tenant);
+        let reply = live.connection.unary(rpc, frame, headers, *deadline, self.max_reply, tenant).await;
         drop(occupied);
         Ok(reply.map_err(|error| FailedExchange { error, generation, whole }))
     }

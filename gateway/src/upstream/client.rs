@@ -14,6 +14,7 @@ use crate::{
     tls,
     upstream::{
         bulkhead::Bulkhead,
+        compute_pool::ComputePool,
         consent::Wants,
         host_access::HostOffer,
         observers::{DeliveryCallback, ObserverDelivery},
@@ -48,6 +49,8 @@ pub struct SharedResources {
     /// The age at which a connection is replaced.
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
+    /// For the large calls of built-in plugins.
+    pub(super) compute: ComputePool,
     pub(super) certificates: tls::CertificateWatch,
     pub(super) reach: Arc<config::ApiPluginPolicy>,
     pub(super) host: HostOffer,
@@ -83,6 +86,7 @@ impl SharedResources {
             resolver,
             most_age,
             telemetry,
+            compute: ComputePool::default(),
             certificates,
             reach: Arc::default(),
             host: HostOffer::default(),
@@ -171,7 +175,7 @@ impl PluginClient {
         shared: &SharedResources,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let targets = transport::targets_of_plugin(plugin, builtin, &shared.reach, &shared.certificates)?;
+        let targets = transport::targets_of_plugin(plugin, builtin, shared)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {

@@ -3,10 +3,10 @@
 //!
 //! This module covers the wire only. Others decide what to send, and what follows from an answer.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::Either};
 use http::{
     HeaderMap, HeaderValue, Method, Uri, Version,
     header::{CONTENT_TYPE, HeaderName, TE, USER_AGENT},
@@ -18,6 +18,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
 use tower::ServiceExt as _;
 
 use crate::{
@@ -26,6 +27,7 @@ use crate::{
     net::worker::WorkerId,
     upstream::{
         codec::{self, ExchangeError},
+        compute_pool::ComputePool,
         http2::Http2Client,
         transport::InProcess,
     },
@@ -91,7 +93,7 @@ pub(super) struct Connection {
 
 enum RequestSender {
     Http2(Http2Client),
-    InProcess(InProcess),
+    InProcess(InProcess, ComputePool),
 }
 
 impl Connection {
@@ -112,9 +114,9 @@ impl Connection {
     }
 
     /// A connection to `service` in this process.
-    pub(super) fn in_process(service: InProcess) -> Self {
+    pub(super) fn in_process(service: InProcess, compute: ComputePool) -> Self {
         Connection {
-            sender: RequestSender::InProcess(service),
+            sender: RequestSender::InProcess(service, compute),
             scheme: Scheme::HTTP,
             authority: Authority::from_static("in-process"),
             closed: CancellationToken::new(),
@@ -141,7 +143,7 @@ impl Connection {
 
     /// Whether the plugin is built in.
     pub(super) fn is_in_process(&self) -> bool {
-        matches!(self.sender, RequestSender::InProcess(_))
+        matches!(self.sender, RequestSender::InProcess(..))
     }
 
     /// A token that is cancelled when the connection takes no more calls. Doesn't keep the connection alive.
@@ -154,7 +156,8 @@ impl Connection {
     }
 
     /// One unary call: sends `frame` with `headers` and the remaining time, and reads a reply of at most
-    /// `max_reply` bytes. Dropping the future resets the stream, which cancels the call at the plugin.
+    /// `max_reply` bytes. Dropping the future resets the stream, which cancels the call at the plugin. `tenant` has the call of a
+    /// built-in run apart from the caller's thread if it is large; the gateway's own calls have none.
     pub(super) async fn unary(
         &self,
         rpc: Rpc,
@@ -162,12 +165,13 @@ impl Connection {
         headers: &HeaderMap,
         deadline: Instant,
         max_reply: usize,
+        tenant: Option<&Arc<str>>,
     ) -> Result<Bytes, ExchangeError> {
         if Instant::now() >= deadline {
             return Err(ExchangeError::TimedOut);
         }
         let request = self.request(rpc, headers, deadline);
-        match tokio::time::timeout_at(deadline, self.exchange(request, frame, max_reply)).await {
+        match tokio::time::timeout_at(deadline, self.exchange(request, frame, max_reply, tenant)).await {
             Err(_) => Err(ExchangeError::TimedOut),
             Ok(Err(ExchangeError::Status(status)))
                 if matches!(status.code(), tonic::Code::Cancelled | tonic::Code::DeadlineExceeded)
@@ -205,6 +209,7 @@ impl Connection {
         request: http::Request<()>,
         frame: Bytes,
         max_reply: usize,
+        tenant: Option<&Arc<str>>,
     ) -> Result<Bytes, ExchangeError> {
         match &self.sender {
             RequestSender::Http2(client) => {
@@ -212,12 +217,17 @@ impl Connection {
                 let response = sent.map_err(|error| ExchangeError::Unsent(error.to_string()))?.await;
                 codec::read(response.map_err(classify)?, max_reply).await
             }
-            RequestSender::InProcess(service) => {
-                let request = request.map(|()| tonic::body::Body::new(Full::new(frame)));
-                let answer = async {
-                    let response = service.0.clone().oneshot(request).await;
+            RequestSender::InProcess(InProcess(service), compute) => {
+                let tenant = tenant.filter(|_| ComputePool::takes(frame.len()));
+                let (service, request) = (service.clone(), request.map(|()| Body::new(Full::new(frame))));
+                let answer = async move {
+                    let response = service.oneshot(request).await;
                     codec::read(response.map_err(|error| ExchangeError::Lost(error.to_string()))?, max_reply)
                         .await
+                };
+                let answer = match tenant {
+                    Some(tenant) => Either::Left(compute.run(tenant, answer)),
+                    None => Either::Right(answer),
                 };
                 // A panic fails the plugin's call only, as it would behind a socket.
                 let answer = AssertUnwindSafe(answer).catch_unwind().await;
@@ -251,8 +261,6 @@ fn is_stream_refused(error: &h2::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -279,7 +287,7 @@ mod tests {
             theirs.write_all(&go_away).await.expect("GOAWAY");
         });
         let deadline = Instant::now() + Duration::from_secs(60);
-        let ended = connection.unary(Rpc::Describe, frame(&()), &HeaderMap::new(), deadline, 1).await;
+        let ended = connection.unary(Rpc::Describe, frame(&()), &HeaderMap::new(), deadline, 1, None).await;
         plugin.await.expect("it does not panic");
         ended.expect_err("there is no reply")
     }
@@ -311,7 +319,7 @@ mod tests {
                         let deadline = Instant::now() + Duration::from_secs(60);
                         let call = frame(&());
                         let ended =
-                            connection.unary(Rpc::Describe, call, &HeaderMap::new(), deadline, 1).await;
+                            connection.unary(Rpc::Describe, call, &HeaderMap::new(), deadline, 1, None).await;
                         assert!(!matches!(ended, Err(ExchangeError::TimedOut)), "the call was lost");
                         let unsent = matches!(ended, Err(ExchangeError::Unsent(_)));
                         assert!(!unsent || connection.is_closed(), "the retry would be sent here again");

@@ -46,7 +46,7 @@ pub(super) async fn call(
         "rpc.response.status_code" = Empty,
     );
     let exchange = async {
-        connection.unary(rpc, frame, &telemetry::current_trace_headers(), deadline, max_reply).await
+        connection.unary(rpc, frame, &telemetry::current_trace_headers(), deadline, max_reply, None).await
     };
     let reply = exchange.instrument(span.clone()).await;
     match &reply {

@@ -37,7 +37,8 @@ pub enum HealthCheckOutcome {
 pub(super) async fn check(connection: &Connection, settings: &config::Health) -> HealthCheckOutcome {
     let frame = framing::frame(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
-    let answer = connection.unary(Rpc::Health, frame, &HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
+    let answer =
+        connection.unary(Rpc::Health, frame, &HeaderMap::new(), deadline, MAX_ANSWER_BYTES, None).await;
     match answer {
         Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
             Ok(ServingStatus::Serving) => HealthCheckOutcome::Serving,

@@ -17,6 +17,7 @@ mod call_guard;
 mod classify;
 mod client;
 mod codec;
+mod compute_pool;
 mod connection;
 mod consent;
 mod control_call;

@@ -27,6 +27,8 @@ use crate::{
     task::join::joined,
     tls,
     upstream::{
+        client::SharedResources,
+        compute_pool::ComputePool,
         connection::Connection,
         dial_error::{DialError, DialErrorKind},
     },
@@ -72,16 +74,16 @@ impl fmt::Debug for InProcess {
 }
 
 /// The targets of a registered plugin; `builtin` is its service if it is built in. TLS files are read here,
-/// and `watch` follows them.
+/// and watched from then on.
 ///
 /// # Errors
 /// One sentence that names the member and what would be right.
 pub(super) fn targets_of_plugin(
     plugin: &config::Plugin,
     builtin: Option<InProcess>,
-    reach: &config::ApiPluginPolicy,
-    watch: &tls::CertificateWatch,
+    shared: &SharedResources,
 ) -> Result<Vec<Target>, String> {
+    let (reach, watch) = (&*shared.reach, &shared.certificates);
     let (name, endpoints) = (&plugin.name, plugin.addresses().collect::<Vec<_>>());
     if let Some(flaw) = reach.flaws(plugin).into_iter().next() {
         let builtin = plugin.builtin.iter().map(|builtin| format!("builtin:{builtin}"));
@@ -100,6 +102,7 @@ pub(super) fn targets_of_plugin(
         ([], Some(builtin), Some(service)) => Ok(vec![Target::One(Box::new(BuiltinTransport {
             address: format!("builtin:{builtin}"),
             service,
+            compute: shared.compute.clone(),
         }))]),
         ([], Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
         _ => Err(format!(
@@ -342,11 +345,12 @@ impl Transport for DeniedTransport {
 struct BuiltinTransport {
     address: String,
     service: InProcess,
+    compute: ComputePool,
 }
 
 impl Transport for BuiltinTransport {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
-        Box::pin(std::future::ready(Ok(Connection::in_process(self.service.clone()))))
+        Box::pin(std::future::ready(Ok(Connection::in_process(self.service.clone(), self.compute.clone()))))
     }
 
     fn address(&self) -> &str {

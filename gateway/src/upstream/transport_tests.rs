@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::*;
+use crate::upstream::tests::support::shared;
 
 fn plugin(tls: Option<serde_json::Value>) -> config::Plugin {
     serde_json::from_value(json!({ "name": "guard", "tls": tls })).expect("a plugin")
@@ -119,8 +120,8 @@ fn of_api(endpoint: &str, egress: serde_json::Value) -> Target {
     plugin.owner = crate::core::object::Owner::Api;
     let egress = serde_json::from_value(egress).expect("an egress");
     let reach = config::ApiPluginPolicy { egress, ..config::ApiPluginPolicy::default() };
-    let targets = targets_of_plugin(&plugin, None, &reach, &tls::CertificateWatch::default())
-        .expect("endpoints are right");
+    let shared = SharedResources { reach: Arc::new(reach), ..shared() };
+    let targets = targets_of_plugin(&plugin, None, &shared).expect("endpoints are right");
     targets.into_iter().next().expect("one endpoint")
 }
 

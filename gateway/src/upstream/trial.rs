@@ -89,7 +89,7 @@ impl PluginTrial {
         builtin: Option<InProcess>,
         shared: SharedResources,
     ) -> Result<Self, String> {
-        let targets = transport::targets_of_plugin(&plugin, builtin, &shared.reach, &shared.certificates)?;
+        let targets = transport::targets_of_plugin(&plugin, builtin, &shared)?;
         let transport = match targets.into_iter().next() {
             Some(Target::One(transport)) => transport,
             Some(Target::Names(target)) => transport::transport_by_name(target),
@@ -205,7 +205,7 @@ impl TrialConnection {
         }
         let frame = framing::frame_with(message.len(), |buffer| buffer.put_slice(message));
         let deadline = Instant::now() + limit;
-        let reply = self.connection.unary(rpc, frame, &headers, deadline, self.max_reply).await;
+        let reply = self.connection.unary(rpc, frame, &headers, deadline, self.max_reply, None).await;
         reply.map_err(|error| match error {
             ExchangeError::Status(status) if codec::says_not_initialized(&status) => {
                 TrialError::NotInitialized

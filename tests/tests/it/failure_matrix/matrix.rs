@@ -26,6 +26,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::failure_matrix::{
+    builtins,
     cells::{Case, Cell, FAILURES, KINDS, Kind, NEVER, Payload, Seen, tenant},
     groups::{self, GroupRow},
     rig::{EXTRA, RAW, Rig, SHORT_MS, TRANSPORTS, Transport, on_the_wire, payload},
@@ -40,12 +41,13 @@ pub(super) const AT_ONCE: usize = 32;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_outcome_has_the_promised_answer_at_every_point_over_every_transport() {
     let runs = TRANSPORTS.map(run);
-    let (cells, groups) = future::join(future::join_all(runs), groups::run()).await;
+    let (cells, groups, builtins) =
+        future::join3(future::join_all(runs), groups::run(), builtins::run()).await;
     for (transport, cells) in TRANSPORTS.iter().zip(&cells) {
         println!("failure matrix: {} cells over {transport:?}", cells.len());
         assert_eq!(cells.len(), CELLS, "{transport:?}");
     }
-    compare_with_the_document(&document(cells.iter().flatten(), &groups));
+    compare_with_the_document(&document(cells.iter().flatten(), &groups, &builtins));
 }
 
 #[test]
@@ -93,7 +95,7 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
 }
 
 /// The answers of the cells.
-async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
+pub(super) async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
     let answers = stream::iter(cells).map(|cell| {
         let deadline = matches!(cell.case.name(), "hangs-long" | "budget-short").then_some(SHORT_MS);
         let answer = call(agent.clone(), cell.point, cell.tenant(), deadline);
@@ -179,7 +181,7 @@ fn extra_of(payload: &mut fake::Payload) -> &mut bytes::Bytes {
 }
 
 /// What an answer says about the step.
-fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
+pub(super) fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let plugins = [cell.case.plugin(), if cell.case.plugin() == "elsewhere" { "elsewhere-too" } else { "" }];
     let is_its = |entry: &&Value| {
@@ -305,7 +307,11 @@ is the status of [errors.md](errors.md). The column `step` has the step's outcom
 ";
 
 /// The observed cells as tables. Points and transports share a row because they agree.
-fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>, groups: &[GroupRow]) -> String {
+fn document<'a>(
+    cells: impl Iterator<Item = &'a (Cell, Seen)>,
+    groups: &[GroupRow],
+    builtins: &[(Cell, Seen)],
+) -> String {
     let mut rows: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for (cell, seen) in cells {
         rows.entry((cell.kind.name, cell.case.what())).or_default().insert(seen.to_string());
@@ -322,6 +328,7 @@ fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>, groups: &[GroupRo
         }
     }
     text.push_str(&groups::tables(groups));
+    text.push_str(&builtins::table(builtins));
     text.push_str("\n## What can't arise\n\n| reason | where | why |\n|---|---|---|\n");
     for (reason, kinds, why) in NEVER {
         let kinds = if kinds.is_empty() { "anywhere".into() } else { kinds.join(", ") };

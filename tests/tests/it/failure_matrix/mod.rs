@@ -1,5 +1,6 @@
 //! Tests the consequences of every failure of a plugin.
 
+mod builtins;
 mod cells;
 mod groups;
 mod matrix;

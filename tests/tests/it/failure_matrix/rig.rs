@@ -128,19 +128,19 @@ pub(crate) fn payload(point: Point) -> Value {
 }
 
 /// The patch of the plugin before the step.
-fn first_patch(point: ExtensionPoint) -> Patch {
+fn first_patch(point: ExtensionPoint, raw: &str) -> Patch {
     match point {
         ExtensionPoint::BeforeLlmRequest => {
-            BeforeLlmRequestPatch { messages: Some(format!("[{RAW}]").into()), ..Default::default() }.into()
+            BeforeLlmRequestPatch { messages: Some(format!("[{raw}]").into()), ..Default::default() }.into()
         }
         ExtensionPoint::BeforeToolCall => {
-            BeforeToolCallPatch { args: Some(RAW.into()), ..Default::default() }.into()
+            BeforeToolCallPatch { args: Some(raw.to_owned().into()), ..Default::default() }.into()
         }
         ExtensionPoint::AfterToolResult => {
-            AfterToolResultPatch { result: Some(RAW.into()), ..Default::default() }.into()
+            AfterToolResultPatch { result: Some(raw.to_owned().into()), ..Default::default() }.into()
         }
         ExtensionPoint::BeforeResponse => {
-            BeforeResponsePatch { content: Some(RAW.into()), ..Default::default() }.into()
+            BeforeResponsePatch { content: Some(raw.into()), ..Default::default() }.into()
         }
         ExtensionPoint::Unspecified => panic!("no point, no patch"),
     }
@@ -174,6 +174,11 @@ fn neighbours_remark() -> Notice {
 /// A plugin that acts the same way at every point.
 fn plugin(name: &str, act: impl Fn(ExtensionPoint) -> Act) -> Builder {
     POINTS.iter().fold(FakePlugin::named(name), |plugin, &point| plugin.at(point, act(point)))
+}
+
+/// The plugin before the step, whose patch brings this JSON.
+pub(crate) fn first(raw: &str) -> Builder {
+    plugin("first", |point| Act::patch(first_patch(point, raw)))
 }
 
 /// A plugin that fails as `name` says, or decides.
@@ -220,7 +225,7 @@ fn members(case: Case) -> Value {
     }
 }
 
-fn of(kind: Kind, case: Case, tenant: &str) -> Value {
+pub(crate) fn of(kind: Kind, case: Case, tenant: &str) -> Value {
     let mut binding = json!({ "tenant": tenant });
     binding["mode"] = match kind.mode {
         Mode::Enforce => "enforce".into(),
@@ -314,7 +319,7 @@ impl Rig {
         let cases = decided.chain(FAILURES.map(Case::Fails));
         let mut plugins = Vec::new();
         for (plugin, members) in [
-            (plugin("first", |point| Act::patch(first_patch(point))), json!({})),
+            (first(RAW), json!({})),
             (FakePlugin::named("witness"), json!({})),
             (behaving("elsewhere-too"), json!({})),
             (behaving("neighbour").access(Access::Read), json!({})),
