@@ -160,6 +160,12 @@ impl Context {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// When the gateway gives up the call; `None` if there is no limit. A plugin may end its work then, with whatever answer: no
+    /// answer is sent after it.
+    pub fn deadline(&self) -> Option<std::time::Instant> {
+        self.deadline.map(Instant::into_std)
+    }
+
     /// The plugin's data for the call's tenant. It can be used until 5 s after the call's deadline; for work that goes
     /// on longer, use [`Host::storage`](crate::Host::storage).
     pub fn storage(&self) -> Storage {

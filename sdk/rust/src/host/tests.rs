@@ -86,6 +86,11 @@ impl Plugin for Scripted {
                 GATE.acquire().await.expect("it is never closed").forget();
                 Ok(Reply::proceed())
             }
+            "late" => {
+                let deadline = ctx.deadline().expect("the call has one");
+                tokio::time::sleep_until(deadline.into()).await;
+                Ok(Reply::proceed())
+            }
             "parse" => {
                 let number: u32 = json::parse(&call.args)?;
                 Ok(Reply::proceed().args(&(number + 1))?)
@@ -405,6 +410,15 @@ async fn the_context_holds_caller_time_trace_and_depth() {
     let answer = client.before_tool_call(request).await.unwrap().into_inner();
     let expected = r#"acme Some(7) 2 Some("00-a-b-01") (Some(BeforeToolCall), None)"#;
     assert_eq!(answer.notices[0].message, expected);
+}
+
+#[tokio::test]
+async fn no_answer_is_sent_after_the_deadline() {
+    let mut client = client();
+    named(&mut client, "g", "a").await;
+    let mut request = Request::new(request("a", "late"));
+    request.set_timeout(Duration::from_millis(1));
+    assert_eq!(client.before_tool_call(request).await.unwrap_err().code(), Code::DeadlineExceeded);
 }
 
 #[tokio::test]

@@ -311,3 +311,33 @@ async fn no_call_of_a_tenant_waits_for_another_tenants_call_to_end() {
     let outcomes = answers.iter().map(|answer| answer.body["steps"][0]["outcome"].clone());
     assert!(outcomes.clone().any(|outcome| outcome == "continued"), "{:?}", outcomes.collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn a_built_in_that_works_for_long_delays_no_call_of_another_tenant() {
+    let first = FakePlugin::named("first").start().await;
+    // Looks from each `a` to the end of the text for a `z`: with this text, for minutes.
+    let config = json!({ "detectors": [], "patterns": [{ "name": "slow", "regex": "a.*z|a" }] });
+    let gateway = Gateway::with()
+        .set("/server/workers", 1)
+        .set("/limits/budget", "60s")
+        .plugin(&first)
+        .builtin("redact", &config)
+        .tenant(GREEDY)
+        .tenant(QUIET)
+        .binding_with("first", 10, &json!({ "tenant": GREEDY }))
+        .binding_with("redact", 20, &json!({ "tenant": GREEDY, "timeout": "60s" }))
+        .binding_with("redact", 20, &json!({ "name": "small", "tenant": QUIET }))
+        .start()
+        .await;
+    let long = json!({ "tool_name": "t", "args": "a ".repeat(256 << 10) });
+    let greedy = gateway.http(&token(GREEDY));
+    let greedy = tokio::spawn(async move { greedy.call(POINT, long).await });
+    first.wait_until(|counts| counts.calls == 1).await;
+    let quiet = gateway.http(&token(QUIET));
+    for _ in 0..10 {
+        let answer = quiet.call(POINT, json!({ "tool_name": "t", "args": 1 })).await;
+        assert_eq!(answer.status, 200);
+    }
+    assert!(!greedy.is_finished());
+    greedy.abort();
+}
