@@ -1,0 +1,177 @@
+//! Measures what the detectors find, and what they leave alone, on the corpus of tests/corpus.
+//!
+//! ```sh
+//! cargo test -p hookgate-redaction --test corpus -- --nocapture
+//! ```
+
+mod template;
+mod values;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload};
+use hookgate_sdk::{AfterToolResultPayload, BeforeResponsePayload};
+use serde_json::Value;
+
+use template::{Line, Template, templates};
+
+/// The halves of the corpus. Nobody tunes detectors on the frozen one.
+const HALVES: [&str; 1] = ["tuned"];
+
+const MIN_POSITIVE_LINES: usize = 750;
+const MIN_CLEAN_LINES: usize = 1500;
+/// Of the marked values, in percent.
+const MIN_FOUND: f64 = 70.0;
+/// Of the clean lines, in percent.
+const MAX_TOUCHED: f64 = 13.0;
+
+const MASKS: [&str; 7] = ["[EMAIL]", "[MAIL]", "[CARD]", "[IBAN]", "[REDACTED]", "***", "**"];
+
+/// What a kind's lines came to.
+#[derive(Debug, Default)]
+struct Tally {
+    lines: usize,
+    found: usize,
+    touched_by_redact: usize,
+    touched_by_secrets: usize,
+}
+
+fn tests_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
+}
+
+/// All detectors but some.
+fn all_but(left_out: &[Detector]) -> Redactor {
+    Detector::ALL.into_iter().filter(|detector| !left_out.contains(detector)).collect()
+}
+
+/// What `redact` makes of an answer.
+fn redacted(redactor: &Redactor, text: &str) -> String {
+    let payload = BeforeResponsePayload { content: text.to_owned(), ..Default::default() };
+    let replaced = payload.replace_texts(&mut |text| {
+        let found = redactor.find(text.text, text.member());
+        (text.kind != TextKind::Name && !found.is_empty()).then(|| redactor.mask(text.text, &found))
+    });
+    let patch = replaced.expect("an answer is a text").patch;
+    patch.and_then(|patch| patch.content).unwrap_or_else(|| text.to_owned())
+}
+
+/// Whether `secrets` finds anything in a tool's result.
+fn has_secret(redactor: &Redactor, result: &Value) -> bool {
+    let payload = AfterToolResultPayload { result: result.to_string().into(), ..Default::default() };
+    let mut is_found = false;
+    let replaced = payload.replace_texts(&mut |text| {
+        is_found |= !redactor.find(text.text, text.member()).is_empty();
+        None
+    });
+    replaced.expect("it is JSON");
+    is_found
+}
+
+/// Whether a mask stands for each marked part, and everything else kept its bytes.
+fn is_hidden(line: &Line, redacted: &str) -> bool {
+    let (mut rest, mut end) = (redacted, 0);
+    for mark in &line.marks {
+        let Some(after) = rest.strip_prefix(&line.text[end..mark.start]) else { return false };
+        // A number in JSON becomes a string.
+        let unquoted =
+            after.strip_prefix('"').filter(|_| line.text[..mark.start].ends_with([' ', ':', '[', ',']));
+        let mask =
+            |text: &'_ str| MASKS.iter().find_map(|mask| Some(text.len() - text.strip_prefix(mask)?.len()));
+        rest = match (mask(after), unquoted.and_then(|text| Some((text, mask(text)?)))) {
+            (Some(length), _) => &after[length..],
+            (None, Some((text, length))) => text[length..].strip_prefix('"').unwrap_or_default(),
+            (None, None) => return false,
+        };
+        end = mark.end;
+    }
+    rest == &line.text[end..]
+}
+
+/// Counts what becomes of a half's lines. Returns the lines that went wrong, too.
+fn measure(templates: &[Template]) -> (BTreeMap<String, Tally>, Vec<String>) {
+    let redact = all_but(&[Detector::HighEntropy, Detector::ApiKey]);
+    let with_entropy = all_but(&[Detector::ApiKey]);
+    let secrets = all_but(&[Detector::Email, Detector::ApiKey]);
+    let (mut tallies, mut wrong) = (BTreeMap::<String, Tally>::new(), Vec::new());
+    for template in templates {
+        let is_known =
+            template.kind == "clean" || Detector::ALL.iter().any(|detector| detector.name() == template.kind);
+        assert!(is_known, "{}: unknown kind", template.place);
+        let tally = tallies.entry(template.kind.clone()).or_default();
+        for line in template.lines() {
+            let redactor = if template.kind == "high_entropy" { &with_entropy } else { &redact };
+            let result = redacted(redactor, &line.text);
+            tally.lines += 1;
+            if template.kind == "clean" {
+                let by_secrets = has_secret(&secrets, &Value::from(line.text.as_str()));
+                tally.touched_by_redact += usize::from(result != line.text);
+                tally.touched_by_secrets += usize::from(by_secrets);
+                if result != line.text || by_secrets {
+                    wrong.push(format!("{}: touched: {:?} -> {result:?}", template.place, line.text));
+                }
+            } else if is_hidden(&line, &result) {
+                tally.found += 1;
+            } else {
+                wrong.push(format!("{}: {:?} -> {result:?}", template.place, line.text));
+            }
+        }
+    }
+    (tallies, wrong)
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+#[test]
+fn what_is_secret_is_found_and_what_is_not_stays() {
+    for half in HALVES {
+        let templates = templates(&tests_folder().join("corpus").join(half));
+        let (tallies, wrong) = measure(&templates);
+        if half == "tuned" {
+            wrong.iter().for_each(|line| println!("{line}"));
+        }
+        println!("| {half} | lines | found |\n|---|---|---|");
+        let (mut lines, mut found) = (0, 0);
+        for (kind, tally) in tallies.iter().filter(|(kind, _)| *kind != "clean") {
+            println!("| `{kind}` | {} | {:.1} % |", tally.lines, percent(tally.found, tally.lines));
+            lines += tally.lines;
+            found += tally.found;
+        }
+        let clean = tallies.get("clean").expect("a half has clean lines");
+        let touched =
+            [clean.touched_by_redact, clean.touched_by_secrets].map(|count| percent(count, clean.lines));
+        println!("| all | {lines} | {:.1} % |", percent(found, lines));
+        println!(
+            "| clean, touched by `redact` and by `secrets` | {} | {:.2} %, {:.2} % |",
+            clean.lines, touched[0], touched[1]
+        );
+        assert!(lines >= MIN_POSITIVE_LINES && clean.lines >= MIN_CLEAN_LINES, "{half}: too few lines");
+        assert!(percent(found, lines) >= MIN_FOUND, "{half}: too little is found");
+        assert!(touched.iter().all(|touched| *touched <= MAX_TOUCHED), "{half}: too many clean lines change");
+    }
+}
+
+#[test]
+fn tools_in_recorded_requests_have_no_secrets() {
+    let secrets = all_but(&[Detector::Email, Detector::ApiKey]);
+    let mut count = 0;
+    for file in ["chat", "responses", "messages"] {
+        let path = tests_folder().join("recorded").join(file).with_extension("jsonl");
+        for exchange in fs::read_to_string(path).expect("the recorded exchanges").lines() {
+            let exchange: Value = serde_json::from_str(exchange).expect("an exchange is JSON");
+            let request = exchange["request"].as_str().expect("a request is a text");
+            let request: Value = serde_json::from_str(request).unwrap_or_default();
+            if let Some(tools) = request.get("tools") {
+                count += 1;
+                assert!(!has_secret(&secrets, tools), "{}: {tools}", exchange["name"]);
+            }
+        }
+    }
+    assert!(count > 50, "only {count} requests have tools");
+}
