@@ -2,13 +2,16 @@
 //! still begin or grow.
 //!
 //! The search runs all ways through the pattern side by side, in the order in which a search prefers them (a Pike VM). The crates
-//! `regex` and `regex-automata` have faster ones, but none that says which ways are open where the text ends.
+//! `regex` and `regex-automata` have faster ones, but none that says which ways are open where the text ends. So a fast one searches
+//! up to where no way can be open: behind the last byte that is in no match, or further from the end than the longest match.
 
 use std::ops::Range;
 
 use regex_automata::{
-    nfa::thompson::{self, NFA, State, WhichCaptures},
-    util::primitives::StateID,
+    Input,
+    meta::{self, Regex},
+    nfa::thompson::{NFA, State, WhichCaptures},
+    util::{primitives::StateID, syntax},
 };
 
 use super::AnswerText;
@@ -20,14 +23,19 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct WindowPattern {
     nfa: NFA,
+    regex: Regex,
     /// Whether a match may begin with a byte.
     first_bytes: Box<[bool; 256]>,
+    /// Whether a byte may be in a match.
+    bytes: Box<[bool; 256]>,
+    /// The length of the longest match.
+    max_len: usize,
 }
 
 /// The pattern isn't a regular expression, or is too large.
 #[derive(Debug, thiserror::Error)]
 #[error("the pattern can't be compiled: {0}")]
-pub struct WindowPatternError(#[from] Box<thompson::BuildError>);
+pub struct WindowPatternError(#[from] Box<meta::BuildError>);
 
 /// What a search found in an answer's text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,16 +56,25 @@ impl WindowPattern {
     /// The pattern isn't a regular expression, or has more than 1 MiB when it is compiled.
     pub fn new(pattern: &str) -> Result<Self, WindowPatternError> {
         let config =
+            Regex::config().nfa_size_limit(Some(MAX_COMPILED_BYTES)).which_captures(WhichCaptures::Implicit);
+        let regex = Regex::builder().configure(config).build(pattern).map_err(Box::new)?;
+        let config =
             NFA::config().which_captures(WhichCaptures::None).nfa_size_limit(Some(MAX_COMPILED_BYTES));
-        let nfa = NFA::compiler().configure(config).build(pattern).map_err(Box::new)?;
-        let first_bytes = first_bytes(&nfa);
-        Ok(WindowPattern { nfa, first_bytes })
+        let nfa = NFA::compiler().configure(config).build(pattern).expect("it has just been compiled");
+        let (first_bytes, bytes) = (first_bytes(&nfa), bytes_in_matches(&nfa));
+        let max_len = syntax::parse(pattern).ok().and_then(|pattern| pattern.properties().maximum_len());
+        Ok(WindowPattern { nfa, regex, first_bytes, bytes, max_len: max_len.unwrap_or(usize::MAX) })
     }
 
     /// All matches in the answer's text that aren't empty, without overlaps. What a search of the whole answer finds is the same,
     /// wherever the answer is cut, if the plugin cuts no match.
     pub fn find(&self, text: &AnswerText<'_>) -> WindowMatches {
-        let (mut found, mut start) = (Vec::new(), text.start());
+        let settled = self.settled(text);
+        let search = Input::new(text.text()).range(text.start()..);
+        let found = self.regex.find_iter(search).map(|found| found.range());
+        let mut found: Vec<_> = found.take_while(|range| range.start < settled).collect();
+        let mut start = found.last().map_or(settled, |last| settled.max(last.end));
+        found.retain(|range| !range.is_empty());
         while start <= text.text().len() {
             match self.next(text, start) {
                 Search::Found(range) if range.is_empty() => start = range.end + 1,
@@ -69,6 +86,18 @@ impl WindowPattern {
             }
         }
         WindowMatches { ranges: found, open: text.text().len() }
+    }
+
+    /// More text changes no match that begins before this position.
+    fn settled(&self, text: &AnswerText<'_>) -> usize {
+        let end = text.text().len();
+        if text.is_last() {
+            return end;
+        }
+        let last = text.content().bytes().rposition(|byte| byte.is_ascii() && !self.bytes[usize::from(byte)]);
+        let behind_last = last.map_or(text.start(), |last| text.start() + last + 1);
+        let too_far = text.text().floor_char_boundary(end.saturating_sub(self.max_len).saturating_sub(1));
+        behind_last.max(too_far)
     }
 
     /// The first match from `start` on, which may be empty.
@@ -181,6 +210,37 @@ fn step(state: &State, byte: u8) -> Option<StateID> {
     }
 }
 
+/// The bytes that may be in a match.
+fn bytes_in_matches(nfa: &NFA) -> Box<[bool; 256]> {
+    let mut bytes = Box::new([false; 256]);
+    // The states before the anchored start would skip any byte.
+    let (mut reached, mut stack) = (vec![false; nfa.states().len()], vec![nfa.start_anchored()]);
+    while let Some(id) = stack.pop() {
+        if std::mem::replace(&mut reached[id], true) {
+            continue;
+        }
+        let state = nfa.state(id);
+        stack.extend(steps_without_byte(state));
+        for byte in 0..=u8::MAX {
+            if let Some(to) = step(state, byte) {
+                bytes[usize::from(byte)] = true;
+                stack.push(to);
+            }
+        }
+    }
+    bytes
+}
+
+/// The states that follow without a byte.
+fn steps_without_byte(state: &State) -> Vec<StateID> {
+    match state {
+        State::Look { next, .. } | State::Capture { next, .. } => vec![*next],
+        State::Union { alternates } => alternates.to_vec(),
+        State::BinaryUnion { alt1, alt2 } => vec![*alt1, *alt2],
+        _ => Vec::new(),
+    }
+}
+
 /// The bytes with which a match may begin, whatever stands before it.
 fn first_bytes(nfa: &NFA) -> Box<[bool; 256]> {
     let mut first = Box::new([false; 256]);
@@ -189,15 +249,10 @@ fn first_bytes(nfa: &NFA) -> Box<[bool; 256]> {
         if std::mem::replace(&mut reached[id], true) {
             continue;
         }
-        match nfa.state(id) {
-            State::Look { next, .. } | State::Capture { next, .. } => stack.push(*next),
-            State::Union { alternates } => stack.extend(alternates.iter()),
-            State::BinaryUnion { alt1, alt2 } => stack.extend([*alt1, *alt2]),
-            state => {
-                for byte in 0..=u8::MAX {
-                    first[usize::from(byte)] |= step(state, byte).is_some();
-                }
-            }
+        let state = nfa.state(id);
+        stack.extend(steps_without_byte(state));
+        for byte in 0..=u8::MAX {
+            first[usize::from(byte)] |= step(state, byte).is_some();
         }
     }
     first
