@@ -1,7 +1,7 @@
 //! Reference plugin: replaces personal data, keys and what the settings describe, at all four points.
 //!
-//! It works on the texts that [`TextPayload`] names: strings, also within JSON values. It never changes the names
-//! of members, and no numbers.
+//! It works on the texts that [`TextPayload`] names: strings, also within JSON values, and numbers in which a detector finds something,
+//! such as a card. It never changes the names of members.
 //!
 //! If the gateway rejected a reply for its size, the redaction would be lost. The masks of the detectors are never
 //! longer than what they replace. Own replacements that don't fit into the payload become asterisks, and notices
@@ -140,10 +140,10 @@ fn redact<'r, P: TextPayload>(
     counts: &mut BTreeMap<&'r str, usize>,
 ) -> Result<Replaced<P::Patch>, PluginError> {
     payload.replace_texts(&mut |text| {
-        if text.kind != TextKind::Value {
+        if text.kind == TextKind::Name {
             return None;
         }
-        let found = redactor.find(text.text, text.member());
+        let found = redactor.find_in(text);
         for found in &found {
             *counts.entry(found.name()).or_default() += 1;
         }

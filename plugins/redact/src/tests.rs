@@ -17,14 +17,14 @@ fn details<P>(reply: &Reply<P>) -> Value {
 }
 
 #[tokio::test]
-async fn strings_in_arguments_are_redacted_and_nothing_else() {
+async fn values_in_arguments_are_redacted_and_nothing_else() {
     let args = r#"{"to":["ada@example.com", "b@c.de"], "n":9007199254740993,"ada@example.com":{"z":null,"iban":"DE89 3704 0044 0532 0130 00"},"card":4111111111111111}"#;
-    let expected = r#"{"to":["[EMAIL]", "[MAIL]"], "n":9007199254740993,"ada@example.com":{"z":null,"iban":"[IBAN]"},"card":4111111111111111}"#;
+    let expected = r#"{"to":["[EMAIL]", "[MAIL]"], "n":9007199254740993,"ada@example.com":{"z":null,"iban":"[IBAN]"},"card":"[CARD]"}"#;
     let reply = start(json!({})).await.before_tool_call(call(args)).await.unwrap();
     assert_eq!(reply.changes().unwrap().args.as_deref(), Some(expected.as_bytes()));
     let notice = &reply.notices()[0];
-    assert_eq!((notice.code(), notice.message()), (Some("REDACTED"), "3 values redacted"));
-    assert_eq!(details(&reply), json!({ "counts": { "email": 2, "iban": 1 } }));
+    assert_eq!((notice.code(), notice.message()), (Some("REDACTED"), "4 values redacted"));
+    assert_eq!(details(&reply), json!({ "counts": { "card": 1, "email": 2, "iban": 1 } }));
 }
 
 #[tokio::test]
@@ -130,6 +130,18 @@ async fn results_and_answers_are_redacted() {
     let patch = reply.changes().unwrap();
     assert_eq!(patch.content.as_deref(), Some("Paid with [CARD]."));
     assert_eq!(patch.reasoning.as_deref(), Some("[EMAIL] paid"));
+}
+
+#[tokio::test]
+async fn a_card_that_is_a_number_becomes_a_string_and_other_numbers_stay() {
+    let pattern = json!({ "patterns": [{ "name": "id", "regex": "[0-9]{5}" }] });
+    let (card, masked) = (r#"{"card": 4111111111111111, "n": 12345}"#, r#"{"card": "[CARD]", "n": 12345}"#);
+    let plugin = start(pattern).await;
+    let reply = plugin.before_tool_call(call(card)).await.unwrap();
+    assert_eq!(reply.changes().unwrap().args.as_deref(), Some(masked.as_bytes()));
+    assert_eq!(details(&reply), json!({ "counts": { "card": 1 } }));
+    let reply = start(json!({})).await.before_response(answer(card)).await.unwrap();
+    assert_eq!(reply.changes().unwrap().content.as_deref(), Some(masked));
 }
 
 #[tokio::test]

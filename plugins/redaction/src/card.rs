@@ -1,46 +1,116 @@
 //! Finds card numbers: 13 to 19 digits of a known issuer with a correct check digit (ISO/IEC 7812), in one group
-//! or in groups of at least three digits with single spaces or hyphens between them.
+//! or in groups of three to six digits with single spaces, hyphens or dots between them.
 
 use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
+use regex::Regex;
 
-use super::{Ranges, WordPattern, word_start};
+use super::{escape_length, is_word_start};
 
 /// `[CARD]` is shorter.
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
 const MIN_GROUP_DIGITS: usize = 3;
+/// Nobody sets longer groups apart: those are other numbers, or decimals.
+const MAX_GROUP_DIGITS: usize = 6;
 
-static GROUPS_PATTERN: LazyLock<WordPattern> =
-    LazyLock::new(|| WordPattern::new(&word_start(), "[0-9]+(?:[ -][0-9]+)*"));
+/// What may be between two groups. Documents have spaces and hyphens that don't break a line.
+const SEPARATORS: [char; 7] = [' ', '-', '.', '\u{a0}', '\u{202f}', '\u{2010}', '\u{2011}'];
 
-pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(GROUPS_PATTERN.find(text).flat_map(move |groups| cards(text, groups)))
-}
+/// Where the groups of a UUID begin, and its length.
+const UUID_GROUPS: [usize; 5] = [0, 9, 14, 19, 24];
+const UUID_BYTES: usize = 36;
 
-/// The cards in a window. The sequence stays whole: which groups are a card depends on those before them.
-pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let sequences = GROUPS_PATTERN.find_in_window(text, cut);
-    sequences.into_iter().flat_map(|sequence| cards(text.text(), sequence)).collect()
-}
+/// At least as many digits as a card has.
+static DIGITS_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let separators = String::from_iter(SEPARATORS).replace('-', r"\-");
+    let pattern = format!("[0-9](?:[{separators}]?[0-9]){{{},}}", MIN_DIGITS - 1);
+    Regex::new(&pattern).expect("the pattern is a constant that the tests compile")
+});
 
-/// The cards in a sequence of groups. What looks like a percent escape before it may be its first two digits.
-fn cards(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
-    let before = &text[..sequence.start];
-    let all_digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
-    let cards = cards_in_groups(text, sequence.clone());
-    if all_digits.len() == before.len() || !all_digits.ends_with('%') {
-        return cards;
+/// The cards in a text. Which groups are a card depends on those before them, so a sequence of digits stays whole.
+pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let (content, mut found, mut at) = (text.text(), Vec::new(), text.start());
+    // No card is shorter than a step, so where a step ends in none, a step further is the next place to look at.
+    while let Some(byte) = content.as_bytes().get(at + MIN_DIGITS - 1) {
+        if !is_part(*byte) {
+            at += MIN_DIGITS;
+            continue;
+        }
+        let parts = parts_around(content, at..at + MIN_DIGITS - 1);
+        at = parts.end.max(at + 1);
+        for sequence in DIGITS_PATTERN.find_iter(&content[parts.clone()]) {
+            let cards = cards(content, parts.start + sequence.start()..parts.start + sequence.end());
+            for card in &cards {
+                cut.keep_whole(parts.start + sequence.start()..card.end);
+            }
+            found.extend(cards.into_iter().filter(|card| !is_in_uuid(content.as_bytes(), card)));
+        }
     }
-    let longer = cards_in_groups(text, all_digits.len()..sequence.end);
-    if longer.len() > cards.len() { longer } else { cards }
+    if !text.is_last() {
+        hold_digits(text, cut);
+    }
+    found
+}
+
+/// Whether a byte may be in a sequence of groups.
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_digit() || b" -.\xc2\xa0\xe2\x80\xaf\x90\x91".contains(&byte)
+}
+
+/// The bytes of a sequence around the end of `step`, not before its beginning.
+fn parts_around(text: &str, step: Range<usize>) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let before = bytes[step.clone()].iter().rev().take_while(|byte| is_part(**byte)).count();
+    let after = bytes[step.end..].iter().take_while(|byte| is_part(**byte)).count();
+    text.ceil_char_boundary(step.end - before)..text.floor_char_boundary(step.end + after)
+}
+
+/// Keeps back digits at the end, to which more text may belong, also the rest of a UUID.
+fn hold_digits(text: &AnswerText<'_>, cut: &mut SafeCut) {
+    let content = text.content().as_bytes();
+    let tail = content.iter().rev().take(UUID_BYTES).take_while(|byte| is_of_uuid(**byte)).count();
+    let parts = content[..content.len() - tail].iter().rev().take_while(|byte| is_part(**byte)).count();
+    let start = content.len() - tail - parts;
+    if let Some(digit) = content[start..].iter().position(u8::is_ascii_digit) {
+        cut.hold_from(text.start() + start + digit);
+    }
+}
+
+fn is_of_uuid(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte == b'-'
+}
+
+fn is_in_uuid(text: &[u8], card: &Range<usize>) -> bool {
+    let is_uuid = |start: usize| {
+        let uuid = text.get(start..start + UUID_BYTES);
+        uuid.is_some_and(|uuid| {
+            uuid.iter().enumerate().all(|(at, byte)| match UUID_GROUPS.contains(&(at + 1)) {
+                true => *byte == b'-',
+                false => byte.is_ascii_hexdigit(),
+            })
+        })
+    };
+    UUID_GROUPS.iter().any(|group| card.start.checked_sub(*group).is_some_and(is_uuid))
+}
+
+/// The cards in a sequence of groups. Its first digits may be those of an escape, such as `%20`.
+fn cards(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
+    let is_escape = |digits: &usize| {
+        let before = text.as_bytes().get(..sequence.start + digits);
+        before.is_some_and(|before| escape_length(before) > *digits)
+    };
+    let escape = [2, 4].into_iter().find(is_escape);
+    let behind = escape.map(|digits| cards_in_groups(text, sequence.start + digits..sequence.end));
+    let cards = cards_in_groups(text, sequence);
+    behind.filter(|behind| behind.len() >= cards.len()).unwrap_or(cards)
 }
 
 /// A card may follow other numbers, and others may follow it.
 fn cards_in_groups(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
-    let groups = groups(text, sequence);
-    let (mut found, mut first) = (Vec::new(), 0);
+    let mut first = usize::from(!is_word_start(text, sequence.start));
+    let (groups, mut found) = (groups(text, sequence), Vec::new());
     while let Some(rest) = groups.get(first..).filter(|rest| !rest.is_empty()) {
         let count = card_length(text, rest);
         if count > 0 {
@@ -53,9 +123,9 @@ fn cards_in_groups(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
 
 fn groups(text: &str, sequence: Range<usize>) -> Vec<Range<usize>> {
     let mut start = sequence.start;
-    let groups = text[sequence].split([' ', '-']).map(|group| {
+    let groups = text[sequence].split(SEPARATORS).map(|group| {
         let range = start..start + group.len();
-        start = range.end + 1;
+        start = range.end + text[range.end..].chars().next().map_or(0, char::len_utf8);
         range
     });
     groups.collect()
@@ -67,9 +137,15 @@ fn card_length(text: &str, groups: &[Range<usize>]) -> usize {
     if is_fraction(&bytes[..groups[0].start]) {
         return 0;
     }
+    let is_dotted = |at: usize| bytes.get(at) == Some(&b'.');
     let (mut digits, mut length) = (Vec::with_capacity(MAX_DIGITS), 0);
     for (index, group) in groups.iter().enumerate() {
-        if group.len() < MIN_GROUP_DIGITS || digits.len() + group.len() > MAX_DIGITS {
+        let has_dots = index > 0 && is_dotted(groups[index - 1].end);
+        if group.len() < MIN_GROUP_DIGITS
+            || digits.len() + group.len() > MAX_DIGITS
+            || index > 0 && has_dots != is_dotted(groups[0].end)
+            || index > 0 && group.len().max(groups[0].len()) > MAX_GROUP_DIGITS
+        {
             break;
         }
         digits.extend(bytes[group.clone()].iter().map(|digit| digit - b'0'));
@@ -130,7 +206,8 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<&str> {
-        find(text).map(|range| &text[range]).collect()
+        let answer = AnswerText::whole(text);
+        find_all(&answer, &mut SafeCut::new(&answer)).into_iter().map(|range| &text[range]).collect()
     }
 
     #[test]
@@ -139,6 +216,9 @@ mod tests {
             "4111111111111111",
             "4111 1111 1111 1111",
             "4111-1111-1111-1111",
+            "4111.1111.1111.1111",
+            "4111\u{a0}1111\u{a0}1111\u{a0}1111",
+            "4111\u{2011}1111\u{2011}1111\u{2011}1111",
             "5555555555554444",
             "2223003122003222",
             "378282246310005",
@@ -175,7 +255,8 @@ mod tests {
             "41111111111111110",
             "4111  1111 1111 1111",
             "4111 1111 1111 11 11",
-            "4111.1111.1111.1111",
+            "41111111-1111-4111-8111-111111111111",
+            "4111.111111111111",
             "2026-11-24 12:00:00",
             "+1 202 555 0123",
             "1732450000000000000",

@@ -9,7 +9,7 @@ use hookgate_sdk::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::{Ranges, card, entropy, formats, iban, keys, private_key, url_password};
+use super::{card, email, entropy, formats, iban, label, long_run, private_key, url_password};
 
 /// What is looked for. Settings and notices use the name in snake case.
 ///
@@ -34,6 +34,8 @@ pub enum Detector {
     AwsAccessKey,
     /// A storage key in a connection string of Azure.
     AzureStorageKey,
+    /// The signature of a shared access signature of Azure, in a URL.
+    AzureSas,
     /// A token of DigitalOcean.
     DigitaloceanToken,
     /// A token of Docker Hub.
@@ -58,6 +60,8 @@ pub enum Detector {
     SlackToken,
     /// A secret or restricted key, or a webhook secret of Stripe.
     StripeKey,
+    /// A token of a Telegram bot.
+    TelegramToken,
     /// A key of Twilio.
     TwilioKey,
     /// A token of HashiCorp Vault.
@@ -87,7 +91,7 @@ impl JsonSchema for Detector {
 
 impl Detector {
     /// All detectors, in order.
-    pub const ALL: [Detector; 26] = [
+    pub const ALL: [Detector; 28] = [
         Detector::Email,
         Detector::Card,
         Detector::Iban,
@@ -96,6 +100,7 @@ impl Detector {
         Detector::AnthropicKey,
         Detector::AwsAccessKey,
         Detector::AzureStorageKey,
+        Detector::AzureSas,
         Detector::DigitaloceanToken,
         Detector::DockerToken,
         Detector::GithubToken,
@@ -108,6 +113,7 @@ impl Detector {
         Detector::SendgridKey,
         Detector::SlackToken,
         Detector::StripeKey,
+        Detector::TelegramToken,
         Detector::TwilioKey,
         Detector::VaultToken,
         Detector::UrlPassword,
@@ -127,6 +133,7 @@ impl Detector {
             Detector::AnthropicKey => "anthropic_key",
             Detector::AwsAccessKey => "aws_access_key",
             Detector::AzureStorageKey => "azure_storage_key",
+            Detector::AzureSas => "azure_sas",
             Detector::DigitaloceanToken => "digitalocean_token",
             Detector::DockerToken => "docker_token",
             Detector::GithubToken => "github_token",
@@ -139,6 +146,7 @@ impl Detector {
             Detector::SendgridKey => "sendgrid_key",
             Detector::SlackToken => "slack_token",
             Detector::StripeKey => "stripe_key",
+            Detector::TelegramToken => "telegram_token",
             Detector::TwilioKey => "twilio_key",
             Detector::VaultToken => "vault_token",
             Detector::UrlPassword => "url_password",
@@ -186,38 +194,35 @@ impl Detector {
         }
     }
 
-    /// What it finds in a text. `member` is the name of the JSON member whose value the text is.
-    pub(crate) fn find<'t>(self, text: &'t str, member: Option<&str>) -> Ranges<'t> {
+    /// What it finds in a text, or in a window of an answer: more text doesn't change what is before the cut. `member` is the name of
+    /// the JSON member whose value the text is.
+    pub(crate) fn find_all(
+        self,
+        text: &AnswerText<'_>,
+        member: Option<&str>,
+        cut: &mut SafeCut,
+    ) -> Vec<Range<usize>> {
         match self {
-            Detector::Email => keys::email_addresses(text),
-            Detector::Card => card::find(text),
-            Detector::Iban => iban::find(text),
-            Detector::PrivateKey => private_key::find(text),
-            Detector::UrlPassword => url_password::find(text),
-            Detector::LabelledKey => keys::labelled(text, member),
-            Detector::HighEntropy => entropy::find(text),
-            Detector::ApiKey => Box::new(keys::long_runs(text).chain(keys::labelled(text, member))),
-            _ => formats::find(self, text),
+            Detector::Email => email::find_all(text, cut),
+            Detector::Card => card::find_all(text, cut),
+            Detector::Iban => iban::find_all(text, cut),
+            Detector::PrivateKey => private_key::find_all(text, cut),
+            Detector::UrlPassword => url_password::find_all(text, cut),
+            Detector::LabelledKey => label::find_all(text, member, cut),
+            Detector::HighEntropy => entropy::find_all(text, cut),
+            Detector::ApiKey => {
+                let mut found = long_run::find_all(text, cut);
+                found.extend(label::find_all(text, member, cut));
+                found
+            }
+            _ => formats::find_all(self, text, cut),
         }
     }
 
-    /// What it finds in a window of an answer. More text doesn't change what is before the cut.
-    pub(crate) fn find_in_window(self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-        match self {
-            Detector::Email => keys::email_addresses_in_window(text, cut),
-            Detector::Card => card::find_in_window(text, cut),
-            Detector::Iban => iban::find_in_window(text, cut),
-            Detector::PrivateKey => private_key::find_in_window(text, cut),
-            Detector::UrlPassword => url_password::find_in_window(text, cut),
-            Detector::LabelledKey => keys::labelled_in_window(text, cut),
-            Detector::HighEntropy => entropy::find_in_window(text, cut),
-            Detector::ApiKey => {
-                let mut found = keys::long_runs_in_window(text, cut);
-                found.extend(keys::labelled_in_window(text, cut));
-                found
-            }
-            _ => formats::find_in_window(self, text, cut),
-        }
+    /// What it finds in a whole text.
+    pub(crate) fn find(self, text: &str, member: Option<&str>) -> Vec<Range<usize>> {
+        let text = AnswerText::whole(text);
+        self.find_all(&text, member, &mut SafeCut::new(&text))
     }
 
     /// What replaces a match; never longer than the match.

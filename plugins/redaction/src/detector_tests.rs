@@ -29,7 +29,8 @@ fn example(detector: Detector) -> String {
         Detector::Jwt => format!("eyJ{}.eyJ{}.{}", random(20), random(30), random(43)),
         Detector::AnthropicKey => format!("sk-ant-api03-{}", random(95)),
         Detector::AwsAccessKey => format!("AKIA{}", "Q7ZT3VBNKP2LMRW4"),
-        Detector::AzureStorageKey => format!("AccountKey={}==", random(86)),
+        Detector::AzureStorageKey => random(86) + "==",
+        Detector::AzureSas => random(42) + "%2F%3D",
         Detector::DigitaloceanToken => format!("dop_v1_{}", hex(64)),
         Detector::DockerToken => format!("dckr_pat_{}", random(27)),
         Detector::GithubToken => format!("ghp_{}", random(36)),
@@ -42,6 +43,7 @@ fn example(detector: Detector) -> String {
         Detector::SendgridKey => format!("SG.{}.{}", random(22), random(43)),
         Detector::SlackToken => format!("xoxb-123456789012-{}", random(24)),
         Detector::StripeKey => format!("sk_live_{}", random(24)),
+        Detector::TelegramToken => format!("1234567890:AA{}", random(33)),
         Detector::TwilioKey => format!("SK{}", hex(32)),
         Detector::VaultToken => format!("hvs.{}", random(24)),
         Detector::UrlPassword => "correct-horse7".to_owned(),
@@ -56,12 +58,14 @@ fn in_text(detector: Detector, example: &str) -> String {
     match detector {
         Detector::UrlPassword => format!("postgres://ada:{example}@db.example.com/orders"),
         Detector::LabelledKey => format!("api_key={example}"),
+        Detector::AzureStorageKey => format!("AccountKey={example}"),
+        Detector::AzureSas => format!("sig={example}"),
         _ => example.to_owned(),
     }
 }
 
 fn found(detector: Detector, text: &str) -> Vec<String> {
-    detector.find(text, None).map(|range| text[range].to_owned()).collect()
+    detector.find(text, None).into_iter().map(|range| text[range].to_owned()).collect()
 }
 
 #[test]
@@ -216,11 +220,11 @@ fn a_member_s_name_labels_its_value() {
         ("passwords_changed_at", "2026-11-24T12:00", false),
         ("key", "abcdefghijkl", false),
     ] {
-        let found = Detector::LabelledKey.find(value, Some(member)).count() > 0;
+        let found = !Detector::LabelledKey.find(value, Some(member)).is_empty();
         assert_eq!(found, is_key, "{member}: {value}");
     }
     let value = "Bearer abcdefghijkl";
-    let ranges: Vec<_> = Detector::LabelledKey.find(value, Some("authorization")).collect();
+    let ranges = Detector::LabelledKey.find(value, Some("authorization"));
     assert!(ranges.contains(&(7..19)), "{ranges:?}");
 }
 

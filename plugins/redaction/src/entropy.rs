@@ -6,8 +6,9 @@
 use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
+use regex::Regex;
 
-use super::{ESCAPE, Ranges, WordPattern};
+use super::{TextPattern, without_escape};
 
 const MIN_TOKEN_BYTES: usize = 32;
 /// Longer ones are data, such as an image.
@@ -21,41 +22,57 @@ const MIN_ALTERNATION: (usize, usize) = (9, 20);
 
 /// How public keys begin, and the digests of lock files: random, but no secrets.
 const PUBLIC_PREFIXES: [&str; 4] = ["AAAA", "sha256-", "sha384-", "sha512-"];
-/// What precedes the digests of `go.sum`.
-const PUBLIC_LABEL: &str = "h1:";
+/// How far in front of a token its label or the line before may begin.
+const MAX_CONTEXT_BYTES: usize = 160;
 
-static TOKEN_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
-    WordPattern::new(&format!("{ESCAPE}?"), &format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}"))
+/// What precedes a digest or a signature of a mail: none is a secret. So are lines of a certificate and of other base64: the line
+/// before is one, too.
+static PUBLIC_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r#"(?xi)
+        (?: \b(?: sha-?(?:1|224|256|384|512) | md5 | h1 | bh? | hash | etag | fingerprint | integrity )
+          | digest | checksum )
+        \\*["'`]? \s? [:=\x20] \s? \\*["'`]? $
+        | (?: ----- | (?:^|\n) [A-Za-z0-9+/]{64} (?: [A-Za-z0-9+/]{12} )? ) \r? \n [\x20\t]* $"#;
+    Regex::new(pattern).expect("the pattern is a constant that the tests compile")
 });
 
-pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(TOKEN_PATTERN.find(text).flat_map(move |token| secret_parts(text, token)))
-}
+static TOKEN_PATTERN: LazyLock<TextPattern> =
+    LazyLock::new(|| TextPattern::own(&format!("[A-Za-z0-9_+/-]{{{MIN_TOKEN_BYTES},}}={{0,2}}")));
 
-pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let tokens = TOKEN_PATTERN.find_in_window(text, cut);
-    tokens.into_iter().flat_map(|token| secret_parts(text.text(), token)).collect()
+pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let tokens = TOKEN_PATTERN.find_all(text, cut);
+    let tokens = tokens.into_iter().map(|token| without_escape(text.text(), token));
+    tokens.flat_map(|token| secret_parts(text.text(), token)).collect()
 }
 
 /// The random parts of a token that isn't public.
 fn secret_parts(text: &str, token: Range<usize>) -> Vec<Range<usize>> {
-    let is_public = PUBLIC_PREFIXES.iter().any(|prefix| text[token.clone()].starts_with(prefix))
-        || text[..token.start].ends_with(PUBLIC_LABEL);
-    if is_public { Vec::new() } else { random_parts(text, token) }
+    let parts = random_parts(text, token.clone());
+    let before = &text[text.ceil_char_boundary(token.start.saturating_sub(MAX_CONTEXT_BYTES))..token.start];
+    let is_public = || {
+        PUBLIC_PREFIXES.iter().any(|prefix| text[token.clone()].starts_with(prefix))
+            || PUBLIC_PATTERN.is_match(before)
+    };
+    if !parts.is_empty() && is_public() { Vec::new() } else { parts }
 }
 
-/// The token itself, or else the parts of a path that are random.
+/// The token without the words of a path around it, or else the parts of a path that are random.
 fn random_parts(text: &str, token: Range<usize>) -> Vec<Range<usize>> {
-    if is_random(&text[token.clone()]) {
-        return vec![token];
-    }
+    let is_word = |part: &str| part.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_".contains(&byte));
     let mut start = token.start;
-    let parts = text[token].split('/').map(|part| {
+    let parts = text[token.clone()].split('/').map(|part| {
         let range = start..start + part.len();
         start = range.end + 1;
         range
     });
-    parts.filter(|part| is_random(&text[part.clone()])).collect()
+    let parts: Vec<_> = parts.collect();
+    let is_key = |part: &&Range<usize>| !is_word(&text[(*part).clone()]);
+    let (first, last) = (parts.iter().find(is_key), parts.iter().rfind(is_key));
+    let key = first.zip(last).map(|(first, last)| first.start..last.end);
+    if let Some(key) = key.filter(|key| is_random(&text[key.clone()])) {
+        return vec![key];
+    }
+    parts.into_iter().filter(|part| is_random(&text[part.clone()])).collect()
 }
 
 fn is_random(token: &str) -> bool {
@@ -104,7 +121,8 @@ mod tests {
     ];
 
     fn found(text: &str) -> Vec<&str> {
-        find(text).map(|range| &text[range]).collect()
+        let answer = AnswerText::whole(text);
+        find_all(&answer, &mut SafeCut::new(&answer)).into_iter().map(|range| &text[range]).collect()
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! Keys that their issuer gave a form: a prefix, mostly. A pattern takes all characters that may follow, so that no
-//! rest of a key stays visible. No match is shorter than `[REDACTED]`.
+//! rest of a key stays visible. No match is shorter than `[REDACTED]`. A group `key` is the key alone, without its label.
 
 use std::{collections::BTreeMap, ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Detector, Ranges, WordPattern, word_start};
+use super::{Detector, WordPattern};
 
 /// What follows the start of a word.
-const PATTERNS: [(Detector, &str); 18] = [
+const PATTERNS: [(Detector, &str); 20] = [
     (Detector::Jwt, r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     (Detector::AnthropicKey, r"sk-ant-[A-Za-z0-9_-]{20,}"),
     (Detector::AwsAccessKey, r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16,}"),
-    (Detector::AzureStorageKey, r"(?i-u:AccountKey)=[A-Za-z0-9+/]{40,}={0,2}"),
+    (Detector::AzureStorageKey, r"(?i-u:AccountKey)=(?<key>[A-Za-z0-9+/]{40,}={0,2})"),
+    // The signature is the HMAC-SHA256 in base64, mostly with percent escapes.
+    (Detector::AzureSas, r"(?i-u:sig)=(?<key>(?:[A-Za-z0-9+/_-]|%2[BbFf]){43}(?:=|%3[Dd])?)"),
     (Detector::DigitaloceanToken, r"do[opr]_v1_[a-f0-9]{32,}"),
     (Detector::DockerToken, r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
     (Detector::GithubToken, r"(?:gh[pousr]_[A-Za-z0-9_]{36,}|github_pat_[A-Za-z0-9_]{22,})"),
@@ -31,28 +33,16 @@ const PATTERNS: [(Detector, &str); 18] = [
         r"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{20,}|(?:https://)?hooks\.slack\.com/(?:services|triggers|workflows)/[A-Za-z0-9/_-]{20,}",
     ),
     (Detector::StripeKey, r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/]{24,}={0,2})"),
+    // In a URL, `bot` precedes it. Digits before may be those of an escape.
+    (Detector::TelegramToken, r"(?:bot)?[0-9]{0,5}?(?<key>[0-9]{8,10}:AA[A-Za-z0-9_-]{33,})"),
     (Detector::TwilioKey, r"SK[a-f0-9]{32,}"),
     (Detector::VaultToken, r"hv[bsr]\.[A-Za-z0-9_-]{24,}"),
 ];
 
-static COMPILED: LazyLock<BTreeMap<Detector, WordPattern>> = LazyLock::new(|| {
-    let start = word_start();
-    PATTERNS.into_iter().map(|(detector, key)| (detector, WordPattern::new(&start, key))).collect()
-});
+static COMPILED: LazyLock<BTreeMap<Detector, WordPattern>> =
+    LazyLock::new(|| PATTERNS.into_iter().map(|(detector, key)| (detector, WordPattern::new(key))).collect());
 
 /// The keys of a form that has a pattern, in order.
-pub(crate) fn find(detector: Detector, text: &str) -> Ranges<'_> {
-    match COMPILED.get(&detector) {
-        Some(pattern) => pattern.find(text),
-        None => Box::new(std::iter::empty()),
-    }
-}
-
-/// The same in a window.
-pub(crate) fn find_in_window(
-    detector: Detector,
-    text: &AnswerText<'_>,
-    cut: &mut SafeCut,
-) -> Vec<Range<usize>> {
-    COMPILED.get(&detector).map_or_else(Vec::new, |pattern| pattern.find_in_window(text, cut))
+pub(crate) fn find_all(detector: Detector, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    COMPILED.get(&detector).map_or_else(Vec::new, |pattern| pattern.find_all(text, cut))
 }

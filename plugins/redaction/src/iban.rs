@@ -5,7 +5,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, WordPattern, word_start};
+use super::WordPattern;
 
 /// Each country's code and the length of its IBANs, from SWIFT's registry.
 const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 \
@@ -14,20 +14,15 @@ const LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY
     OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 \
     UA29 VA22 VG24 XK20 YE30";
 
-static PREFIX_PATTERN: LazyLock<WordPattern> =
-    LazyLock::new(|| WordPattern::new(&word_start(), "[A-Za-z]{2}[0-9]{2}"));
+static PREFIX_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
+    let countries: Vec<_> = LENGTHS.split_ascii_whitespace().map(|entry| &entry[..2]).collect();
+    WordPattern::new(&format!("(?i-u:{})[0-9]{{2}}", countries.join("|")))
+});
 
-pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(PREFIX_PATTERN.find(text).filter_map(|prefix| {
-        let length = iban_length(&text.as_bytes()[prefix.start..])?;
-        Some(prefix.start..prefix.start + length)
-    }))
-}
-
-/// The IBANs in a window. One that may go on behind it is kept back.
-pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+/// The IBANs in a text. One that may go on behind a window is kept back.
+pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    for prefix in PREFIX_PATTERN.find_in_window(text, cut) {
+    for prefix in PREFIX_PATTERN.find_all(text, cut) {
         let bytes = &text.text().as_bytes()[prefix.start..];
         if !text.is_last() && is_open(bytes) {
             cut.hold_from(prefix.start);
@@ -87,7 +82,8 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<&str> {
-        find(text).map(|range| &text[range]).collect()
+        let answer = AnswerText::whole(text);
+        find_all(&answer, &mut SafeCut::new(&answer)).into_iter().map(|range| &text[range]).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Walks JSON text, shows its strings, names and numbers, and replaces strings. Everything else keeps its bytes:
+//! Walks JSON text, shows its strings, names and numbers, and replaces strings and numbers. Everything else keeps its bytes:
 //! the order of members, white space, and numbers of any size.
 //!
 //! The walk doesn't recurse, so no nesting can exhaust the stack.
@@ -14,7 +14,7 @@ pub enum TextKind {
     Value,
     /// The name of a member.
     Name,
-    /// A number.
+    /// A number. A string can replace it.
     Number,
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn with_element<T>(
     show(&Text { text, kind: TextKind::Value, field, open: &open })
 }
 
-/// Shows every string, name and number of `json`, a field of the payload, and replaces the strings for which there
-/// is a replacement. `None` if there is none.
+/// Shows every string, name and number of `json`, a field of the payload, and puts a string in the place of each string and number
+/// for which there is a replacement. `None` if there is none.
 ///
 /// # Errors
 /// If the text isn't JSON.
@@ -131,7 +131,12 @@ fn walk<'a>(
             b'}' | b']' => drop(open.pop()),
             b',' => next_element(&mut open),
             b'-' | b'0'..=b'9' => {
-                replace(&Text { text: token, kind: TextKind::Number, field, open: &open });
+                let number = Text { text: token, kind: TextKind::Number, field, open: &open };
+                if let Some(new) = replace(&number) {
+                    replaced.push_str(&json[copied..at]);
+                    replaced.push_str(&serde_json::to_string(&new)?);
+                    copied = at + token.len();
+                }
             }
             b'"' => {
                 let text = unescape(token)?;

@@ -1,107 +1,99 @@
-//! Finds e-mail addresses and API keys: long runs of the characters that keys consist of,
-//! anywhere, and shorter values that the text or the name of a JSON member labels as keys.
+//! Finds values that are keys because of what names them: a label in a text, an option of a command, an element of XML, a cell of a
+//! table, or the JSON member that holds the text.
 //!
-//! Prose and code often mention tokens without containing one: `the token: something`, `token:
-//! CancellationToken`, `api_key=os.environ["KEY"]`. If a label is less certain than `api_key=`, a value
-//! counts as a key only with a digit.
+//! Prose and code often mention tokens without containing one: `the token: something`, `token: CancellationToken`. So the less
+//! certain a label is, the more a value has to look like a key ([`Certainty`]).
 
 use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{ESCAPE, Ranges, TextPattern, WordPattern, word_start};
+use super::{
+    TextPattern,
+    email::is_in_authority,
+    labelled_value::{Certainty, LabelledValue},
+    word_start,
+};
 
-/// The minimum length of a run that is a key anywhere.
-const MIN_RUN_BYTES: usize = 32;
-/// The minimum length of a labelled key. No mask may be longer.
-const MIN_VALUE_BYTES: usize = 12;
-/// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
-const MIN_BEARER_BYTES: usize = 16;
+/// How far in front of a label it matters what it is a part of.
+const MAX_CONTEXT_BYTES: usize = 256;
 
-static EMAIL_PATTERN: LazyLock<TextPattern> =
-    LazyLock::new(|| TextPattern::own(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
+/// What precedes `key`, `token` or `secret` in a name that can't be a word of prose, unlike `token`.
+const QUALIFIERS: &str = "api|app|access|account|admin|auth|bot|client|deploy|encryption|hmac|id|jwt|master|private|refresh|secret|service|\
+    session|shared|signing|storage|subscription|token|webhook";
 
-/// `_` is in a run, so it doesn't come before one.
-static LONG_RUN_PATTERN: LazyLock<WordPattern> = LazyLock::new(|| {
-    let run = format!(r"[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)");
-    WordPattern::new(&format!(r"(?:{ESCAPE}|(?-u:\b))"), &run)
-});
+/// Tokens of pages and the like, which no tool can do without.
+const PLACES: [&str; 9] =
+    ["page", "next", "previous", "continuation", "cursor", "sync", "resume", "pagination", "cancellation"];
 
-/// Matches up to where the value begins. `name` can't be a word of prose, unlike `token`.
+/// Matches up to where the value begins. No repetition is without a limit, so
+/// that in a window only its end is searched slowly.
 static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
     TextPattern::own(&format!(
         r#"(?xi-u)
         (?:
-            (?: (?<name> (?:api|app|access|auth|client|id|private|refresh|secret|session) [_-]? (?:key|token|secret) )
-              | api\x20key | token | secret | password | passwd | pwd | authorization )
-            \\* ["'`]? \]? [\x20\t]*
-            (?: (?<equals> ={{1,3}} >? | := ) | : ) [\x20\t]*
-            (?<quote> \\* ["'`] )?
-            (?<scheme> (?: bearer | basic | token ) [\x20\t]+ )?
-        )
-        | {start} (?<bearer> bearer ) [\x20\t]+"#,
+            (?: (?: (?:{QUALIFIERS}) [_-]? (?:key|token|secret) )
+              | (?:{QUALIFIERS}) \x20 (?:key|token|secret)
+              | token | secret | (?: password | passphrase | passwd | pwd | [_-]pass | requirepass ) | authorization
+            )
+            (?: _? [0-9]{{1,2}} )?
+            (?:
+                \\{{0,4}} ["'`]? \]? [*_]{{0,2}} [\x20\t]{{0,9}}
+                (?: (?: : \x20? [&?]? (?:'static\x20)? [a-z] [a-z0-9_<>]{{0,23}} \x20? = | ={{1,3}} >? | := ) | (?: : ) )
+                [*_]{{0,2}} [\x20\t]{{0,9}}
+                (?: [bfru$@]{{0,2}} (?: \\{{0,4}} ["'`] ) )?
+                (?: (?: bearer | basic | token ) [\x20\t]{{1,9}} )?
+              | \\{{0,4}} ["']? (?: ,\s{{0,9}} | \s{{1,20}} ) \\{{0,4}} ["']? value \\{{0,4}} ["']? \x20? [:=] \x20? (?: \\{{0,4}} ["'] )?
+              | " \s? \{{ \s{{0,20}} (?: type \s{{0,9}} = \s? string \s{{1,20}} )? default \s{{0,9}} = \s? "
+              | (?: ["'`], \s{{0,9}} | \( \s{{0,9}} ) ["'`] (?: (?: bearer | basic | token ) \x20 )?
+              | (?: ["']? (?: > | \s{{0,9}} </t[dh]> \s{{0,20}} <t[dh]> ) )
+              | (?: [*_`]{{0,2}} [\x20\t]{{0,20}} \| [\x20\t]{{0,20}} [*_`]{{0,2}} )
+              | \x20 is (?: \x20 now )? :? \x20 ["'`*]{{0,2}}
+              | (?: \s{{1,9}} ["'`]? )
+            )
+          | identified \x20 (?: with \x20 [a-z0-9_"'`]{{1,40}} \x20 )? by \x20 (?:password \x20)? ["']
+          | {start} bearer [\x20\t]{{1,9}}
+        )"#,
         start = word_start(),
     ))
 });
 
+/// Options of commands with a password, up to where it begins.
+static OPTION_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
+    TextPattern::own(
+        r#"(?x-u) (?: -u \x20? | --user [\x20=] \x20? ) ["']? [A-Za-z0-9._%+@-]{1,64} : | -[pa] \x20? ["']?"#,
+    )
+});
+
 /// Names of JSON members whose value is a key. `token` alone isn't one: it may be the token of a page.
 static MEMBER_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
-    TextPattern::own(
+    TextPattern::own(&format!(
         r"(?xi-u)
-        (?: (?:api|app|access|auth|bearer|client|private|refresh|secret|session) [_-]? (?:key|token|secret)
-          | secret | password | passwd | pwd | authorization ) $",
-    )
+        (?: (?:{QUALIFIERS}|bearer) [\x20_-]? (?:key|token|secret)
+          | secret | password | passphrase | passwd | pwd | authorization ) $"
+    ))
 });
 
 static SCHEME_PATTERN: LazyLock<TextPattern> =
     LazyLock::new(|| TextPattern::own(r"^(?i-u:bearer|basic|token)[\x20\t]+"));
 
-pub(crate) fn email_addresses(text: &str) -> Ranges<'_> {
-    Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
-}
-
-/// Runs that are keys by themselves, in order.
-pub(crate) fn long_runs(text: &str) -> Ranges<'_> {
-    Box::new(LONG_RUN_PATTERN.find(text).filter(|run| is_dense(&text[run.clone()], MIN_RUN_BYTES)))
-}
-
 /// Values that are keys because of the label before them, or because of the name of the JSON member that holds the
 /// text. A label within a value counts too, so that nothing can hide behind another label.
-pub(crate) fn labelled<'t>(text: &'t str, member: Option<&str>) -> Ranges<'t> {
-    let labelled_as_a_whole = member.and_then(|name| labelled_by_member(name, text));
-    let labels = LABEL_PATTERN.find_iter(text);
-    Box::new(labelled_as_a_whole.into_iter().chain(labels.filter_map(|label| key_after(text, label.range()))))
-}
-
-/// The value after a label, if it is a key.
-fn key_after(text: &str, label: Range<usize>) -> Option<Range<usize>> {
-    let start = label.end;
-    // Strip the end of a sentence.
-    let value = text[start..start + value_length(&text[start..])].trim_end_matches('.');
-    let end = start + value.len();
-    is_key(value, &text[label], text[end..].bytes().next()).then_some(start..end)
-}
-
-pub(crate) fn email_addresses_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    EMAIL_PATTERN.find_in_window(text, cut)
-}
-
-pub(crate) fn long_runs_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let mut runs = LONG_RUN_PATTERN.find_in_window(text, cut);
-    runs.retain(|run| is_dense(&text.text()[run.clone()], MIN_RUN_BYTES));
-    runs
-}
-
-/// Labelled values in a window. A value that reaches to its end may go on, and so may what comes after it say what it is.
-pub(crate) fn labelled_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    for label in LABEL_PATTERN.find_in_window(text, cut) {
-        let end = label.end + value_length(&text.text()[label.end..]);
-        if end == text.text().len() && !text.is_last() {
+pub(crate) fn find_all(text: &AnswerText<'_>, member: Option<&str>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let content = text.text();
+    let mut found = Vec::from_iter(member.and_then(|name| labelled_by_member(name, content)));
+    let options = OPTION_PATTERN.find_all(text, cut);
+    let options = options.into_iter().filter(|option| is_option(content, option));
+    for label in LABEL_PATTERN.find_all(text, cut).into_iter().chain(options) {
+        let value = LabelledValue::new(content, label.end, &content[label.clone()]);
+        // A value that reaches to the end of a window may go on, and so may what comes after it say what it is.
+        if value.reaches_end() && !text.is_last() {
             cut.hold_from(label.start);
-        } else {
-            cut.keep_whole(label.start..end);
-            found.extend(key_after(text.text(), label));
+            continue;
+        }
+        cut.keep_whole(label.start..value.range.end);
+        if certainty(content, &label).is_some_and(|certainty| value.is_key(certainty)) {
+            found.push(value.range);
         }
     }
     found
@@ -109,42 +101,115 @@ pub(crate) fn labelled_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Ve
 
 /// The text without its scheme, if it is a key: one word, and no reference such as `${API_KEY}`.
 fn labelled_by_member(name: &str, text: &str) -> Option<Range<usize>> {
+    let name = MEMBER_PATTERN.find(name)?.as_str();
     let start = SCHEME_PATTERN.find(text).map_or(0, |scheme| scheme.end());
-    let value = &text[start..];
-    let is_key = value.len() >= MIN_VALUE_BYTES
-        && is_dense(value, MIN_VALUE_BYTES)
-        && !value.starts_with(['$', '<', '{'])
-        && !value.contains(char::is_whitespace)
-        && MEMBER_PATTERN.is_match(name);
-    is_key.then_some(start..text.len())
+    let value = LabelledValue::whole(text, start);
+    value.is_key(Certainty::Name { is_password: is_password(name) }).then_some(value.range)
 }
 
-/// The length of the value at the beginning of `text`. It contains no separator, so each value is checked once, after its
-/// own label.
-fn value_length(text: &str) -> usize {
-    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.~+/%!@#$^*?-".contains(byte);
-    let inner = text.bytes().take_while(|byte| is_inner(byte)).count();
-    inner + text[inner..].bytes().take_while(|byte| *byte == b'=').count()
+fn is_password(name: &str) -> bool {
+    let name = name.as_bytes();
+    name.windows(4).any(|word| word.eq_ignore_ascii_case(b"pass"))
+        || name.windows(3).any(|word| word.eq_ignore_ascii_case(b"pwd"))
 }
 
-/// Whether a value after `label` is a key. `next` is the byte after the value.
-fn is_key(value: &str, label: &str, next: Option<u8>) -> bool {
-    if value.len() < MIN_VALUE_BYTES || !is_dense(value, MIN_VALUE_BYTES) {
-        return false;
+/// How certain it is that the value after a label is a key; `None` if what matched is no label at this place.
+fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
+    let start = text.ceil_char_boundary(label.start.saturating_sub(MAX_CONTEXT_BYTES));
+    let (before, label) = (&text[start..label.start], &text[label.clone()]);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let starts_with =
+        |word: &str| label.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    if label.starts_with('-') || starts_with("identified") {
+        return Some(Certainty::Place);
     }
-    if value.bytes().any(|byte| byte.is_ascii_digit()) {
-        return true;
+    let name = &label
+        [..label.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)).count()];
+    let is_name = name.len() > "secret".len()
+        && ["key", "token", "secret"]
+            .iter()
+            .any(|word| name[name.len() - word.len()..].eq_ignore_ascii_case(word));
+    if !is_name && follows_place(before) {
+        return None;
     }
-    let Some(label) = LABEL_PATTERN.captures(label) else { return false };
-    let has = |group| label.name(group).is_some();
-    if value.starts_with('$') || !has("quote") && (value.contains('.') || matches!(next, Some(b'(' | b'['))) {
-        return false; // code that names where the key is
+    let joint = &label[name.len()..];
+    let is_quoted = label.ends_with(['"', '\'', '`']);
+    let is_password = is_password(name);
+    if joint.contains('=') {
+        return Some(Certainty::Name { is_password });
     }
-    let is_sure = ["name", "equals", "quote", "scheme"].into_iter().any(has);
-    is_sure || has("bearer") && value.len() >= MIN_BEARER_BYTES
+    if joint.contains('>') {
+        let is_open = before.rfind(['<', '>']).is_some_and(|at| before[at..].starts_with('<'));
+        return (is_open || joint.contains("</")).then_some(Certainty::Context);
+    }
+    if joint.contains('|') {
+        let is_cell = line
+            .trim_end_matches(|char: char| char.is_ascii_alphanumeric() || "_- *`".contains(char))
+            .ends_with('|');
+        return is_cell.then_some(Certainty::Context);
+    }
+    if let Some((_, after)) = joint.split_once(':').filter(|(before, _)| !before.ends_with("is")) {
+        if is_in_authority(before) {
+            return None; // `https://x-access-token:...@host`: the name of a user
+        }
+        let has_scheme = after.contains(|char: char| char.is_ascii_alphabetic());
+        let is_certain = is_name || is_quoted || has_scheme;
+        return Some(if is_certain {
+            Certainty::Name { is_password }
+        } else {
+            Certainty::Word { is_password }
+        });
+    }
+    if joint.contains([',', '(']) || joint.contains(" is") || joint.contains(" IS") {
+        return Some(Certainty::Context);
+    }
+    match joint.trim_start().is_empty()
+        && !is_setting(line)
+        && !is_after_login(before)
+        && !starts_with("requirepass")
+    {
+        true if name.to_ascii_lowercase().contains("bearer") => Some(Certainty::Bearer),
+        is_prose => (!is_prose || is_quoted).then_some(Certainty::Context),
+    }
 }
 
-/// Whether at least half of `shortest` are letters and digits; a line of hyphens is not a key.
-fn is_dense(found: &str, shortest: usize) -> bool {
-    found.bytes().filter(u8::is_ascii_alphanumeric).count() >= shortest / 2
+/// Whether a token is that of a page or the like, which no tool can do without.
+fn follows_place(before: &str) -> bool {
+    let before = before.trim_end_matches(['_', '-']).as_bytes();
+    PLACES.iter().any(|place| {
+        before.len() >= place.len()
+            && before[before.len() - place.len()..].eq_ignore_ascii_case(place.as_bytes())
+    })
+}
+
+/// Whether the name at the end of a line is an option of a command or the first operand of one that sets a variable.
+fn is_setting(line: &str) -> bool {
+    let before = line.trim_end_matches(|char: char| char.is_ascii_alphanumeric() || "_-.".contains(char));
+    let command = before.split_ascii_whitespace().next_back().unwrap_or_default();
+    line[before.len()..].starts_with('-') || matches!(command, "ENV" | "ARG" | "setx" | "set" | "-x")
+}
+
+/// Whether `login NAME` ends the text, as in a netrc.
+fn is_after_login(before: &str) -> bool {
+    before.ends_with(char::is_whitespace) && before.split_ascii_whitespace().nth_back(1) == Some("login")
+}
+
+/// Whether an option is one with a password of the command in its line.
+fn is_option(text: &str, option: &Range<usize>) -> bool {
+    let start = text.ceil_char_boundary(option.start.saturating_sub(MAX_CONTEXT_BYTES));
+    let (line, option) = (&text[start..option.start], &text[option.clone()]);
+    let line = line.rsplit('\n').next().unwrap_or_default();
+    let has_command = |commands: &[&str]| {
+        let mut words =
+            line.split_ascii_whitespace().map(|word| word.trim_start_matches(['"', '\'', '$', '(', '`']));
+        line.ends_with(' ') && words.any(|word| commands.contains(&word))
+    };
+    match option.as_bytes() {
+        [.., b':'] => has_command(&["curl", "wget", "http", "https", "xh"]),
+        [_, b'a', ..] => has_command(&["redis-cli"]),
+        [_, _, b' ', ..] => has_command(&["sshpass", "login", "twine"]),
+        _ => {
+            has_command(&["sshpass", "login", "mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"])
+        }
+    }
 }

@@ -14,15 +14,16 @@
 //! doesn't belong in the SDK, where other plugins would get it too. It knows no plugin's settings or codes.
 #![warn(missing_docs)]
 
-use std::ops::Range;
-
 mod card;
 mod detector;
+mod email;
 mod entropy;
 mod formats;
 mod iban;
 mod json;
-mod keys;
+mod label;
+mod labelled_value;
+mod long_run;
 mod pattern;
 mod payload;
 mod private_key;
@@ -43,7 +44,4 @@ pub use payload::{Replaced, TextPayload};
 pub use redactor::{Match, Redaction, Redactor, Rule};
 pub(crate) use text_pattern::TextPattern;
 pub use window::{FoundInWindow, may_become_json};
-pub(crate) use word_pattern::{ESCAPE, WordPattern, word_start};
-
-/// Ranges in a text, in order.
-type Ranges<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
+pub(crate) use word_pattern::{WordPattern, escape_length, is_word_start, without_escape, word_start};

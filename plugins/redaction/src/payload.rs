@@ -64,8 +64,8 @@ pub trait TextPayload {
     /// The point's patch.
     type Patch: Default + PartialEq;
 
-    /// Shows every text that a plugin may patch to `replace`, and collects the replacements of those of the kind
-    /// [`TextKind::Value`](crate::TextKind::Value).
+    /// Shows every text that a plugin may patch to `replace`, and collects the replacements of all but
+    /// [`TextKind::Name`](crate::TextKind::Name).
     ///
     /// # Errors
     /// If a field isn't JSON, which no gateway sends.

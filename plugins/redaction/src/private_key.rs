@@ -7,7 +7,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::{Ranges, TextPattern};
+use super::TextPattern;
 
 static BEGIN_PATTERN: LazyLock<TextPattern> =
     LazyLock::new(|| TextPattern::own("-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"));
@@ -29,18 +29,6 @@ static SHORT_LINE_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
     )
 });
 
-pub(crate) fn find(text: &str) -> Ranges<'_> {
-    let mut begins = BEGIN_PATTERN.find_iter(text).peekable();
-    let blocks = std::iter::from_fn(move || {
-        let begin = begins.next()?;
-        let limit = begins.peek().map_or(text.len(), |next| next.start());
-        let rest = &text[begin.end()..limit];
-        let length = END_PATTERN.find(rest).map(|end| end.end()).or_else(|| lines_length(rest));
-        Some(length.map(|length| begin.start()..begin.end() + length))
-    });
-    Box::new(blocks.flatten())
-}
-
 /// The length of a key's lines at the beginning of `rest`, if there are any.
 fn lines_length(rest: &str) -> Option<usize> {
     let length = LINES_PATTERN.find(rest)?.end();
@@ -48,9 +36,9 @@ fn lines_length(rest: &str) -> Option<usize> {
     Some(length + last.map_or(0, |line| line.end()))
 }
 
-/// The keys in a window. Only its last line, the next key or the answer's end says how far a key reaches.
-pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let begins = BEGIN_PATTERN.find_in_window(text, cut);
+/// The keys in a text. In a window, only its last line, the next key or the answer's end says how far a key reaches.
+pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let begins = BEGIN_PATTERN.find_all(text, cut);
     let mut found = Vec::new();
     for (index, begin) in begins.iter().enumerate() {
         let next = begins.get(index + 1).map(|next| next.start);

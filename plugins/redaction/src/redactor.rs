@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use hookgate_sdk::window::{AnswerText, SafeCut};
 use regex::Regex;
 
-use super::{Detector, FoundInWindow, TextPattern};
+use super::{Detector, FoundInWindow, Text, TextKind, TextPattern};
 
 /// What replaces a match if the replacement is too long for the payload; fewer of them for a shorter match.
 const SHORT_MASK: &str = "***";
@@ -40,7 +40,7 @@ impl Rule {
     fn find(&self, text: &str, member: Option<&str>) -> Vec<Range<usize>> {
         match &self.finder {
             Finder::Detector(_) if text.len() < MIN_DETECTED_BYTES => Vec::new(),
-            Finder::Detector(detector) => detector.find(text, member).collect(),
+            Finder::Detector(detector) => detector.find(text, member),
             Finder::Pattern { pattern, .. } => {
                 let ranges = pattern.find_iter(text).map(|found| found.range());
                 ranges.filter(|range| !range.is_empty()).collect()
@@ -50,8 +50,8 @@ impl Rule {
 
     fn find_in_window(&self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
         match &self.finder {
-            Finder::Detector(detector) => detector.find_in_window(text, cut),
-            Finder::Pattern { pattern, .. } => pattern.find_in_window(text, cut),
+            Finder::Detector(detector) => detector.find_all(text, None, cut),
+            Finder::Pattern { pattern, .. } => pattern.find_all(text, cut),
         }
     }
 
@@ -155,11 +155,24 @@ impl Redactor {
     /// What the rules find, in order and without overlaps. `member` is the name of the JSON member whose value the
     /// text is.
     pub fn find(&self, text: &str, member: Option<&str>) -> Vec<Match<'_>> {
-        let matches = self
-            .rules
-            .iter()
+        self.find_by(|_| true, text, member)
+    }
+
+    fn find_by(&self, is_applied: fn(&Rule) -> bool, text: &str, member: Option<&str>) -> Vec<Match<'_>> {
+        let rules = self.rules.iter().filter(|rule| is_applied(rule));
+        let matches = rules
             .flat_map(|rule| rule.find(text, member).into_iter().map(move |range| Match { rule, range }));
         merged(matches.collect())
+    }
+
+    /// What the rules find in a text of a payload. In a number only detectors search: a pattern may be about any digits, and tools need
+    /// numbers as they are.
+    pub fn find_in(&self, text: &Text<'_>) -> Vec<Match<'_>> {
+        let is_applied = match text.kind {
+            TextKind::Number => |rule: &Rule| matches!(rule.finder, Finder::Detector(_)),
+            TextKind::Value | TextKind::Name => |_: &Rule| true,
+        };
+        self.find_by(is_applied, text.text, text.member())
     }
 
     /// What the rules find in a window of an answer, up to where the answer may be cut. What they find in all windows is what they

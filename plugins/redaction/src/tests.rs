@@ -24,7 +24,9 @@ fn email_addresses_are_redacted() {
         ("a@b.c", "a@b.c"),
         ("@example.com", "@example.com"),
         ("ada@localhost", "ada@localhost"),
-        ("été ada@exämple.com", "été ada@exämple.com"),
+        ("été ada@exämple.com", "été [EMAIL]"),
+        ("jörg.müller@example.com", "[EMAIL]"),
+        ("用户@例子.公司 ada@example.com으로", "[EMAIL] [EMAIL]으로"),
         ("日本ada@example.com語", "日本[EMAIL]語"),
     ] {
         assert_eq!(redact(text), expected, "{text}");

@@ -21,8 +21,11 @@ impl TextPattern {
         Regex::new(text).expect("the pattern is a constant that the tests compile").into()
     }
 
-    /// Its matches in the window, none of which may be cut.
-    pub(crate) fn find_in_window(&self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    /// Its matches in the text, none of which may be cut.
+    pub(crate) fn find_all(&self, text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+        if text.is_last() && text.start() == 0 {
+            return self.regex.find_iter(text.text()).map(|found| found.range()).collect();
+        }
         let pattern = self.windows.get_or_init(|| WindowPattern::new(self.regex.as_str()).ok());
         let nothing = || WindowMatches { ranges: Vec::new(), open: text.start() };
         // A pattern without groups is never larger than the same one with groups, which was within its limit. If it were, nothing

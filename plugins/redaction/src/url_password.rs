@@ -6,19 +6,20 @@
 use std::{ops::Range, sync::LazyLock};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
-
-use super::{Ranges, TextPattern};
+use regex::Regex;
 
 /// A single character in an example is no password.
 const MIN_PASSWORD_BYTES: usize = 2;
+/// The longest scheme that is looked at.
+const MAX_SCHEME_BYTES: usize = 32;
 
 /// What stands for a password, or hides one, comes first. No other `@` may follow it before the host ends: `$P@ssw0rd` is no
 /// reference. Digits before a path are a port. An `@` begins a password only if another one precedes the path, because the password
 /// may be empty.
-static URL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
-    TextPattern::own(
+static URL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
         r#"(?x)
-        [A-Za-z] [A-Za-z0-9+.-]* :// [^\s/:@"'<>\[]* :
+        [A-Za-z] [A-Za-z0-9+.-]{0,31} :// [^\s/:@"'<>\[]* :
         (?:
             (?:
                 \*{2,} | •+ | …+ | \.{3,} | \[ [A-Z]+ \]
@@ -40,16 +41,30 @@ static URL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
             @
         )"#,
     )
+    .expect("the pattern is a constant that the tests compile")
 });
 
 /// The passwords alone. A reference such as `${PASSWORD}` isn't one, and neither is a mask.
-pub(crate) fn find(text: &str) -> Ranges<'_> {
-    Box::new(URL_PATTERN.find_iter(text).filter_map(|url| password_in(text, url.range())))
+pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
+    let content = text.text();
+    let open = if text.is_last() { content.len() } else { open_from(text.content()) + text.start() };
+    cut.hold_from(open);
+    let (mut found, mut at) = (Vec::new(), text.start());
+    while let Some(url) = URL_PATTERN.find_at(content, at).filter(|url| url.start() < open) {
+        at = url.end();
+        cut.keep_whole(url.range());
+        found.extend(password_in(content, url.range()));
+    }
+    found
 }
 
-pub(crate) fn find_in_window(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
-    let urls = URL_PATTERN.find_in_window(text, cut);
-    urls.into_iter().filter_map(|url| password_in(text.text(), url)).collect()
+/// From where on a URL at the end of a window may go on: it has no white space.
+fn open_from(window: &str) -> usize {
+    let word = window.rfind(char::is_whitespace).map_or(0, |space| window.ceil_char_boundary(space + 1));
+    let scheme = window[word..].find("://").map_or(window.len(), |at| word + at);
+    let before = window[word..scheme].trim_end_matches(['/', ':']);
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+.-".contains(byte);
+    word + before.len() - before.bytes().rev().take_while(is_scheme).take(MAX_SCHEME_BYTES).count()
 }
 
 /// The password in a match.
@@ -65,7 +80,8 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<&str> {
-        find(text).map(|range| &text[range]).collect()
+        let answer = AnswerText::whole(text);
+        find_all(&answer, &mut SafeCut::new(&answer)).into_iter().map(|range| &text[range]).collect()
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Finding {
 pub(crate) struct Findings {
     listed: Vec<Finding>,
     count: usize,
-    /// One of them isn't in a string that a patch could replace.
+    /// One of them is in a name, which no patch replaces.
     pub(crate) any_unmaskable: bool,
 }
 
@@ -47,7 +47,7 @@ fn is_zero(count: &usize) -> bool {
 impl Findings {
     pub(crate) fn add(&mut self, detector: &str, text: &Text<'_>, redactor: &Redactor) {
         self.count += 1;
-        self.any_unmaskable |= text.kind != TextKind::Value;
+        self.any_unmaskable |= text.kind == TextKind::Name;
         if self.listed.len() < MAX_FINDINGS {
             let shown = |name: &str| cut(&redactor.redact(name, None).text, MAX_NAME_BYTES).into_owned();
             self.listed.push(Finding {

@@ -62,10 +62,9 @@ impl Secrets {
     fn answer<P: TextPayload>(&self, point: Point, payload: &P) -> Answer<P::Patch> {
         let mut findings = Findings::default();
         let replaced = payload.replace_texts(&mut |text| {
-            let found = self.redactor.find(text.text, text.member());
+            let found = self.redactor.find_in(text);
             found.iter().for_each(|found| findings.add(found.name(), text, &self.redactor));
-            let is_masked =
-                self.action == Action::Redact && text.kind == TextKind::Value && !found.is_empty();
+            let is_masked = self.action == Action::Redact && text.kind != TextKind::Name && !found.is_empty();
             is_masked.then(|| self.redactor.mask(text.text, &found))
         })?;
         if findings.is_empty() {

@@ -57,10 +57,10 @@ async fn a_redaction_replaces_the_secrets_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_secret_in_a_name_or_a_number_blocks_because_no_patch_can_hide_it() {
+async fn a_secret_in_a_name_blocks_because_no_patch_can_hide_it() {
     for action in ["block", "redact"] {
         let config = json!({ "action": action });
-        let reply = ask(config.clone(), &json!({ "a": { token(): { "b": token() } } }).to_string()).await;
+        let reply = ask(config, &json!({ "a": { token(): { "b": token() } } }).to_string()).await;
         assert_eq!(reply.cancelled().unwrap().code(), "SECRET_FOUND");
         let findings = json!([
             { "detector": "github_token", "pointer": "/args/a", "in_member_name": true },
@@ -68,11 +68,18 @@ async fn a_secret_in_a_name_or_a_number_blocks_because_no_patch_can_hide_it() {
         ]);
         assert_eq!(details(&reply), json!({ "findings": findings }));
         assert!(!format!("{reply:?}").contains(&token()[4..]));
-
-        let reply = ask(config, r#"{"card":4111111111111111}"#).await;
-        let message = "The tool's arguments contain a secret: card at /args/card";
-        assert_eq!(reply.cancelled().unwrap().message(), message);
     }
+}
+
+#[tokio::test]
+async fn a_number_that_is_a_card_blocks_or_becomes_a_string() {
+    let args = r#"{"card": 4111111111111111, "n":1}"#;
+    let reply = ask(json!({}), args).await;
+    let message = "The tool's arguments contain a secret: card at /args/card";
+    assert_eq!(reply.cancelled().unwrap().message(), message);
+    let reply = ask(json!({ "action": "redact" }), args).await;
+    let expected = r#"{"card": "[CARD]", "n":1}"#;
+    assert_eq!(reply.changes().unwrap().args.as_deref(), Some(expected.as_bytes()));
 }
 
 #[tokio::test]

@@ -25,9 +25,9 @@ const HALVES: [&str; 1] = ["tuned"];
 const MIN_POSITIVE_LINES: usize = 750;
 const MIN_CLEAN_LINES: usize = 1500;
 /// Of the marked values, in percent.
-const MIN_FOUND: f64 = 70.0;
+const MIN_FOUND: f64 = 97.0;
 /// Of the clean lines, in percent.
-const MAX_TOUCHED: f64 = 13.0;
+const MAX_TOUCHED: f64 = 0.5;
 
 const MASKS: [&str; 7] = ["[EMAIL]", "[MAIL]", "[CARD]", "[IBAN]", "[REDACTED]", "***", "**"];
 
@@ -53,7 +53,7 @@ fn all_but(left_out: &[Detector]) -> Redactor {
 fn redacted(redactor: &Redactor, text: &str) -> String {
     let payload = BeforeResponsePayload { content: text.to_owned(), ..Default::default() };
     let replaced = payload.replace_texts(&mut |text| {
-        let found = redactor.find(text.text, text.member());
+        let found = redactor.find_in(text);
         (text.kind != TextKind::Name && !found.is_empty()).then(|| redactor.mask(text.text, &found))
     });
     let patch = replaced.expect("an answer is a text").patch;
@@ -65,7 +65,7 @@ fn has_secret(redactor: &Redactor, result: &Value) -> bool {
     let payload = AfterToolResultPayload { result: result.to_string().into(), ..Default::default() };
     let mut is_found = false;
     let replaced = payload.replace_texts(&mut |text| {
-        is_found |= !redactor.find(text.text, text.member()).is_empty();
+        is_found |= !redactor.find_in(text).is_empty();
         None
     });
     replaced.expect("it is JSON");

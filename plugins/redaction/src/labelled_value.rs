@@ -1,0 +1,163 @@
+//! Says whether the value after a label is a key: not a reference to one, a placeholder, a path or a word.
+
+use std::ops::Range;
+
+use super::long_run::is_dense;
+
+/// The minimum length of a labelled key. No mask may be longer.
+const MIN_VALUE_BYTES: usize = 12;
+/// The minimum length of a value where nothing but a password can be.
+const MIN_PASSWORD_BYTES: usize = 4;
+/// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
+const MIN_BEARER_BYTES: usize = 16;
+
+/// Words of values that stand for a key, as in `your-api-key-here`.
+const PLACEHOLDERS: [&str; 17] = [
+    "your",
+    "example",
+    "placeholder",
+    "changeme",
+    "change",
+    "replace",
+    "insert",
+    "enter",
+    "dummy",
+    "redacted",
+    "todo",
+    "sample",
+    "fake",
+    "null",
+    "undefined",
+    "here",
+    "secretkeyref",
+];
+
+/// How certain it is that a value after a label is a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Certainty {
+    /// Nothing but a password can be there, as in `curl -u ada:...`.
+    Place,
+    /// The label can't be prose: `api_key:`, `token=` or `secret: "..."`. People make passwords of words.
+    Name { is_password: bool },
+    /// A word of prose and a colon.
+    Word { is_password: bool },
+    /// A bare `Bearer`.
+    Bearer,
+    /// What surrounds the label makes it one, as in a table or after `is`.
+    Context,
+}
+
+/// What follows a label.
+#[derive(Debug)]
+pub(crate) struct LabelledValue<'t> {
+    text: &'t str,
+    pub(crate) range: Range<usize>,
+    is_quoted: bool,
+    /// Where the text ends that says how far the value reaches.
+    end: usize,
+}
+
+impl<'t> LabelledValue<'t> {
+    /// The value from `start` on, behind `label`. It contains no separator, so each value is checked once, after its own label.
+    pub(crate) fn new(text: &'t str, start: usize, label: &str) -> Self {
+        let rest = &text[start..];
+        let quote = label.chars().next_back().filter(|char| "\"'`>".contains(*char));
+        let is_end = |char: char| Some(char) == quote || char == '<' || char == '\\' || char.is_whitespace();
+        let quoted = rest.find(is_end).unwrap_or(rest.len());
+        let is_quoted = quote.is_some() && !rest[quoted..].starts_with(char::is_whitespace);
+        let length = if is_quoted { quoted } else { plain_length(rest) };
+        // Strip the end of a sentence.
+        let value = if is_quoted { &rest[..length] } else { rest[..length].trim_end_matches('.') };
+        let end = start + if quote.is_some() { length.max(quoted) } else { length };
+        LabelledValue { text, range: start..start + value.len(), is_quoted, end }
+    }
+
+    /// All of a text from `start` on.
+    pub(crate) fn whole(text: &'t str, start: usize) -> Self {
+        LabelledValue { text, range: start..text.len(), is_quoted: true, end: text.len() }
+    }
+
+    /// Whether more text may belong to the value, or say what it is.
+    pub(crate) fn reaches_end(&self) -> bool {
+        self.end == self.text.len()
+    }
+
+    /// Whether it is a key.
+    pub(crate) fn is_key(&self, certainty: Certainty) -> bool {
+        let value = &self.text[self.range.clone()];
+        let next = self.text.as_bytes().get(self.range.end);
+        let min_bytes = if certainty == Certainty::Place { MIN_PASSWORD_BYTES } else { MIN_VALUE_BYTES };
+        let is_code = !self.is_quoted && matches!(next, Some(b'(' | b'[' | b'{'));
+        if value.len() < min_bytes
+            || !is_dense(value, min_bytes)
+            || value.contains(char::is_whitespace)
+            || is_code
+            || is_reference(value, self.is_quoted)
+            || is_placeholder(value)
+        {
+            return false;
+        }
+        let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
+        match certainty {
+            Certainty::Place => true,
+            Certainty::Name { .. } if has_digit => true,
+            Certainty::Name { is_password } => {
+                (is_password || !is_words(value)) && (self.is_quoted || !value.contains('.'))
+            }
+            Certainty::Word { is_password } => has_digit && (is_password || !is_words(value)),
+            Certainty::Bearer => has_digit || value.len() >= MIN_BEARER_BYTES && !is_words(value),
+            Certainty::Context => {
+                has_digit && value.bytes().any(|byte| byte.is_ascii_alphabetic()) && !is_words(value)
+            }
+        }
+    }
+}
+
+/// The length of the characters of a value without quotes at the beginning of `text`.
+fn plain_length(text: &str) -> usize {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.~+/%!@#$^*?-".contains(byte);
+    let inner = text.bytes().take_while(|byte| is_inner(byte)).count();
+    inner + text[inner..].bytes().take_while(|byte| *byte == b'=').count()
+}
+
+/// Whether a value says where the key is: a variable, a template, a URL, a path, or a name in code.
+fn is_reference(value: &str, is_quoted: bool) -> bool {
+    let is_upper = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_' || byte.is_ascii_digit())
+    };
+    let variable =
+        value.strip_prefix('$').or_else(|| value.strip_prefix('%').and_then(|name| name.strip_suffix('%')));
+    variable.is_some_and(|name| name.starts_with(['{', '(']) || is_upper(name) || is_words(name))
+        || ["{", "<", "%(", "#{", "[", "(", "/", "./", "../", "~/", "arn:", "op:", "env."].iter().any(|start| value.starts_with(start))
+        || value.contains("://")
+        || value.starts_with('?')
+        || value.contains('=') && value.matches('&').count() > 1 // a query
+        || (value.contains('/') || !is_quoted && value.contains('.') && !value.contains('-')) && is_words(value)
+}
+
+/// Whether a value stands for a key.
+fn is_placeholder(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let mut words = value.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
+    let is_same = |word: &str| word.len() >= 4 && word.bytes().all(|byte| byte == word.as_bytes()[0]);
+    value.contains("...")
+        || value.contains('…')
+        || words.clone().any(|word| PLACEHOLDERS.contains(&word))
+        || words.any(|word| is_same(word) && word.starts_with('x'))
+}
+
+/// Whether a value is several words with something between, as in `team/prod/anthropic` and `api-key-v2`. A word has letters of one
+/// case, of which the first one may be in upper case, and perhaps a digit, or it is a short number.
+fn is_words(value: &str) -> bool {
+    let is_word = |word: &str| {
+        let letters = word.strip_suffix(|char: char| char.is_ascii_digit()).unwrap_or(word);
+        let inner = letters.get(1..).unwrap_or_default();
+        let has_case = inner.bytes().all(|byte| byte.is_ascii_lowercase())
+            || letters.bytes().all(|byte| byte.is_ascii_uppercase());
+        has_case && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
+            || word.len() <= 4 && word.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut words = value.split(['-', '_', '.', '/', '#', ':', '@']).filter(|word| !word.is_empty());
+    words.clone().nth(1).is_some() && words.all(is_word)
+}
