@@ -67,16 +67,38 @@ const ETC: [&str; 34] = [
     "/etc/terminfo",
     "/etc/timezone",
 ];
-/// What every program may read of `/proc`: its own process, and what says nothing of other processes.
-const PROC: [&str; 8] = [
-    "/proc/self",
+/// What every program may read of `/proc`: numbers that languages ask for, and of its own process what shows no mounts,
+/// sockets and cgroups of the machine.
+const PROC: [&str; 29] = [
     "/proc/cpuinfo",
     "/proc/filesystems",
     "/proc/loadavg",
     "/proc/meminfo",
     "/proc/stat",
-    "/proc/sys",
     "/proc/uptime",
+    "/proc/self/auxv",
+    "/proc/self/cmdline",
+    "/proc/self/comm",
+    "/proc/self/environ",
+    "/proc/self/fd",
+    "/proc/self/io",
+    "/proc/self/limits",
+    "/proc/self/maps",
+    "/proc/self/oom_score_adj",
+    "/proc/self/smaps",
+    "/proc/self/smaps_rollup",
+    "/proc/self/stat",
+    "/proc/self/statm",
+    "/proc/self/status",
+    "/proc/sys/crypto/fips_enabled",
+    "/proc/sys/fs/pipe-max-size",
+    "/proc/sys/kernel/cap_last_cap",
+    "/proc/sys/kernel/ngroups_max",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/random/uuid",
+    "/proc/sys/net/core/somaxconn",
+    "/proc/sys/vm/overcommit_memory",
 ];
 /// The devices that every program may use.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];

@@ -91,10 +91,20 @@ const SHARED: &[i64] = &[
     libc::SYS_keyctl,
 ];
 
+/// Not to list the mounts of the machine, which Landlock hides in `/proc`.
+const MOUNTS: &[i64] = &[SYS_STATMOUNT, SYS_LISTMOUNT];
+// As new as those above.
+const SYS_STATMOUNT: i64 = 457;
+const SYS_LISTMOUNT: i64 = 458;
+
 /// A condition on one argument, of which 32 bits count.
+fn condition(index: u8, operator: SeccompCmpOp, value: i32) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, u64::from(value.cast_unsigned()))
+}
+
+/// A rule about one argument.
 fn argument(index: u8, operator: SeccompCmpOp, value: i32) -> Result<SeccompRule, BackendError> {
-    let value = u64::from(value.cast_unsigned());
-    SeccompRule::new(vec![SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?])
+    SeccompRule::new(vec![condition(index, operator, value)?])
 }
 
 /// What may be done to the program's own process only: the call, and the argument that names the process.
@@ -118,6 +128,9 @@ fn conditions() -> Result<Vec<(i64, SeccompRule)>, BackendError> {
     let mut denied = Vec::new();
     // No Unix sockets: the runner's own is one. Pairs remain, except of datagrams, which can be sent elsewhere.
     denied.push((libc::SYS_socket, argument(0, Eq, libc::AF_UNIX)?));
+    // No list of the machine's sockets, which Landlock hides in `/proc` too.
+    let sockets = vec![condition(0, Eq, libc::AF_NETLINK)?, condition(2, Eq, libc::NETLINK_SOCK_DIAG)?];
+    denied.push((libc::SYS_socket, SeccompRule::new(sockets)?));
     for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
         denied.push((libc::SYS_socketpair, argument(1, MaskedEq(SOCKET_TYPE), kind)?));
     }
@@ -142,7 +155,7 @@ fn filter(is_sandboxed: bool) -> Result<BpfProgram, FilterError> {
     // Limits of other processes, such as the runner.
     denied.insert(libc::SYS_prlimit64, vec![argument(0, SeccompCmpOp::Ne, 0)?]);
     if is_sandboxed {
-        denied.extend([FILES, OLD_FILES, SHARED].concat().into_iter().map(|call| (call, Vec::new())));
+        denied.extend([FILES, OLD_FILES, SHARED, MOUNTS].concat().into_iter().map(|call| (call, Vec::new())));
         for (call, rule) in conditions()? {
             denied.entry(call).or_default().push(rule);
         }

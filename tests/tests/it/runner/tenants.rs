@@ -141,3 +141,61 @@ async fn a_program_can_not_call_the_runner_or_act_on_what_is_not_its_own() {
         assert_eq!(said("acme", &command).await, "", "{command}");
     }
 }
+
+/// The program's own process reads: what its children see of themselves is not permitted at all.
+#[tokio::test]
+async fn a_program_sees_neither_mounts_nor_sockets_of_the_machine() {
+    let script = r#"import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    try:
+        exec(call["payload"]["args"]["code"])
+        message = "ok"
+    except Exception as error:
+        message = str(error)
+    notice = {"kind": "info", "message": message}
+    request = call["context"]["request_id"]
+    print(json.dumps({"continue": {}, "notices": [notice], "request_id": request}), flush=True)
+"#;
+    let served = serve(script, json!({ "command": ["/usr/bin/python3", "./program"] })).await;
+    let run = async |code: String| {
+        let answer = served.call_with("acme", "t", json!({ "code": code })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        notice(&answer).to_owned()
+    };
+    let read = |path: &str| run(format!("open('{path}').read()"));
+    for path in [
+        "/proc/self/mounts",
+        "/proc/self/mountinfo",
+        "/proc/self/mountstats",
+        "/proc/self/cgroup",
+        "/proc/self/net/tcp",
+        "/proc/net/unix",
+        "/proc/thread-self/mounts",
+        "/proc/mounts",
+        "/proc/sys/kernel/hostname",
+        "/proc/version",
+    ] {
+        let denied = read(path).await;
+        assert!(denied.contains("Permission denied"), "{path}: {denied}");
+    }
+    for code in [
+        // What `ss` lists sockets with.
+        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 4)",
+        // listmount
+        "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); c.syscall(458); raise OSError(ctypes.get_errno(), '')",
+    ] {
+        let denied = run(code.to_owned()).await;
+        assert!(denied.contains("[Errno 1]"), "{code}: {denied}");
+    }
+    for path in
+        ["/proc/cpuinfo", "/proc/meminfo", "/proc/self/status", "/proc/self/maps", "/proc/sys/kernel/pid_max"]
+    {
+        assert_eq!(read(path).await, "ok", "{path}");
+    }
+    // The network itself isn't restricted.
+    assert_eq!(
+        run("import socket; socket.if_nameindex(); socket.getaddrinfo('localhost', 80)".into()).await,
+        "ok"
+    );
+}
