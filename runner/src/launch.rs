@@ -5,7 +5,9 @@ use std::{
     io::{self, Write as _},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use landlock::{
@@ -21,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     kaged::{StorageSpec, serve_storage},
     system_calls::{self, FilterError},
+    task_limit::TaskLimit,
+    tree_limits::TreeLimits,
 };
 
 /// The first argument of a process that is to become a program. The second one is for [`launch`].
@@ -102,6 +106,8 @@ const PROC: [&str; 29] = [
 ];
 /// The devices that every program may use.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Enough for one thread more.
+const PROBE_MEMORY: u64 = 256 << 20;
 /// Most open files of a process.
 const MAX_FILES: u64 = 256;
 
@@ -109,10 +115,8 @@ const MAX_FILES: u64 = 256;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchSpec {
     pub(crate) target: LaunchTarget,
-    /// Bytes of data of each process.
-    pub(crate) memory: u64,
-    /// CPU seconds of each process.
-    pub(crate) cpu_seconds: u64,
+    pub(crate) limits: TreeLimits,
+    pub(crate) task_limit: TaskLimit,
     /// Bytes of each file that it writes. `None` for any size.
     pub(crate) file_size: Option<u64>,
     /// `None` lets the program use every file that the runner may use.
@@ -129,6 +133,8 @@ pub(crate) enum LaunchTarget {
     /// The storage of a plugin. It executes nothing, so it needs no access to this executable, which an upgrade may have
     /// replaced.
     Storage(StorageSpec),
+    /// Nothing: whether the kernel limits tasks is tried.
+    Probe,
 }
 
 /// The process's own files.
@@ -172,6 +178,9 @@ pub enum LaunchError {
     /// The storage can't be served.
     #[error("the storage can't be served: {0}")]
     Storage(io::Error),
+    /// A process with a limit of one task could start another one.
+    #[error("the kernel doesn't limit the processes of this user")]
+    Unlimited,
 }
 
 /// Turns this process into what `spec` describes. Returns without an error only if that is a storage, at its end.
@@ -184,12 +193,40 @@ pub fn launch(spec: &str) -> Result<(), LaunchError> {
     match &spec.target {
         LaunchTarget::Program(command) => Err(execute(command)),
         LaunchTarget::Storage(storage) => serve_storage(storage).map_err(LaunchError::Storage),
+        LaunchTarget::Probe => try_task(),
     }
+}
+
+/// Succeeds if this process can't have a second task when the limit is one.
+fn try_task() -> Result<(), LaunchError> {
+    let one = Rlimit { current: Some(1), maximum: Some(1) };
+    setrlimit(Resource::Nproc, one).map_err(|error| LaunchError::Limits(error.into()))?;
+    match thread::Builder::new().spawn(|| ()) {
+        Ok(_) => Err(LaunchError::Unlimited),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Tries whether the kernel keeps a process of this user from having more than one task.
+///
+/// # Errors
+/// If it doesn't, with the reason.
+pub(crate) fn probe(task_limit: TaskLimit) -> io::Result<()> {
+    let limits = TreeLimits { cpu: Duration::from_secs(1), memory: PROBE_MEMORY, processes: 1 };
+    let (target, sandbox) = (LaunchTarget::Probe, None);
+    let spec = LaunchSpec { target, limits, task_limit, file_size: None, sandbox, state_file: None };
+    let process = command(&spec)?.as_std_mut().env_clear().stdin(Stdio::null()).output()?;
+    if process.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(process.stderr.trim_ascii())))
 }
 
 fn restrict(spec: &LaunchSpec) -> Result<(), LaunchError> {
     // What the runner itself inherited, and the program is not to.
     close_fds::set_fds_cloexec(3, &[]);
+    // First: a cgroup is made with the runner's rights, and a user namespace must not take over the limits that follow.
+    spec.task_limit.apply(spec.limits).map_err(LaunchError::Limits)?;
     limit(spec).map_err(|error| LaunchError::Limits(error.into()))?;
     if let Some(sandbox) = &spec.sandbox {
         restrict_files(sandbox)?;
@@ -218,10 +255,11 @@ fn make_state_file(path: &Path) -> io::Result<()> {
 fn limit(spec: &LaunchSpec) -> rustix::io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The first second too many ends it by SIGXCPU, which nobody else sends. SIGKILL is for one that catches it.
-    let cpu = Rlimit { current: Some(spec.cpu_seconds), maximum: Some(spec.cpu_seconds.saturating_add(1)) };
+    let cpu = spec.limits.cpu.as_secs();
+    let cpu = Rlimit { current: Some(cpu), maximum: Some(cpu.saturating_add(1)) };
     setrlimit(Resource::Cpu, cpu)?;
     for (resource, most) in [
-        (Resource::Data, Some(spec.memory)),
+        (Resource::Data, Some(spec.limits.memory)),
         (Resource::Fsize, spec.file_size),
         (Resource::Nofile, Some(MAX_FILES)),
         (Resource::Core, Some(0)),

@@ -15,6 +15,7 @@
 
 mod call_log;
 mod call_messages;
+mod cgroup;
 mod dialect;
 mod digest_file;
 mod environment;
@@ -40,6 +41,9 @@ mod program_host;
 mod reply;
 mod runner;
 mod system_calls;
+mod task_limit;
+mod tree_limits;
+mod watch;
 
 pub use file::{FileError, RunnerFile};
 pub use launch::{LAUNCH, LaunchError, launch};

@@ -8,37 +8,24 @@ pub(crate) struct ProcessStat {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
     /// The id of its process group.
-    group: i32,
+    pub(crate) group: i32,
     /// Whether it has ended, and only its exit status is left.
     pub(crate) is_zombie: bool,
+    /// None, once it has ended.
+    pub(crate) threads: u64,
     /// CPU time of its threads.
     pub(crate) cpu: Duration,
     /// Memory in use, in bytes.
     pub(crate) resident: u64,
 }
 
-/// All processes.
-pub(crate) struct ProcessList(Vec<ProcessStat>);
-
-impl ProcessList {
-    pub(crate) fn read() -> Self {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ProcessList(pids.filter_map(ProcessStat::read).collect())
-    }
-
-    /// The processes of a group, ended ones included.
-    pub(crate) fn group(&self, leader: i32) -> impl Iterator<Item = ProcessStat> {
-        self.0.iter().copied().filter(move |process| process.group == leader)
-    }
-
-    /// The direct children of `parent`, ended ones included.
-    pub(crate) fn children(&self, parent: i32) -> impl Iterator<Item = ProcessStat> {
-        self.0.iter().copied().filter(move |process| process.parent == parent)
-    }
-}
-
 impl ProcessStat {
+    /// All processes, one after the other.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| ProcessStat::read(entry.file_name().to_str()?.parse().ok()?))
+    }
+
     /// `None` if there is no such process.
     pub(crate) fn read(pid: i32) -> Option<Self> {
         parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -59,6 +46,7 @@ fn parse(pid: i32, line: &str) -> Option<ProcessStat> {
         parent: field(4)?.parse().ok()?,
         group: field(5)?.parse().ok()?,
         is_zombie: matches!(field(3)?, "Z" | "X"),
+        threads: number(20)?,
         cpu: Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)),
         resident: number(24)? * rustix::param::page_size() as u64,
     })
@@ -73,17 +61,16 @@ mod tests {
         let line =
             "7 (a ) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 4096 2 18446744073709551615";
         let stat = parse(7, line).expect("it is a line of stat");
-        assert_eq!((stat.parent, stat.group), (3, 7));
+        assert_eq!((stat.parent, stat.group, stat.threads), (3, 7, 1));
         assert_eq!((stat.is_zombie, stat.cpu), (false, Duration::from_secs(3)));
         assert_eq!(stat.resident, 2 * rustix::param::page_size() as u64);
     }
 
     #[test]
     fn a_process_is_in_its_group_and_a_child_of_its_parent() {
-        let own = i32::try_from(std::process::id()).expect("a pid");
-        let stat = ProcessStat::read(own).expect("it runs");
-        let list = ProcessList::read();
-        assert!(list.group(stat.group).any(|process| process.pid == own));
-        assert!(list.children(stat.parent).any(|process| process.pid == own));
+        let own = ProcessStat::read(std::process::id().cast_signed()).expect("it runs");
+        let listed = ProcessStat::all().find(|process| process.pid == own.pid).expect("it runs");
+        assert_eq!((listed.parent, listed.group), (own.parent, own.group));
+        assert!(listed.threads > 0 && !listed.is_zombie);
     }
 }

@@ -1,8 +1,9 @@
-//! The processes of all programs: starts them, watches their limits, and ends each with everything that it started.
+//! The processes of all programs: starts them, and ends each with everything that it started.
 
 use std::{
     collections::HashMap,
-    io,
+    fs, io,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
@@ -13,27 +14,15 @@ use rustix::{
 };
 use tokio::{
     process::{Child, Command},
-    time::{MissedTickBehavior, interval, sleep},
+    time::sleep,
 };
 
-use crate::process_list::{ProcessList, ProcessStat};
+use crate::{task_limit::TaskLimit, tree_limits::TreeLimits};
 
-/// How often limits are checked.
-const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the next look waits whether a program has ended that was told to.
 const END_INTERVAL: Duration = Duration::from_millis(5);
 /// Most looks, which is 10 s: a process that waits for a disk can't be ended.
 const MAX_LOOKS: u32 = 2000;
-
-/// What a program and its children may use together.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TreeLimits {
-    /// CPU time of each process, in whole seconds. The kernel ends a process that used it.
-    pub(crate) cpu: Duration,
-    /// Bytes.
-    pub(crate) memory: u64,
-    pub(crate) processes: usize,
-}
 
 /// The process group of a program, which the program can't leave.
 pub(crate) struct ProcessGroup {
@@ -42,6 +31,8 @@ pub(crate) struct ProcessGroup {
     limits: TreeLimits,
     /// The limit that it broke.
     excess: OnceLock<String>,
+    /// Its cgroup, if it has one of its own.
+    cgroup: Option<PathBuf>,
 }
 
 impl ProcessGroup {
@@ -54,9 +45,20 @@ impl ProcessGroup {
         self.limits
     }
 
-    /// What it was ended for.
+    /// The limit that it broke, which it is ended for.
     pub(crate) fn excess(&self) -> Option<&str> {
+        if let Some(cgroup) = &self.cgroup
+            && self.excess.get().is_none()
+            && let Some(excess) = self.limits.excess_in(cgroup)
+        {
+            self.set_excess(excess);
+        }
         self.excess.get().map(String::as_str)
+    }
+
+    pub(crate) fn set_excess(&self, excess: String) {
+        // The first counts.
+        let _ = self.excess.set(excess);
     }
 
     /// Ends all its processes. A fork at the same time doesn't get away. Returns whether there is one left.
@@ -68,7 +70,10 @@ impl ProcessGroup {
 
 /// The programs that have not ended.
 #[derive(Default)]
-pub(crate) struct Processes(Mutex<ProcessGroups>);
+pub(crate) struct Processes {
+    groups: Mutex<ProcessGroups>,
+    task_limit: TaskLimit,
+}
 
 #[derive(Default)]
 struct ProcessGroups {
@@ -86,6 +91,15 @@ impl ProcessGroups {
 }
 
 impl Processes {
+    pub(crate) fn new(task_limit: TaskLimit) -> Self {
+        Processes { groups: Mutex::default(), task_limit }
+    }
+
+    /// What limits the tasks of each program.
+    pub(crate) fn task_limit(&self) -> &TaskLimit {
+        &self.task_limit
+    }
+
     /// Makes orphans children of this process, so that none gets away.
     ///
     /// # Errors
@@ -95,11 +109,12 @@ impl Processes {
     }
 
     fn groups(&self) -> MutexGuard<'_, ProcessGroups> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn running(&self) -> Vec<Arc<ProcessGroup>> {
-        self.groups().running.values().cloned().collect()
+    /// The programs that have not ended, by their process ids.
+    pub(crate) fn running(&self) -> HashMap<i32, Arc<ProcessGroup>> {
+        self.groups().running.clone()
     }
 
     /// Starts a process that leads a process group of its own.
@@ -120,7 +135,8 @@ impl Processes {
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let leader = pid.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("it has no process id"))?;
-        let group = Arc::new(ProcessGroup { leader, limits, excess: OnceLock::new() });
+        let cgroup = self.task_limit.cgroup(leader);
+        let group = Arc::new(ProcessGroup { leader, limits, excess: OnceLock::new(), cgroup });
         groups.running.insert(group.leader(), Arc::clone(&group));
         Ok((child, group))
     }
@@ -152,37 +168,15 @@ impl Processes {
         let mut groups = self.groups();
         if groups.has(group) {
             groups.running.remove(&group.leader());
+            let _ = group.cgroup.as_ref().map(fs::remove_dir);
         }
     }
 
-    /// Ends programs that use too much. Never returns.
-    pub(crate) async fn watch(&self) {
-        let mut ticks = interval(WATCH_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let groups = self.running();
-            if groups.is_empty() {
-                continue;
-            }
-            let Ok(list) = tokio::task::spawn_blocking(ProcessList::read).await else { continue };
-            for group in &groups {
-                if let Some(excess) = group.limits.excess(&list, group.leader()) {
-                    let _ = group.excess.set(excess);
-                    self.kill(group);
-                }
-            }
-            self.reap_orphans(&list);
-        }
-    }
-
-    /// Waits for the processes that have ended after their parents, so that nothing is left of them.
-    fn reap_orphans(&self, list: &ProcessList) {
-        let groups = self.groups();
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        let is_left = |child: &ProcessStat| child.is_zombie && !groups.running.contains_key(&child.pid);
-        for orphan in list.children(own).filter(is_left) {
-            let _ = Pid::from_raw(orphan.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
+    /// Waits for a process that has ended after its parent, so that nothing is left of it. A program's own process is left
+    /// to those who wait for it.
+    pub(crate) fn reap_orphan(&self, pid: i32) {
+        if !self.groups().running.contains_key(&pid) {
+            let _ = Pid::from_raw(pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
         }
     }
 
@@ -196,22 +190,9 @@ impl Processes {
     /// Ends all programs. None is started again.
     pub(crate) fn close(&self) {
         self.groups().is_closed = true;
-        for group in self.running() {
-            self.kill(&group);
+        for group in self.running().values() {
+            self.kill(group);
         }
-    }
-}
-
-impl TreeLimits {
-    /// What the processes of the group `leader` use too much.
-    fn excess(self, list: &ProcessList, leader: i32) -> Option<String> {
-        let alive = || list.group(leader).filter(|process| !process.is_zombie);
-        let memory: u64 = alive().map(|process| process.resident).sum();
-        if alive().count() > self.processes {
-            return Some(format!("it had more than {} processes (`limits.processes`)", self.processes));
-        }
-        (memory > self.memory)
-            .then(|| format!("it used more than {} bytes of memory (`limits.memory`)", self.memory))
     }
 }
 
@@ -225,6 +206,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::process_list::ProcessStat;
 
     const LIMITS: TreeLimits = TreeLimits { cpu: Duration::MAX, memory: 1 << 30, processes: 16 };
 
@@ -240,7 +222,7 @@ mod tests {
     }
 
     fn alive(group: &ProcessGroup) -> usize {
-        ProcessList::read().group(group.leader()).filter(|process| !process.is_zombie).count()
+        ProcessStat::all().filter(|process| process.group == group.leader() && !process.is_zombie).count()
     }
 
     #[tokio::test]
@@ -263,7 +245,9 @@ mod tests {
     async fn a_group_whose_id_is_another_ones_is_left_alone() {
         let processes = Processes::default();
         let (child, group) = family(&processes).await;
-        let before = Arc::new(ProcessGroup { leader: group.leader, limits: LIMITS, excess: OnceLock::new() });
+        let before =
+            ProcessGroup { leader: group.leader, limits: LIMITS, excess: OnceLock::new(), cgroup: None };
+        let before = Arc::new(before);
         assert!(!processes.kill(&before));
         assert!(alive(&group) >= 3);
         processes.end(&group, child).await;

@@ -26,7 +26,8 @@ use crate::{
     plugin_entry::ProcessMode,
     pool::ProgramPlace,
     process_list::ProcessStat,
-    processes::{ProcessGroup, Processes, TreeLimits},
+    processes::{ProcessGroup, Processes},
+    tree_limits::TreeLimits,
 };
 
 /// Most bytes that a program may write between two calls.

@@ -23,8 +23,9 @@ use crate::{
     plugin_entry::{PluginEntry, ProcessMode, ProgramLimits, beside_remedy},
     plugin_folder::check_files,
     pool::{PoolLimits, ProgramPool, ProgramSlot},
-    processes::{Processes, TreeLimits},
+    processes::Processes,
     program::{Program, ProgramFault, ProgramState},
+    tree_limits::TreeLimits,
 };
 
 /// What every program has in its environment, besides its own folders and variables.
@@ -210,8 +211,8 @@ impl ProgramHost {
         let readable = self.entry.readable().chain(config.clone()).collect();
         let spec = LaunchSpec {
             target: LaunchTarget::Program(words.to_vec()),
-            memory: self.entry.limits.memory.0,
-            cpu_seconds: self.entry.limits.cpu.0.as_secs(),
+            limits: self.tree_limits(),
+            task_limit: self.processes.task_limit().clone(),
             file_size: None,
             sandbox: self.sandbox.then(|| Sandbox { readable, home: home.clone() }),
             state_file: state.clone(),

@@ -6,7 +6,10 @@ use hookgate_sdk::{Registration, ServeError, Server};
 use tokio::time::{interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{RunnerFile, home, launch, plugin::RunnerPlugin, processes::Processes, system_calls};
+use crate::{
+    RunnerFile, home, launch, plugin::RunnerPlugin, processes::Processes, system_calls,
+    task_limit::TaskLimit, watch,
+};
 
 /// How often programs that aren't needed are ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,6 +48,9 @@ pub enum RunError {
     /// The kernel doesn't let the runner adopt orphans.
     #[error("the processes of programs can't be followed: {0}")]
     Orphans(io::Error),
+    /// The thread that watches limits can't be started.
+    #[error("the limits of programs can't be watched: {0}")]
+    Watch(io::Error),
     /// The address or the registration can't be used.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -77,7 +83,7 @@ impl Runner {
         // What this process inherited is not for programs, nor for storages, which execute nothing that would close it.
         close_fds::set_fds_cloexec(3, &[]);
         Processes::adopt_orphans().map_err(RunError::Orphans)?;
-        let processes = Arc::new(Processes::default());
+        let processes = Arc::new(Processes::new(TaskLimit::from_machine()));
         let plugin = |entry| RunnerPlugin::new(entry, data_dir.clone(), sandbox, Arc::clone(&processes));
         let plugins: Vec<_> = plugins.into_iter().map(plugin).collect();
         for plugin in &plugins {
@@ -112,8 +118,7 @@ impl Runner {
         if let Some(registration) = registration {
             server = server.with_registration(registration);
         }
-        let watched = Arc::clone(&processes);
-        let _watch = AbortOnDropHandle::new(tokio::spawn(async move { watched.watch().await }));
+        watch::start(&processes).map_err(RunError::Watch)?;
         let swept = plugins.clone();
         let _sweep = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut ticks = interval(SWEEP_INTERVAL);

@@ -24,8 +24,9 @@ use super::{
 use crate::{
     launch::{self, LaunchSpec, LaunchTarget, Sandbox},
     process_list::ProcessStat,
-    processes::{ProcessGroup, Processes, TreeLimits},
+    processes::{ProcessGroup, Processes},
     program_host::ProgramHost,
+    tree_limits::TreeLimits,
 };
 
 /// Longest answer of the process, in bytes: a result and what is around it.
@@ -129,15 +130,15 @@ impl Storage {
         let create = move || DirBuilder::new().recursive(true).mode(0o700).create(folder);
         tokio::task::spawn_blocking(create).await.map_err(io::Error::other)??;
         let limits = TreeLimits { cpu: self.cpu, memory: MEMORY, processes: 1 };
-        StorageProcess::start(self.command(access)?, limits, Arc::clone(&self.processes))
+        StorageProcess::start(self.command(access, limits)?, limits, Arc::clone(&self.processes))
     }
 
-    fn command(&self, access: StorageAccess) -> io::Result<Command> {
+    fn command(&self, access: StorageAccess, limits: TreeLimits) -> io::Result<Command> {
         let (file, home) = (self.folder.join("storage.db"), self.folder.clone());
         let spec = LaunchSpec {
             target: LaunchTarget::Storage(StorageSpec { file, access }),
-            memory: MEMORY,
-            cpu_seconds: self.cpu.as_secs(),
+            limits,
+            task_limit: self.processes.task_limit().clone(),
             file_size: Some(MAX_FILE_BYTES),
             sandbox: self.is_sandboxed.then(|| Sandbox { readable: Vec::new(), home }),
             state_file: None,

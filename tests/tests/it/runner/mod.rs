@@ -1,6 +1,7 @@
 //! Tests `hookgate runner stdio`: programs that speak JSON lines, behind a real gateway.
 
 mod ends;
+mod forks;
 mod hooks;
 mod kaged;
 mod librefang;

@@ -56,7 +56,11 @@ pub(super) fn write(directory: &Path, script: &str, members: &Value) {
 /// Starts a runner with the file in `directory`.
 pub(super) async fn run(directory: &Path) -> PluginProcess {
     tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
-    let mut command = Command::new(binary());
+    run_command(Command::new(binary()), directory).await
+}
+
+/// Starts a runner with the file in `directory` by a command that begins so.
+pub(super) async fn run_command(mut command: Command, directory: &Path) -> PluginProcess {
     command.args(["runner", "stdio"]).arg(directory.join("runner.yaml"));
     command.args(["--listen", &unix(directory, "s")]).env("RUNNERS_OWN", SECRET);
     PluginProcess::run(command).await
@@ -81,6 +85,16 @@ pub(super) async fn serve_bound(directory: TempDir, bindings: &[Value]) -> Serve
 /// Serves what was written in `directory`, with a plugin-level configuration.
 pub(super) async fn serve_configured(directory: TempDir, config: Value, bindings: &[Value]) -> ServedProgram {
     let runner = run(directory.path()).await;
+    serve_by(runner, directory, config, bindings).await
+}
+
+/// Serves with a runner that was started in `directory`.
+pub(super) async fn serve_by(
+    runner: PluginProcess,
+    directory: TempDir,
+    config: Value,
+    bindings: &[Value],
+) -> ServedProgram {
     let plugin = json!({
         "name": "program",
         "endpoint": runner.address,

@@ -127,8 +127,8 @@ async fn no_storage_outlives_its_runner() {
 async fn answers(home: &Path, file: &Path, statements: &[&str]) -> Vec<Value> {
     let spec = json!({
         "target": { "Storage": { "file": file, "access": "Write" } },
-        "memory": 256 << 20,
-        "cpu_seconds": 60,
+        "limits": { "cpu": { "secs": 60, "nanos": 0 }, "memory": 256 << 20, "processes": 1 },
+        "task_limit": "WatchOnly",
         "file_size": 100_000,
         "sandbox": { "readable": [], "home": home },
         "state_file": null,
