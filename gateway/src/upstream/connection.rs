@@ -226,7 +226,8 @@ impl Connection {
                         .await
                 };
                 let answer = match tenant {
-                    Some(tenant) => Either::Left(compute.run(tenant, answer)),
+                    // In a box, so that every call's future has no room for it.
+                    Some(tenant) => Either::Left(Box::pin(compute.run(tenant, answer))),
                     None => Either::Right(answer),
                 };
                 // A panic fails the plugin's call only, as it would behind a socket.
