@@ -100,7 +100,11 @@ pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<us
 fn name_start(text: &str) -> usize {
     let limit = text.ceil_char_boundary(text.len().saturating_sub(MAX_NAME_BYTES));
     let is_joined = text.chars().next_back().is_some_and(is_unspaced);
-    let is_part = |char: char| is_letter(char, is_joined) || char.is_ascii_digit() || "._%+-".contains(char);
+    let is_part = |char: char| {
+        char.is_ascii_alphanumeric()
+            || matches!(char, '.' | '_' | '%' | '+' | '-')
+            || !char.is_ascii() && is_letter(char, is_joined)
+    };
     let begin = text[limit..].char_indices().rev().take_while(|(_, char)| is_part(*char)).last();
     begin.map_or(text.len(), |(at, _)| limit + at)
 }
@@ -108,7 +112,11 @@ fn name_start(text: &str) -> usize {
 /// The length of what may be a host at the beginning of a text.
 fn host_length(text: &str) -> usize {
     let is_joined = text.chars().next().is_some_and(is_unspaced);
-    let is_part = |char: char| is_letter(char, is_joined) || char.is_ascii_digit() || ".-".contains(char);
+    let is_part = |char: char| {
+        char.is_ascii_alphanumeric()
+            || matches!(char, '.' | '-')
+            || !char.is_ascii() && is_letter(char, is_joined)
+    };
     text.find(|char| !is_part(char)).unwrap_or(text.len())
 }
 
@@ -125,9 +133,7 @@ fn domain_length(host: &str) -> Option<usize> {
 /// Whether a letter may be a part of an address. Texts of scripts without spaces touch addresses, so their letters are only
 /// a part if an address begins or ends with one.
 fn is_letter(char: char, is_joined: bool) -> bool {
-    char.is_ascii_alphabetic()
-        || !char.is_ascii() && char.is_alphabetic() && (is_joined || !is_unspaced(char))
-        || ('\u{300}'..='\u{36f}').contains(&char)
+    char.is_alphabetic() && (is_joined || !is_unspaced(char)) || ('\u{300}'..='\u{36f}').contains(&char)
 }
 
 /// Whether a letter is of a script that sets no spaces between words or before particles.
@@ -187,25 +193,22 @@ pub(crate) fn is_in_authority(before: &str) -> bool {
 /// Whether a text ends with a command that connects to a host: only options and their values may follow its name. A command that
 /// copies has a path behind the host.
 fn is_target(before: &str, after: &str) -> bool {
-    let line = &before[before.ceil_char_boundary(before.len().saturating_sub(MAX_COMMAND_BYTES))..];
-    let line = line.rsplit(['\n', ';']).next().unwrap_or_default();
+    let start = before.ceil_char_boundary(before.len().saturating_sub(MAX_COMMAND_BYTES));
     let has_path =
         after.strip_prefix(':').is_some_and(|path| path.starts_with(|char: char| char.is_alphanumeric()));
     let mut is_value = false;
-    let words = line.split_ascii_whitespace().rev();
-    for word in
-        words.map(|word| word.trim_matches(|char: char| !char.is_alphanumeric() && !"-_".contains(char)))
-    {
+    for word in before[start..].rsplit([' ', '\t']) {
+        let begin = word.rfind(['\n', ';']).map(|end| end + 1);
+        let word = word[begin.unwrap_or(0)..]
+            .trim_matches(|char: char| !char.is_alphanumeric() && !"-_".contains(char));
         if has_path && COPY_COMMANDS.contains(&word) || !is_value && LOGIN_COMMANDS.contains(&word) {
             return true;
         }
-        if word.is_empty() || matches!(word, "to" | "into") {
-            continue;
-        }
-        if is_value && !has_path && !word.starts_with('-') {
+        let is_skipped = word.is_empty() || matches!(word, "to" | "into");
+        if begin.is_some() || is_value && !has_path && !is_skipped && !word.starts_with('-') {
             return false;
         }
-        is_value = !word.starts_with('-');
+        is_value = if is_skipped { is_value } else { !word.starts_with('-') };
     }
     false
 }

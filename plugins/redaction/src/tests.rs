@@ -34,6 +34,33 @@ fn email_addresses_are_redacted() {
 }
 
 #[test]
+fn what_an_agent_runs_and_names_of_files_are_no_addresses() {
+    for text in [
+        "git clone git@github.com:acme/site.git",
+        r#"["ssh", "-p", "22", "deploy@build.example.net"]"#,
+        "ssh to deploy@build.example.net",
+        "scp a.txt deploy@build.example.net:a.txt",
+        "root@build.example.net:/etc# ls",
+        "[deploy@build.example.net ~]$ ls",
+        "https://0123abcd@o1.ingest.example.io/2",
+        "getty@tty1.service icon@2x.png pkg@1.2.3-rc.beta",
+        "x@w.transpose()",
+    ] {
+        assert_eq!(redactor(true, false).redact(text, None).text, text);
+    }
+    for (text, expected) in [
+        ("mail ada@example.com: please", "mail [EMAIL]: please"),
+        ("ada@example.com:hunter2", "[EMAIL]:hunter2"),
+        ("ssh-keygen -C ada@example.com", "ssh-keygen -C [EMAIL]"),
+        ("ssh a@b.example.net mail ada@example.com", "ssh a@b.example.net mail [EMAIL]"),
+        ("https://example.com/?to=ada@example.com", "https://example.com/?to=[EMAIL]"),
+        ("ada@163.com", "[EMAIL]"),
+    ] {
+        assert_eq!(redactor(true, false).redact(text, None).text, expected);
+    }
+}
+
+#[test]
 fn long_runs_of_key_characters_are_redacted() {
     assert_eq!(KEY.len(), 32);
     assert_eq!(redact(KEY), "[REDACTED]");
@@ -78,7 +105,6 @@ fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
         "id_token=V",
         "GITHUB_TOKEN=V",
         "export AWS_SECRET_ACCESS_KEY=V",
-        "client_secret: V",
         "secret='V'",
         "private_key=`V`",
         "password: V",
@@ -108,6 +134,14 @@ fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
         "token=V.",
         "étoken=Vé",
         "token: secret=V",
+        "Aws Secret Access Key = \"V\"",
+        "**API Key**: V",
+        "| API key | V |",
+        "login --password V",
+        "<password>V</password>",
+        "setx API_KEY V",
+        "machine h login ada password V",
+        "{\"name\": \"API_KEY\", \"value\": \"V\"}",
     ] {
         let (value, hidden) = (text.replace('V', VALUE), redact(&text.replace('V', VALUE)));
         assert!(hidden.contains("[REDACTED]") && !hidden.contains(VALUE), "{value} -> {hidden}");
@@ -178,6 +212,11 @@ fn prose_code_and_lines_are_no_keys() {
         "the forbearer abcdef123456",
         "bearer of abcdef123456",
         "monkey=abcdef123456",
+        "secret = \"team/prod/anthropic\"",
+        "password: /run/secrets/db_password1",
+        "api_key: your-api-key-here-123",
+        "next_page_token=abcdef123456",
+        "https://x-access-token:abcdef@h",
         "key=abcdef123456",
     ] {
         assert_eq!(redact(text), text);
