@@ -20,7 +20,7 @@ use serde_json::Value;
 use template::{Line, Template, templates};
 
 /// The halves of the corpus. Nobody tunes detectors on the frozen one.
-const HALVES: [&str; 1] = ["tuned"];
+const HALVES: [&str; 2] = ["tuned", "frozen"];
 
 const MIN_POSITIVE_LINES: usize = 750;
 const MIN_CLEAN_LINES: usize = 1500;

@@ -77,7 +77,6 @@ async fn assert_bomb_ends(served: &ServedProgram) {
     let by = lines.iter().find_map(|line| line["by"].as_str()).expect("it is logged at the start");
     let log = fs::read(served.directory.path().join("homes/program/acme/forks")).expect("it forked");
     let count = log.iter().filter(|byte| **byte == b'+').count();
-    println!("{by}: {count} processes");
     // How fast the watch is nobody promises.
     assert!(count <= MAX_TASKS || by == "watch", "{by}: {count} processes");
     let calls = served.call_with("acme", "t", json!({ "code": "" })).await;
