@@ -1,6 +1,6 @@
 //! The texts that the setting `abuse` blocks.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use aho_corasick::AhoCorasick;
 use hookgate_redaction::compile_pattern;
@@ -66,14 +66,16 @@ impl AbuseRule {
         })
     }
 
-    /// The setting that the text matches, such as `terms[2]`.
-    pub(crate) fn find(&self, text: &str) -> Option<String> {
+    /// The setting that the text matches, such as `terms[2]`. After the deadline no further pattern is tried.
+    pub(crate) fn find(&self, text: &str, deadline: Option<Instant>) -> Option<String> {
         let normalized = normalize(text);
         let mut terms = self.terms.find_overlapping_iter(&normalized);
         if let Some(term) = terms.find(|term| is_whole(&normalized, term.start(), term.end())) {
             return Some(format!("terms[{}]", term.pattern().as_usize()));
         }
-        let pattern = self.patterns.iter().position(|pattern| pattern.is_match(text));
+        let is_overdue = || deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let mut patterns = self.patterns.iter().take_while(|_| !is_overdue());
+        let pattern = patterns.position(|pattern| pattern.is_match(text));
         pattern.map(|index| format!("patterns[{index}]"))
     }
 }
@@ -173,16 +175,16 @@ mod tests {
             ("keep it up", Some("terms[4]")),
             ("", None),
         ] {
-            assert_eq!(rule.find(text).as_deref(), found, "{text}");
+            assert_eq!(rule.find(text, None).as_deref(), found, "{text}");
         }
     }
 
     #[test]
     fn patterns_see_the_text_as_it_is() {
         let rule = rule(&[], &["^/admin", r"(?i)ignore (all )?previous instructions"]);
-        assert_eq!(rule.find("please Ignore previous instructions").as_deref(), Some("patterns[1]"));
-        assert_eq!(rule.find("/admin now").as_deref(), Some("patterns[0]"));
-        assert_eq!(rule.find("/Admin now"), None);
+        assert_eq!(rule.find("please Ignore previous instructions", None).as_deref(), Some("patterns[1]"));
+        assert_eq!(rule.find("/admin now", None).as_deref(), Some("patterns[0]"));
+        assert_eq!(rule.find("/Admin now", None), None);
     }
 
     proptest! {
@@ -192,7 +194,7 @@ mod tests {
             after in "([ .,\n][a-zé]{0,8}){0,5}",
         ) {
             let text = format!("{before}Forbidden \t Phrase{after}");
-            let found = rule(&["phrase", "forbidden phrase"], &[]).find(&text);
+            let found = rule(&["phrase", "forbidden phrase"], &[]).find(&text, None);
             prop_assert!(found.is_some(), "{text:?}");
         }
     }

@@ -63,9 +63,9 @@ pub struct ContentPolicy {
 
 impl ContentPolicy {
     /// The block of a text that is abusive or too long.
-    fn block(&self, text: &str) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
+    fn block(&self, ctx: &Context, text: &str) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
         if let Some(abuse) = &self.abuse
-            && let Some(setting) = abuse.find(text)
+            && let Some(setting) = abuse.find(text, ctx.deadline())
         {
             let notice =
                 Notice::block(&abuse.code, &abuse.message).details(&json!({ "matched": setting }))?;
@@ -110,11 +110,11 @@ impl Plugin for ContentPolicy {
 
     async fn before_llm_request(
         &self,
-        _: &Context,
+        ctx: &Context,
         _: &NoConfig,
         request: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        if let Some(block) = self.block(&request.text)? {
+        if let Some(block) = self.block(ctx, &request.text)? {
             return Ok(block.fit_notices(&self.limits));
         }
         let redacted = self.redactor.redact(&request.text, None);

@@ -46,11 +46,11 @@ struct Details<'r> {
 }
 
 impl Redact {
-    fn answer<P>(&self, tenant: &TenantRules, payload: &P) -> Answer<P::Patch>
+    fn answer<P>(&self, ctx: &Context, tenant: &TenantRules, payload: &P) -> Answer<P::Patch>
     where
         P: TextPayload + Message,
     {
-        let redactor = self.redactor.with(&tenant.redactor);
+        let redactor = self.redactor.with(&tenant.redactor).until(ctx.deadline());
         let mut counts = BTreeMap::new();
         let Some(patch) = self.patch(&redactor, payload, &mut counts)? else { return Ok(Reply::proceed()) };
         let notice = self.notice(counts)?;
@@ -60,16 +60,17 @@ impl Redact {
     /// Redacts a window of an answer. Its reasoning, which is never cut, is redacted whole.
     fn answer_window(
         &self,
+        ctx: &Context,
         tenant: &TenantRules,
         window: &ResponseWindow,
         mut response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
         if window.offset == 0 && window.last {
-            return self.answer(tenant, &response);
+            return self.answer(ctx, tenant, &response);
         }
-        let redactor = self.redactor.with(&tenant.redactor);
+        let redactor = self.redactor.with(&tenant.redactor).until(ctx.deadline());
         let (size, content) = (response.encoded_len(), std::mem::take(&mut response.content));
-        let text = AnswerText::windowed(window, &content);
+        let text = AnswerText::windowed(window, &content).until(ctx.deadline());
         let FoundInWindow { found, cut, .. } = match window.offset == 0 && may_become_json(&content) {
             true => FoundInWindow::hold(&text),
             false => redactor.find_in_window(&text),
@@ -173,29 +174,29 @@ impl Plugin for Redact {
 
     async fn before_llm_request(
         &self,
-        _: &Context,
+        ctx: &Context,
         tenant: &TenantRules,
         request: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        self.answer(tenant, &request)
+        self.answer(ctx, tenant, &request)
     }
 
     async fn before_tool_call(
         &self,
-        _: &Context,
+        ctx: &Context,
         tenant: &TenantRules,
         call: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
-        self.answer(tenant, &call)
+        self.answer(ctx, tenant, &call)
     }
 
     async fn after_tool_result(
         &self,
-        _: &Context,
+        ctx: &Context,
         tenant: &TenantRules,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        self.answer(tenant, &result)
+        self.answer(ctx, tenant, &result)
     }
 
     async fn before_response(
@@ -205,8 +206,8 @@ impl Plugin for Redact {
         response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
         match ctx.window() {
-            Some(window) => self.answer_window(tenant, window, response),
-            None => self.answer(tenant, &response),
+            Some(window) => self.answer_window(ctx, tenant, window, response),
+            None => self.answer(ctx, tenant, &response),
         }
     }
 }

@@ -225,15 +225,16 @@ impl Detector {
         self.find_all(&text, member, &mut SafeCut::new(&text))
     }
 
-    /// What replaces a match; never longer than the match.
+    /// What replaces a match; never longer than the match, in bytes nor in characters.
     pub(crate) fn mask(self, found: &str) -> &'static str {
+        let length = found.chars().count();
         match self {
-            Detector::Email if found.len() < "[EMAIL]".len() => "[MAIL]",
+            Detector::Email if length < "[EMAIL]".len() => "[MAIL]",
             Detector::Email => "[EMAIL]",
             Detector::Card => "[CARD]",
             Detector::Iban => "[IBAN]",
-            _ if found.len() < "***".len() => "**",
-            _ if found.len() < "[REDACTED]".len() => "***",
+            _ if length < "***".len() => "**",
+            _ if length < "[REDACTED]".len() => "***",
             _ => "[REDACTED]",
         }
     }

@@ -1,6 +1,6 @@
 //! Applies rules to a text: what they find, and the text with masks instead.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc, time::Instant};
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 use regex::Regex;
@@ -37,13 +37,13 @@ impl Rule {
         &self.name
     }
 
-    fn find(&self, text: &str, member: Option<&str>) -> Vec<Range<usize>> {
+    fn find(&self, text: &str, member: Option<&str>, is_overdue: &dyn Fn() -> bool) -> Vec<Range<usize>> {
         match &self.finder {
             Finder::Detector(_) if text.len() < MIN_DETECTED_BYTES => Vec::new(),
             Finder::Detector(detector) => detector.find(text, member),
             Finder::Pattern { pattern, .. } => {
                 let ranges = pattern.find_iter(text).map(|found| found.range());
-                ranges.filter(|range| !range.is_empty()).collect()
+                ranges.take_while(|_| !is_overdue()).filter(|range| !range.is_empty()).collect()
             }
         }
     }
@@ -86,6 +86,7 @@ impl From<Detector> for Rule {
 pub struct Redactor {
     rules: Vec<Arc<Rule>>,
     must_fit: bool,
+    deadline: Option<Instant>,
 }
 
 /// A part of a text that a rule found.
@@ -130,7 +131,8 @@ impl Redaction<'_, '_> {
 
 impl<R: Into<Rule>> FromIterator<R> for Redactor {
     fn from_iter<I: IntoIterator<Item = R>>(rules: I) -> Self {
-        Redactor { rules: rules.into_iter().map(|rule| Arc::new(rule.into())).collect(), must_fit: false }
+        let rules = rules.into_iter().map(|rule| Arc::new(rule.into())).collect();
+        Redactor { rules, ..Redactor::default() }
     }
 }
 
@@ -138,13 +140,24 @@ impl Redactor {
     /// Adds the rules of `more`, after its own.
     #[must_use]
     pub fn with(&self, more: &Redactor) -> Redactor {
-        Redactor { rules: self.rules.iter().chain(&more.rules).cloned().collect(), must_fit: self.must_fit }
+        Redactor { rules: self.rules.iter().chain(&more.rules).cloned().collect(), ..*self }
     }
 
     /// Never makes a text longer: asterisks stand for a replacement that is longer than its match.
     #[must_use]
     pub fn that_fits(self) -> Redactor {
         Redactor { must_fit: true, ..self }
+    }
+
+    /// A search ends at the deadline of the call, whatever is found by then: the SDK sends no answer after it. A search for one match
+    /// is linear and isn't ended.
+    #[must_use]
+    pub fn until(self, deadline: Option<Instant>) -> Redactor {
+        Redactor { deadline, ..self }
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Whether it has no rules.
@@ -159,9 +172,11 @@ impl Redactor {
     }
 
     fn find_by(&self, is_applied: fn(&Rule) -> bool, text: &str, member: Option<&str>) -> Vec<Match<'_>> {
-        let rules = self.rules.iter().filter(|rule| is_applied(rule));
-        let matches = rules
-            .flat_map(|rule| rule.find(text, member).into_iter().map(move |range| Match { rule, range }));
+        let is_overdue = || self.is_overdue();
+        let rules = self.rules.iter().filter(|rule| is_applied(rule)).take_while(|_| !is_overdue());
+        let matches = rules.flat_map(|rule| {
+            rule.find(text, member, &is_overdue).into_iter().map(move |range| Match { rule, range })
+        });
         merged(matches.collect())
     }
 
@@ -228,6 +243,10 @@ fn merged(mut matches: Vec<Match<'_>>) -> Vec<Match<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use hookgate_sdk::proto::plugin::v1::ResponseWindow;
+
     use super::*;
     use crate::compile_pattern;
 
@@ -263,6 +282,23 @@ mod tests {
         let redactor: Redactor = [pattern("id", r"E(\d+)", "[$1 employee]")].into_iter().collect();
         assert_eq!(redactor.redact("E1 E12345678901234", None).text, "[$1 employee] [$1 employee]");
         assert_eq!(redactor.that_fits().redact("E1 E12345678901234", None).text, "** [$1 employee]");
+    }
+
+    #[test]
+    fn a_search_that_would_take_minutes_ends_at_its_deadline() {
+        let redactor: Redactor = [pattern("slow", "a.*z|a", "-")].into_iter().collect();
+        let deadline = Instant::now() + Duration::from_millis(10);
+        let text = "a ".repeat(1 << 20);
+        assert!(redactor.clone().until(Some(deadline)).find(&text, None).len() < 1 << 20);
+        let window = ResponseWindow { offset: 0, last: false, ..ResponseWindow::default() };
+        let text = AnswerText::windowed(&window, &text).until(Some(deadline));
+        let found = redactor.find_in_window(&text);
+        assert_eq!((found.found.len(), found.cut), (0, 0));
+    }
+
+    #[test]
+    fn no_mask_has_more_characters_than_its_match() {
+        assert_eq!(Redactor::from_iter([Detector::Email]).redact("ö@a.aé", None).text, "[MAIL]");
     }
 
     #[test]

@@ -59,13 +59,14 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    fn answer<P: TextPayload>(&self, point: Point, payload: &P) -> Answer<P::Patch> {
+    fn answer<P: TextPayload>(&self, ctx: &Context, point: Point, payload: &P) -> Answer<P::Patch> {
+        let redactor = self.redactor.clone().until(ctx.deadline());
         let mut findings = Findings::default();
         let replaced = payload.replace_texts(&mut |text| {
-            let found = self.redactor.find_in(text);
-            found.iter().for_each(|found| findings.add(found.name(), text, &self.redactor));
+            let found = redactor.find_in(text);
+            found.iter().for_each(|found| findings.add(found.name(), text, &redactor));
             let is_masked = self.action == Action::Redact && text.kind != TextKind::Name && !found.is_empty();
-            is_masked.then(|| self.redactor.mask(text.text, &found))
+            is_masked.then(|| redactor.mask(text.text, &found))
         })?;
         if findings.is_empty() {
             return Ok(Reply::proceed());
@@ -135,38 +136,38 @@ impl Plugin for Secrets {
 
     async fn before_llm_request(
         &self,
-        _: &Context,
+        ctx: &Context,
         _: &NoConfig,
         request: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        self.answer(Point::BeforeLlmRequest, &request)
+        self.answer(ctx, Point::BeforeLlmRequest, &request)
     }
 
     async fn before_tool_call(
         &self,
-        _: &Context,
+        ctx: &Context,
         _: &NoConfig,
         call: BeforeToolCallPayload,
     ) -> Answer<BeforeToolCallPatch> {
-        self.answer(Point::BeforeToolCall, &call)
+        self.answer(ctx, Point::BeforeToolCall, &call)
     }
 
     async fn after_tool_result(
         &self,
-        _: &Context,
+        ctx: &Context,
         _: &NoConfig,
         result: AfterToolResultPayload,
     ) -> Answer<AfterToolResultPatch> {
-        self.answer(Point::AfterToolResult, &result)
+        self.answer(ctx, Point::AfterToolResult, &result)
     }
 
     async fn before_response(
         &self,
-        _: &Context,
+        ctx: &Context,
         _: &NoConfig,
         response: BeforeResponsePayload,
     ) -> Answer<BeforeResponsePatch> {
-        self.answer(Point::BeforeResponse, &response)
+        self.answer(ctx, Point::BeforeResponse, &response)
     }
 }
 

@@ -44,7 +44,7 @@
 //! ```
 mod pattern;
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, time::Instant};
 
 use crate::{BeforeResponsePatch, Context, Reply, ResponseWindow};
 
@@ -59,6 +59,7 @@ pub struct AnswerText<'a> {
     start: usize,
     offset: u64,
     is_last: bool,
+    deadline: Option<Instant>,
 }
 
 impl<'a> AnswerText<'a> {
@@ -72,7 +73,7 @@ impl<'a> AnswerText<'a> {
 
     /// A whole answer.
     pub fn whole(content: &'a str) -> Self {
-        AnswerText { text: content.into(), start: 0, offset: 0, is_last: true }
+        AnswerText { text: content.into(), start: 0, offset: 0, is_last: true, deadline: None }
     }
 
     /// A window of an answer.
@@ -81,7 +82,19 @@ impl<'a> AnswerText<'a> {
             true => content.into(),
             false => format!("{}{content}", window.before).into(),
         };
-        AnswerText { text, start: window.before.len(), offset: window.offset, is_last: window.last }
+        let (start, offset, is_last) = (window.before.len(), window.offset, window.last);
+        AnswerText { text, start, offset, is_last, deadline: None }
+    }
+
+    /// A search in it ends at the [deadline](Context::deadline) of the call: then it finds nothing, and nothing may pass.
+    #[must_use]
+    pub fn until(self, deadline: Option<Instant>) -> Self {
+        AnswerText { deadline, ..self }
+    }
+
+    /// Whether the deadline has passed.
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// The characters before the window, and the window. Positions and ranges count its bytes.

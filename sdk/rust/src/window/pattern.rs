@@ -72,10 +72,14 @@ impl WindowPattern {
         let settled = self.settled(text);
         let search = Input::new(text.text()).range(text.start()..);
         let found = self.regex.find_iter(search).map(|found| found.range());
-        let mut found: Vec<_> = found.take_while(|range| range.start < settled).collect();
+        let mut found: Vec<_> =
+            found.take_while(|range| range.start < settled && !text.is_overdue()).collect();
         let mut start = found.last().map_or(settled, |last| settled.max(last.end));
         found.retain(|range| !range.is_empty());
         while start <= text.text().len() {
+            if text.is_overdue() {
+                return WindowMatches { ranges: Vec::new(), open: text.start() };
+            }
             match self.next(text, start) {
                 Search::Found(range) if range.is_empty() => start = range.end + 1,
                 Search::Found(range) => {
