@@ -1,14 +1,14 @@
 //! Reference plugin: limits, blocks and redacts what goes to a model.
 //!
-//! It checks the `text` of a request. The conversation in `messages` has the agent's own format and stays
-//! unchanged. Characters are Unicode scalar values.
+//! It checks the `text` of a request, and if it is set `tools` and `extra`. The conversation in `messages` has the agent's own format
+//! and stays unchanged. Characters are Unicode scalar values.
 #![warn(missing_docs)]
 
 mod abuse;
 
 use std::num::NonZeroUsize;
 
-use hookgate_redaction::{Detector, Redactor};
+use hookgate_redaction::{Detector, Redactor, TextPayload as _, ToolsAndExtra};
 use hookgate_sdk::{
     Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload, Cancel, Context, Host, InitError, Limits,
     NoConfig, Notice, Offer, PayloadField, Plugin, PluginError, Point, Reply, ServeError,
@@ -20,6 +20,8 @@ use serde_json::json;
 pub use abuse::Abuse;
 use abuse::AbuseRule;
 
+/// Code of the block when `tools` or `extra` have what would be redacted.
+const NOT_REDACTABLE: &str = "NOT_REDACTABLE";
 /// Code of the block when a text is too long.
 const INPUT_TOO_LONG: &str = "INPUT_TOO_LONG";
 
@@ -40,6 +42,9 @@ pub struct Config {
     pub redact_api_keys: bool,
     /// Texts to block.
     pub abuse: Option<Abuse>,
+    /// What happens to a request whose `tools` or `extra` have what `abuse` blocks or the redaction finds; they aren't changed.
+    #[serde(default)]
+    pub tools_and_extra: ToolsAndExtra,
 }
 
 /// What happens to a text that is too long: `block` or `cut`.
@@ -58,18 +63,55 @@ pub struct ContentPolicy {
     cuts: bool,
     redactor: Redactor,
     abuse: Option<AbuseRule>,
+    tools_and_extra: ToolsAndExtra,
     limits: Limits,
 }
 
 impl ContentPolicy {
+    /// The block of a text that is abusive.
+    fn block_abuse(
+        &self,
+        ctx: &Context,
+        text: &str,
+    ) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
+        let Some(abuse) = &self.abuse else { return Ok(None) };
+        let Some(setting) = abuse.find(text, ctx.deadline()) else { return Ok(None) };
+        let notice = Notice::block(&abuse.code, &abuse.message).details(&json!({ "matched": setting }))?;
+        Ok(Some(Reply::cancel(&abuse.code, &abuse.message).notice(notice)))
+    }
+
+    /// The block of a request for its `tools` or `extra`.
+    fn block_fixed(
+        &self,
+        ctx: &Context,
+        request: &BeforeLlmRequestPayload,
+    ) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
+        let mut block = Ok(None);
+        if self.tools_and_extra == ToolsAndExtra::Block {
+            request.replace_texts(&mut |text| {
+                if text.is_fixed() && matches!(block, Ok(None)) {
+                    block = self.block_abuse(ctx, text.text);
+                    let found = self.redactor.find_in(text);
+                    if let (Ok(None), Some(found)) = (&block, found.first()) {
+                        let message = format!(
+                            "`{}` contains what can't be replaced there: {}",
+                            text.field(),
+                            found.name()
+                        );
+                        let notice = Notice::block(NOT_REDACTABLE, message.as_str());
+                        block = Ok(Some(Reply::cancel(NOT_REDACTABLE, message).notice(notice)));
+                    }
+                }
+                None
+            })?;
+        }
+        block
+    }
+
     /// The block of a text that is abusive or too long.
     fn block(&self, ctx: &Context, text: &str) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
-        if let Some(abuse) = &self.abuse
-            && let Some(setting) = abuse.find(text, ctx.deadline())
-        {
-            let notice =
-                Notice::block(&abuse.code, &abuse.message).details(&json!({ "matched": setting }))?;
-            return Ok(Some(Reply::cancel(&abuse.code, &abuse.message).notice(notice)));
+        if let Some(block) = self.block_abuse(ctx, text)? {
+            return Ok(Some(block));
         }
         let Some(limit) = self.max_chars.filter(|_| !self.cuts) else { return Ok(None) };
         let length = text.chars().count();
@@ -90,7 +132,11 @@ impl Plugin for ContentPolicy {
     type TenantConfig = NoConfig;
 
     fn points() -> Vec<Offer> {
-        vec![Point::BeforeLlmRequest.modify().reading_only(&[PayloadField::Text])]
+        vec![Point::BeforeLlmRequest.modify().reading_only(&[
+            PayloadField::Text,
+            PayloadField::Tools,
+            PayloadField::Extra,
+        ])]
     }
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
@@ -104,6 +150,7 @@ impl Plugin for ContentPolicy {
             cuts: config.on_too_long == Some(OnTooLong::Cut),
             redactor: emails.into_iter().chain(api_keys).collect(),
             abuse: config.abuse.map(AbuseRule::from_settings).transpose()?,
+            tools_and_extra: config.tools_and_extra,
             limits: *host.limits(),
         })
     }
@@ -114,7 +161,11 @@ impl Plugin for ContentPolicy {
         _: &NoConfig,
         request: BeforeLlmRequestPayload,
     ) -> Answer<BeforeLlmRequestPatch> {
-        if let Some(block) = self.block(ctx, &request.text)? {
+        let block = match self.block(ctx, &request.text)? {
+            Some(block) => Some(block),
+            None => self.block_fixed(ctx, &request)?,
+        };
+        if let Some(block) = block {
             return Ok(block.fit_notices(&self.limits));
         }
         let redacted = self.redactor.redact(&request.text, None);

@@ -132,3 +132,24 @@ async fn a_wrong_configuration_is_refused_by_field() {
         assert!(!status.message().contains("s3cret"));
     }
 }
+
+#[tokio::test]
+async fn tools_and_extra_block_if_that_is_set() {
+    let request = |member: &str, text: &str| {
+        let (mut tools, mut extra) = (Vec::new(), Vec::new());
+        let part = if member == "tools" { &mut tools } else { &mut extra };
+        *part = json!({ "description": text }).to_string().into_bytes();
+        BeforeLlmRequestPayload { tools: tools.into(), extra: extra.into(), ..Default::default() }
+    };
+    for (on, code) in [("block", true), ("ignore", false)] {
+        let config = json!({ "redact_emails": true, "abuse": { "terms": ["idiot"] }, "tools_and_extra": on });
+        let plugin = TestPlugin::<ContentPolicy>::start(&config).await.unwrap();
+        for (request, expected) in [
+            (request("tools", "write to ada@example.com"), "NOT_REDACTABLE"),
+            (request("extra", "an idiot"), "CONTENT_BLOCKED"),
+        ] {
+            let reply = plugin.before_llm_request(request).await.unwrap();
+            assert_eq!(reply.cancelled().map(|cancel| cancel.code()), code.then_some(expected));
+        }
+    }
+}

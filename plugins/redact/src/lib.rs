@@ -16,7 +16,9 @@ mod settings;
 
 use std::collections::BTreeMap;
 
-use hookgate_redaction::{FoundInWindow, Redactor, Replaced, TextKind, TextPayload, may_become_json};
+use hookgate_redaction::{
+    FoundInWindow, Redactor, Replaced, TextKind, TextPayload, ToolsAndExtra, may_become_json,
+};
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
@@ -29,12 +31,15 @@ pub use settings::{Config, Pattern, TenantRules};
 
 /// The code of the notice.
 const REDACTED: &str = "REDACTED";
+/// The code of the block.
+const NOT_REDACTABLE: &str = "NOT_REDACTABLE";
 /// By how many bytes the lengths of a payload's fields can grow, besides the fields.
 const MAX_LENGTH_GROWTH: u64 = 16;
 
 /// Replaces what its rules find.
 pub struct Redact {
     redactor: Redactor,
+    tools_and_extra: ToolsAndExtra,
     limits: Limits,
     max_payload: Option<u64>,
 }
@@ -51,10 +56,36 @@ impl Redact {
         P: TextPayload + Message,
     {
         let redactor = self.redactor.with(&tenant.redactor).until(ctx.deadline());
+        if let Some(message) = self.fixed_match(&redactor, payload)? {
+            let notice = Notice::block(NOT_REDACTABLE, message.as_str());
+            return Ok(Reply::cancel(NOT_REDACTABLE, message).notice(notice).fit_notices(&self.limits));
+        }
         let mut counts = BTreeMap::new();
         let Some(patch) = self.patch(&redactor, payload, &mut counts)? else { return Ok(Reply::proceed()) };
         let notice = self.notice(counts)?;
         Ok(Reply::proceed().patch(patch).notice(notice).fit_notices(&self.limits))
+    }
+
+    /// Why a payload is blocked: it has a match where nothing is replaced.
+    fn fixed_match<P: TextPayload>(
+        &self,
+        redactor: &Redactor,
+        payload: &P,
+    ) -> Result<Option<String>, PluginError> {
+        let mut message = None;
+        if self.tools_and_extra == ToolsAndExtra::Block {
+            payload.replace_texts(&mut |text| {
+                if message.is_none() && text.is_fixed() {
+                    let found = redactor.find_in(text);
+                    let why = |name: &str| {
+                        format!("`{}` contains what can't be replaced there: {name}", text.field())
+                    };
+                    message = found.first().map(|found| why(found.name()));
+                }
+                None
+            })?;
+        }
+        Ok(message)
     }
 
     /// Redacts a window of an answer. Its reasoning, which is never cut, is redacted whole.
@@ -141,7 +172,7 @@ fn redact<'r, P: TextPayload>(
     counts: &mut BTreeMap<&'r str, usize>,
 ) -> Result<Replaced<P::Patch>, PluginError> {
     payload.replace_texts(&mut |text| {
-        if text.kind == TextKind::Name {
+        if text.kind == TextKind::Name || text.is_fixed() {
             return None;
         }
         let found = redactor.find_in(text);
@@ -169,7 +200,12 @@ impl Plugin for Redact {
 
     async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
         let redactor = config.redactor()?;
-        Ok(Redact { redactor, limits: *host.limits(), max_payload: host.max_payload_bytes() })
+        Ok(Redact {
+            redactor,
+            tools_and_extra: config.tools_and_extra,
+            limits: *host.limits(),
+            max_payload: host.max_payload_bytes(),
+        })
     }
 
     async fn before_llm_request(

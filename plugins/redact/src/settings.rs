@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hookgate_redaction::{Detector, Redactor, Rule, compile_pattern};
+use hookgate_redaction::{Detector, Redactor, Rule, ToolsAndExtra, compile_pattern};
 use hookgate_sdk::InitError;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,6 +29,9 @@ pub struct Config {
     /// Own patterns.
     #[serde(default)]
     pub patterns: Vec<Pattern>,
+    /// What happens to a request with a match in `tools` or `extra`, which isn't replaced there.
+    #[serde(default)]
+    pub tools_and_extra: ToolsAndExtra,
 }
 
 /// Tenant-level configuration, as written.

@@ -1,4 +1,4 @@
-use hookgate_sdk::{Media, StatusCode, harness::TestPlugin, proto::types::v1::media};
+use hookgate_sdk::{Media, StatusCode, Verdict, harness::TestPlugin, proto::types::v1::media};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -354,4 +354,27 @@ async fn replacements_that_do_not_fit_into_a_window_fail_the_call() {
     let plugin = start(config).await;
     let reply = plugin.before_response_window(answer(&"x ".repeat(20_000)), ResponseWindow::default()).await;
     assert_eq!(reply.unwrap_err().code(), StatusCode::Internal);
+}
+
+#[tokio::test]
+async fn tools_and_extra_stay_and_block_if_that_is_set() {
+    let request = BeforeLlmRequestPayload {
+        text: "I am ada@example.com.".to_owned(),
+        tools: json!([{ "name": "t", "description": "mails ada@example.com" }]).to_string().into(),
+        extra: json!({ "request": { "user": "ada@example.com" } }).to_string().into(),
+        ..Default::default()
+    };
+    let reply = start(json!({})).await.before_llm_request(request.clone()).await.unwrap();
+    let patch = reply.changes().expect("the text is redacted");
+    assert_eq!((patch.text.as_deref(), &patch.tools, &patch.extra), (Some("I am [EMAIL]."), &None, &None));
+    let plugin = start(json!({ "tools_and_extra": "block" })).await;
+    let reply = plugin.before_llm_request(request).await.unwrap();
+    let cancel = reply.cancelled().expect("it blocks");
+    let message = "`tools` contains what can't be replaced there: email";
+    assert_eq!((cancel.code(), cancel.message()), ("NOT_REDACTABLE", message));
+    let request = BeforeLlmRequestPayload {
+        extra: json!({ "request": { "user": "ada@example.com" } }).to_string().into(),
+        ..Default::default()
+    };
+    assert_eq!(plugin.before_llm_request(request).await.unwrap().verdict(), &Verdict::Continue);
 }

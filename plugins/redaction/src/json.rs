@@ -42,6 +42,16 @@ impl<'a> Text<'a> {
         Text { text, kind: TextKind::Value, field, open: &[] }
     }
 
+    /// The field of the payload that it is in.
+    pub fn field(&self) -> &str {
+        self.field
+    }
+
+    /// Whether it is in `tools` or `extra`. A tool with another description is another tool, so nothing is replaced there.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.field, "tools" | "extra")
+    }
+
     /// The name of the member whose value it is. The elements of an array belong to the array's member.
     pub fn member(&self) -> Option<&str> {
         if self.kind == TextKind::Name { None } else { self.members().last() }

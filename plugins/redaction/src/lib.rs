@@ -11,7 +11,8 @@
 //! Otherwise the gateway would reject the redacted text, and the original would be shown.
 //!
 //! This is a separate crate because the plugins must agree on what a key is, and where a payload has texts. It
-//! doesn't belong in the SDK, where other plugins would get it too. It knows no plugin's settings or codes.
+//! doesn't belong in the SDK, where other plugins would get it too. It knows of the plugins' settings
+//! what they share, and none of their codes.
 #![warn(missing_docs)]
 
 mod card;
@@ -40,7 +41,7 @@ mod word_pattern;
 pub use detector::Detector;
 pub use json::{Text, TextKind};
 pub use pattern::compile_pattern;
-pub use payload::{Replaced, TextPayload};
+pub use payload::{Replaced, TextPayload, ToolsAndExtra};
 pub use redactor::{Match, Redaction, Redactor, Rule};
 pub(crate) use text_pattern::TextPattern;
 pub use window::{FoundInWindow, may_become_json};

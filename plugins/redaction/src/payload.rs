@@ -12,6 +12,9 @@ use hookgate_sdk::{
     PluginError, proto::types::v1::media::Source,
 };
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::json::{self, Text};
 
 /// A longer string of base64 and nothing else is data, such as an image.
@@ -44,8 +47,22 @@ const FORMAT_MEMBERS: [&str; 14] = [
     "type",
 ];
 
+/// Members of `extra` with ids that the agent made, which may look random.
+const ID_MEMBERS: [&str; 3] = ["prompt_cache_key", "safety_identifier", "user"];
+
 /// Members of a conversation with values of tools. No format applies to what is in them.
 const TOOL_MEMBERS: [&str; 4] = ["args", "arguments", "input", "response"];
+
+/// The setting of what happens to a request to a model with a match in a [fixed](Text::is_fixed) text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolsAndExtra {
+    /// The plugin cancels.
+    Block,
+    /// It passes.
+    #[default]
+    Ignore,
+}
 
 /// Says what replaces a text.
 type Replace<'a> = dyn FnMut(&Text<'_>) -> Option<String> + 'a;
@@ -64,8 +81,8 @@ pub trait TextPayload {
     /// The point's patch.
     type Patch: Default + PartialEq;
 
-    /// Shows every text that a plugin may patch to `replace`, and collects the replacements of all but
-    /// [`TextKind::Name`](crate::TextKind::Name).
+    /// Shows every text to `replace`, and collects the replacements of all but [`TextKind::Name`](crate::TextKind::Name) and
+    /// [fixed](Text::is_fixed) ones.
     ///
     /// # Errors
     /// If a field isn't JSON, which no gateway sends.
@@ -85,7 +102,10 @@ impl TextPayload for BeforeLlmRequestPayload {
             files: fields.media("files", &self.files),
             ..Default::default()
         };
-        Ok(fields.replaced(patch))
+        let growth = fields.growth;
+        fields.json("tools", &self.tools, is_content)?;
+        fields.json("extra", &self.extra, is_content)?;
+        Ok(Fields { growth, ..fields }.replaced(patch))
     }
 }
 
@@ -200,6 +220,7 @@ fn is_content(text: &Text<'_>) -> bool {
     let is_of_tool = text.members().rev().skip(1).any(|member| TOOL_MEMBERS.contains(&member));
     let is_format = match member {
         "data" => is_base64(text.text), // a document may have its text there
+        _ if text.field() == "extra" && ID_MEMBERS.contains(&member) => true,
         _ => FORMAT_MEMBERS.contains(&member) || member.ends_with("_id"),
     };
     is_of_tool || !is_format

@@ -47,7 +47,7 @@ fn is_zero(count: &usize) -> bool {
 impl Findings {
     pub(crate) fn add(&mut self, detector: &str, text: &Text<'_>, redactor: &Redactor) {
         self.count += 1;
-        self.any_unmaskable |= text.kind == TextKind::Name;
+        self.any_unmaskable |= text.kind == TextKind::Name || text.is_fixed();
         if self.listed.len() < MAX_FINDINGS {
             let shown = |name: &str| cut(&redactor.redact(name, None).text, MAX_NAME_BYTES).into_owned();
             self.listed.push(Finding {

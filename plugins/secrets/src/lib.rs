@@ -6,7 +6,7 @@
 
 mod findings;
 
-use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload};
+use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload, ToolsAndExtra};
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
@@ -38,6 +38,8 @@ pub struct Config {
     /// Detectors of these to leave out.
     #[serde(default)]
     pub except: Vec<Detector>,
+    /// What happens to a request with a secret in `tools` or `extra`, which can't be replaced there; absent for `block`.
+    pub tools_and_extra: Option<ToolsAndExtra>,
 }
 
 /// What happens to a payload with a secret: `block` or `redact`.
@@ -55,6 +57,7 @@ pub enum Action {
 pub struct Secrets {
     action: Action,
     redactor: Redactor,
+    tools_and_extra: ToolsAndExtra,
     limits: Limits,
 }
 
@@ -63,6 +66,9 @@ impl Secrets {
         let redactor = self.redactor.clone().until(ctx.deadline());
         let mut findings = Findings::default();
         let replaced = payload.replace_texts(&mut |text| {
+            if text.is_fixed() && self.tools_and_extra == ToolsAndExtra::Ignore {
+                return None;
+            }
             let found = redactor.find_in(text);
             found.iter().for_each(|found| findings.add(found.name(), text, &redactor));
             let is_masked = self.action == Action::Redact && text.kind != TextKind::Name && !found.is_empty();
@@ -116,6 +122,8 @@ impl Plugin for Secrets {
             PayloadField::Messages,
             PayloadField::Images,
             PayloadField::Files,
+            PayloadField::Tools,
+            PayloadField::Extra,
         ];
         vec![
             Point::BeforeLlmRequest.modify().reading_only(&texts),
@@ -131,7 +139,8 @@ impl Plugin for Secrets {
             return Err(Detector::none_selected(&config.except, None));
         }
         let redactor = detectors.into_iter().collect();
-        Ok(Secrets { action: config.action, redactor, limits: *host.limits() })
+        let tools_and_extra = config.tools_and_extra.unwrap_or(ToolsAndExtra::Block);
+        Ok(Secrets { action: config.action, redactor, tools_and_extra, limits: *host.limits() })
     }
 
     async fn before_llm_request(

@@ -211,3 +211,25 @@ async fn a_secret_in_a_text_file_is_found_with_its_place() {
     let message = "The request contains a secret: github_token at /files/1/data";
     assert_eq!(reply.cancelled().unwrap().message(), message);
 }
+
+#[tokio::test]
+async fn a_secret_in_tools_or_extra_blocks_unless_that_is_off() {
+    let tools = json!([{ "name": "t", "description": format!("uses {}", token()) }]).to_string();
+    let extra = json!({ "request": { "prediction": { "type": "content", "content": token() } } }).to_string();
+    for (tools, extra, pointer) in [
+        (tools.as_str(), "", "/tools/0/description"),
+        ("", extra.as_str(), "/extra/request/prediction/content"),
+    ] {
+        let request = BeforeLlmRequestPayload {
+            tools: tools.to_owned().into(),
+            extra: extra.to_owned().into(),
+            ..Default::default()
+        };
+        let reply =
+            start(json!({ "action": "redact" })).await.before_llm_request(request.clone()).await.unwrap();
+        assert_eq!(reply.cancelled().map(|cancel| cancel.code()), Some("SECRET_FOUND"));
+        assert_eq!(details(&reply)["findings"][0]["pointer"], pointer);
+        let plugin = start(json!({ "tools_and_extra": "ignore" })).await;
+        assert_eq!(plugin.before_llm_request(request).await.unwrap().verdict(), &Verdict::Continue);
+    }
+}

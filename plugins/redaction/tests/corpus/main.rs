@@ -14,8 +14,8 @@ use std::{
 };
 
 use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload};
-use hookgate_sdk::{AfterToolResultPayload, BeforeResponsePayload};
-use serde_json::Value;
+use hookgate_sdk::{AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload};
+use serde_json::{Value, json};
 
 use template::{Line, Template, templates};
 
@@ -60,9 +60,8 @@ fn redacted(redactor: &Redactor, text: &str) -> String {
     patch.and_then(|patch| patch.content).unwrap_or_else(|| text.to_owned())
 }
 
-/// Whether `secrets` finds anything in a tool's result.
-fn has_secret(redactor: &Redactor, result: &Value) -> bool {
-    let payload = AfterToolResultPayload { result: result.to_string().into(), ..Default::default() };
+/// Whether `secrets` finds anything in a payload.
+fn has_secret(redactor: &Redactor, payload: &impl TextPayload) -> bool {
     let mut is_found = false;
     let replaced = payload.replace_texts(&mut |text| {
         is_found |= !redactor.find_in(text).is_empty();
@@ -70,6 +69,11 @@ fn has_secret(redactor: &Redactor, result: &Value) -> bool {
     });
     replaced.expect("it is JSON");
     is_found
+}
+
+/// A tool's result that is this text.
+fn result_of(text: &str) -> AfterToolResultPayload {
+    AfterToolResultPayload { result: json!(text).to_string().into(), ..Default::default() }
 }
 
 /// Whether a mask stands for each marked part, and everything else kept its bytes.
@@ -108,7 +112,7 @@ fn measure(templates: &[Template]) -> (BTreeMap<String, Tally>, Vec<String>) {
             let result = redacted(redactor, &line.text);
             tally.lines += 1;
             if template.kind == "clean" {
-                let by_secrets = has_secret(&secrets, &Value::from(line.text.as_str()));
+                let by_secrets = has_secret(&secrets, &result_of(&line.text));
                 tally.touched_by_redact += usize::from(result != line.text);
                 tally.touched_by_secrets += usize::from(by_secrets);
                 if result != line.text || by_secrets {
@@ -158,7 +162,7 @@ fn what_is_secret_is_found_and_what_is_not_stays() {
 }
 
 #[test]
-fn tools_in_recorded_requests_have_no_secrets() {
+fn tools_and_extra_of_recorded_requests_have_no_secrets() {
     let secrets = all_but(&[Detector::Email, Detector::ApiKey]);
     let mut count = 0;
     for file in ["chat", "responses", "messages"] {
@@ -166,11 +170,16 @@ fn tools_in_recorded_requests_have_no_secrets() {
         for exchange in fs::read_to_string(path).expect("the recorded exchanges").lines() {
             let exchange: Value = serde_json::from_str(exchange).expect("an exchange is JSON");
             let request = exchange["request"].as_str().expect("a request is a text");
-            let request: Value = serde_json::from_str(request).unwrap_or_default();
-            if let Some(tools) = request.get("tools") {
-                count += 1;
-                assert!(!has_secret(&secrets, tools), "{}: {tools}", exchange["name"]);
-            }
+            let Ok(Value::Object(mut request)) = serde_json::from_str(request) else { continue };
+            let tools = request.remove("tools").unwrap_or_default();
+            count += usize::from(!tools.is_null());
+            // What the gateway has in fields of their own.
+            request
+                .retain(|name, _| !["messages", "input", "system", "instructions"].contains(&name.as_str()));
+            let extra = json!({ "request": request });
+            let (tools, extra) = (tools.to_string().into(), extra.to_string().into());
+            let payload = BeforeLlmRequestPayload { tools, extra, ..Default::default() };
+            assert!(!has_secret(&secrets, &payload), "{}: {payload:?}", exchange["name"]);
         }
     }
     assert!(count > 50, "only {count} requests have tools");
