@@ -10,7 +10,7 @@ use hookgate_sdk::window::{AnswerText, SafeCut};
 
 use super::{
     TextPattern,
-    email::is_in_authority,
+    email_context::is_in_authority,
     labelled_value::{Certainty, LabelledValue},
     word_start,
 };
@@ -32,18 +32,21 @@ static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
     TextPattern::own(&format!(
         r#"(?xi-u)
         (?:
-            (?: (?: (?:{QUALIFIERS}) [_-]? (?:key|token|secret) )
+            password \x20 for \x20 [a-z0-9_.@-]{{1,60}} (?: : | \x20 is ) \x20
+          | (?: (?: (?:{QUALIFIERS}) [_-]? (?:key|token|secret) )
               | (?:{QUALIFIERS}) \x20 (?:key|token|secret)
               | token | secret | (?: password | passphrase | passwd | pwd | [_-]pass | requirepass ) | authorization
             )
-            (?: _? [0-9]{{1,2}} )?
+            (?: _? [0-9]{{1,2}} | _base )?
             (?:
                 \\{{0,4}} ["'`]? \]? [*_]{{0,2}} [\x20\t]{{0,9}}
-                (?: (?: : \x20? [&?]? (?:'static\x20)? [a-z] [a-z0-9_<>]{{0,23}} \x20? = | ={{1,3}} >? | := ) | (?: : ) )
+                (?: (?: string \x20 = | [?] = | : \x20? [&?]? (?:'static\x20)? [a-z] [a-z0-9_<>]{{0,23}} \x20? = | ={{1,3}} >? | := ) | (?: : ) )
                 [*_]{{0,2}} [\x20\t]{{0,9}}
                 (?: [bfru$@]{{0,2}} (?: \\{{0,4}} ["'`] ) )?
                 (?: (?: bearer | basic | token ) [\x20\t]{{1,9}} )?
               | \\{{0,4}} ["']? (?: ,\s{{0,9}} | \s{{1,20}} ) \\{{0,4}} ["']? value \\{{0,4}} ["']? \x20? [:=] \x20? (?: \\{{0,4}} ["'] )?
+              | ["']? [)\]]? \x20 (?: or | [|][|] | [?][?] ) \x20 ["']
+              | \x20 (?: -> | → ) \x20
               | " \s? \{{ \s{{0,20}} (?: type \s{{0,9}} = \s? string \s{{1,20}} )? default \s{{0,9}} = \s? "
               | (?: ["'`], \s{{0,9}} | \( \s{{0,9}} ) ["'`] (?: (?: bearer | basic | token ) \x20 )?
               | (?: ["']? (?: > | \s{{0,9}} </t[dh]> \s{{0,20}} <t[dh]> ) )
@@ -52,6 +55,8 @@ static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
               | (?: \s{{1,9}} ["'`]? )
             )
           | identified \x20 (?: with \x20 [a-z0-9_"'`]{{1,40}} \x20 )? by \x20 (?:password \x20)? ["']
+          | set \x20 password \x20 for \x20 [a-z0-9_.%@'"`-]{{1,80}} \x20? = \x20? (?: password [(] )? ["']
+          | to-securestring \x20 (?: -string \x20 )? ["']
           | {start} bearer [\x20\t]{{1,9}}
         )"#,
         start = word_start(),
@@ -120,8 +125,13 @@ fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
     let line = before.rsplit('\n').next().unwrap_or_default();
     let starts_with =
         |word: &str| label.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
-    if label.starts_with('-') || starts_with("identified") {
+    if label.starts_with('-') || ["identified", "set password", "to-secure"].into_iter().any(starts_with) {
         return Some(Certainty::Place);
+    }
+    if starts_with("password for")
+        || [" -> ", " → ", " or ", "|| ", "?? "].iter().any(|joint| label.contains(joint))
+    {
+        return Some(Certainty::Context);
     }
     let name = &label
         [..label.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)).count()];
@@ -133,8 +143,7 @@ fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
         return None;
     }
     let joint = &label[name.len()..];
-    let is_quoted = label.ends_with(['"', '\'', '`']);
-    let is_password = is_password(name);
+    let (is_quoted, is_password) = (label.ends_with(['"', '\'', '`']), is_password(name));
     if joint.contains('=') {
         return Some(Certainty::Name { is_password });
     }

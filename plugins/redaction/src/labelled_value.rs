@@ -11,26 +11,21 @@ const MIN_PASSWORD_BYTES: usize = 4;
 /// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
 const MIN_BEARER_BYTES: usize = 16;
 
-/// Words of values that stand for a key, as in `your-api-key-here`.
-const PLACEHOLDERS: [&str; 17] = [
-    "your",
-    "example",
-    "placeholder",
-    "changeme",
-    "change",
-    "replace",
-    "insert",
-    "enter",
-    "dummy",
-    "redacted",
-    "todo",
-    "sample",
-    "fake",
-    "null",
-    "undefined",
-    "here",
-    "secretkeyref",
-];
+/// Words of which values consist that stand for a key, as in `your-api-key-here`. Each of `STAND_INS` does so.
+const STAND_INS: &str = " your my example examples placeholder changeme change changeit replace replaceme insert enter dummy redacted todo sample fake null undefined none \
+    here secretkeyref put add paste fill set xxx hidden masked removed omitted ";
+/// Words that begin or end a placeholder of plain words, as in `your-stripe-webhook-value`.
+const FRAMES: &str = " insert enter replace change me dummy sample fake here ";
+/// Words that no password of plain words has, wherever they are.
+const MARKS: &str = " your changeme placeholder replaceme redacted todo example ";
+/// Words between them, none of which makes a placeholder alone.
+const FILLERS: &str = " a an the this that with me it in of for to and or real actual own new secure strong random long value values string text \
+    api app key keys apikey token tokens secret secrets password passwords passwd pass pwd access auth client bearer jwt session signing encryption \
+    private public id user username db database admin account service server host company org project env prod production dev test name only please not use \
+    aws azure gcp google github gitlab openai anthropic stripe slack npm generated supersecret sk pk live \
+    is be was do as by at on from if so no unit tests testing ci demo mock local stub purposes docs readme production staging must later \
+    before deploy deploying super very top insecure char chars character characters byte bytes bit bits hex base64 min minimum \
+    least length foo bar baz xyz abc s3cr3t p4ssw0rd django flask rails ";
 
 /// How certain it is that a value after a label is a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +87,7 @@ impl<'t> LabelledValue<'t> {
             || !is_dense(value, min_bytes)
             || value.contains(char::is_whitespace)
             || is_code
+            || !self.is_quoted && is_cmdlet(value)
             || is_reference(value, self.is_quoted)
             || is_placeholder(value)
         {
@@ -136,15 +132,39 @@ fn is_reference(value: &str, is_quoted: bool) -> bool {
         || (value.contains('/') || !is_quoted && value.contains('.') && !value.contains('-')) && is_words(value)
 }
 
-/// Whether a value stands for a key.
+/// Whether a value is a command of PowerShell that gives a key, such as `ConvertTo-SecureString`.
+fn is_cmdlet(value: &str) -> bool {
+    value.split_once('-').is_some_and(|(verb, noun)| {
+        matches!(verb, "ConvertTo" | "ConvertFrom" | "Get" | "Read" | "New" | "Import")
+            && noun.bytes().all(|byte| byte.is_ascii_alphabetic())
+    })
+}
+
+/// Whether a value stands for a key: it is nothing but words that say so, numbers and separators, or plain words between `your` and `here`,
+/// or mostly `x`. A password may contain such a word.
 fn is_placeholder(value: &str) -> bool {
-    let value = value.to_ascii_lowercase();
-    let mut words = value.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
-    let is_same = |word: &str| word.len() >= 4 && word.bytes().all(|byte| byte == word.as_bytes()[0]);
-    value.contains("...")
-        || value.contains('…')
-        || words.clone().any(|word| PLACEHOLDERS.contains(&word))
-        || words.any(|word| is_same(word) && word.starts_with('x'))
+    if value.contains("...") || value.contains('…') {
+        return true;
+    }
+    let lower = value.to_ascii_lowercase();
+    let words = || lower.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
+    let is_in = |list: &str, word: &str| list.split_ascii_whitespace().any(|listed| listed == word);
+    let is_crossed = |word: &&str| word.len() >= 4 && word.bytes().all(|byte| byte == b'x');
+    let is_number = |word: &str| {
+        word.len() <= 4 && word.bytes().all(|byte| byte.is_ascii_digit()) || "01234567890".contains(word)
+    };
+    let is_sequence = |word: &str| is_number(word.trim_start_matches("abcdef").trim_start_matches("abc"));
+    let has = |is: fn(&u8) -> bool| value.bytes().any(|byte| is(&byte));
+    let is_plain = || is_words(value) || !(has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase));
+    let is_short = |word: &str| word.len() < 6 || is_in(FILLERS, word);
+    let crossed: usize = words().filter(is_crossed).map(str::len).sum();
+    let frames = [words().next(), words().next_back()].into_iter().flatten();
+    crossed * 2 >= lower.len()
+        || crossed > 0 && words().all(|word| is_crossed(&word) || is_short(word))
+        || words().any(|word| is_in(STAND_INS, word))
+            && words().all(|word| is_in(STAND_INS, word) || is_in(FILLERS, word) || is_sequence(word))
+        || (frames.into_iter().any(|word| is_in(FRAMES, word)) || words().any(|word| is_in(MARKS, word)))
+            && is_plain()
 }
 
 /// Whether a value is several words with something between, as in `team/prod/anthropic` and `api-key-v2`. A word has letters of one

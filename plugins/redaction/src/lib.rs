@@ -18,6 +18,7 @@
 mod card;
 mod detector;
 mod email;
+mod email_context;
 mod entropy;
 mod formats;
 mod iban;

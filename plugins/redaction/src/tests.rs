@@ -45,6 +45,17 @@ fn what_an_agent_runs_and_names_of_files_are_no_addresses() {
         "https://0123abcd@o1.ingest.example.io/2",
         "getty@tty1.service icon@2x.png pkg@1.2.3-rc.beta",
         "x@w.transpose()",
+        "q@k.transpose(-2, -1)",
+        "x@self.weight.t()",
+        "this@Main.startActivity(intent)",
+        "[deploy@build.example.net]$ ls",
+        "deploy@build.example.net repo % ls",
+        "rsync -a ./ deploy@build.example.net::module",
+        "nodes: [rabbit@a.example.net, rabbit@b.example.net]",
+        "%s@example.com $USER@example.com .+@example.com",
+        "Message-ID: <0123@mail.example.com>",
+        "follow @ada@social.example.net",
+        "uses: acme/site@release.next",
     ] {
         assert_eq!(redactor(true, false).redact(text, None).text, text);
     }
@@ -55,6 +66,12 @@ fn what_an_agent_runs_and_names_of_files_are_no_addresses() {
         ("ssh a@b.example.net mail ada@example.com", "ssh a@b.example.net mail [EMAIL]"),
         ("https://example.com/?to=ada@example.com", "https://example.com/?to=[EMAIL]"),
         ("ada@163.com", "[EMAIL]"),
+        ("ada@example.com(work)", "[EMAIL](work)"),
+        ("<ada@example.com> ada@example.com's", "<[EMAIL]> [EMAIL]'s"),
+        ("ada@example.com # on call", "[EMAIL] # on call"),
+        ("ada@example.comPhone: 1", "[EMAIL]: 1"),
+        ("/users/ada@example.com/orders", "/users/[EMAIL]/orders"),
+        ("the node of ada@example.com", "the node of [EMAIL]"),
     ] {
         assert_eq!(redactor(true, false).redact(text, None).text, expected);
     }
@@ -172,6 +189,20 @@ fn a_value_that_is_called_a_key_is_redacted_to_its_end_and_no_further() {
 }
 
 #[test]
+fn a_password_with_the_word_of_a_placeholder_is_one() {
+    for password in [
+        "ThereIsN0Exit!42",
+        "Whereabouts77x",
+        "fake-Plastic7Trees",
+        "enter!Sandman1991",
+        "here.Comes7Sun",
+        "xxxx9Kq2mVbT7",
+    ] {
+        assert!(!redact(&format!("password={password}")).contains(password), "{password}");
+    }
+}
+
+#[test]
 fn prose_code_and_lines_are_no_keys() {
     for text in [
         "the token: something",
@@ -215,6 +246,7 @@ fn prose_code_and_lines_are_no_keys() {
         "secret = \"team/prod/anthropic\"",
         "password: /run/secrets/db_password1",
         "api_key: your-api-key-here-123",
+        "api_key=YOUR_OPENAI_API_KEY",
         "next_page_token=abcdef123456",
         "https://x-access-token:abcdef@h",
         "key=abcdef123456",

@@ -19,7 +19,10 @@ const MAX_SCHEME_BYTES: usize = 32;
 static URL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
-        [A-Za-z] [A-Za-z0-9+.-]{0,31} :// [^\s/:@"'<>\[]* :
+        jdbc:oracle: [a-z0-9]{2,5} : [^\s/:@"'<>]+ / (?<oracle> [^\s"'<>@/$%{*] [^\s"'<>@/]* ) @
+        | [A-Za-z] [A-Za-z0-9+.-]{0,31} :// [^\s/:@"'<>\[]+ @ [A-Za-z0-9-]+ (?: \. [A-Za-z0-9-]+ )+ :
+          (?<behind_address> [^\s"'<>@/$%{*\[] [^\s"'<>@/\\]{3,} ) @
+        | [A-Za-z] [A-Za-z0-9+.-]{0,31} :// (?: [^\s/:@"'<>\[] | < [A-Za-z_-]{1,40} > )* :
         (?:
             (?:
                 \*{2,} | •+ | …+ | \.{3,} | \[ [A-Z]+ \]
@@ -64,12 +67,15 @@ fn open_from(window: &str) -> usize {
     let scheme = window[word..].find("://").map_or(window.len(), |at| word + at);
     let before = window[word..scheme].trim_end_matches(['/', ':']);
     let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+.-".contains(byte);
-    word + before.len() - before.bytes().rev().take_while(is_scheme).take(MAX_SCHEME_BYTES).count()
+    let scheme =
+        word + before.len() - before.bytes().rev().take_while(is_scheme).take(MAX_SCHEME_BYTES).count();
+    window[word..].find("jdbc:").map_or(scheme, |jdbc| scheme.min(word + jdbc))
 }
 
 /// The password in a match.
 fn password_in(text: &str, url: Range<usize>) -> Option<Range<usize>> {
-    let found = URL_PATTERN.captures(&text[url.clone()])?.name("password")?;
+    let captures = URL_PATTERN.captures(&text[url.clone()])?;
+    let found = ["password", "oracle", "behind_address"].into_iter().find_map(|name| captures.name(name))?;
     (found.len() >= MIN_PASSWORD_BYTES).then_some(url.start + found.start()..url.start + found.end())
 }
 

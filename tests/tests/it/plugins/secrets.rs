@@ -69,8 +69,12 @@ async fn secrets_redacts_at_every_point_if_told_to() {
 async fn secrets_blocks_what_no_patch_can_hide() {
     let gateway = secrets(&json!({ "action": "redact" })).start().await;
     let agent = gateway.http(&token("acme"));
-    for args in [json!({ secret(): 1 }), json!({ "card": 4_111_111_111_111_111_u64 })] {
-        let answer = agent.call(BeforeToolCall, json!({ "tool_name": "x", "args": args })).await;
+    for (point, payload) in [
+        (BeforeToolCall, json!({ "tool_name": "x", "args": { secret(): 1 } })),
+        (BeforeLlmRequest, json!({ "text": "", "tools": [{ "name": "x", "description": secret() }] })),
+        (BeforeLlmRequest, json!({ "text": "", "extra": { "request": { "prediction": secret() } } })),
+    ] {
+        let answer = agent.call(point, payload).await;
         assert_eq!((answer.status, &answer.body["code"]), (403, &json!("SECRET_FOUND")), "{answer:?}");
         assert!(!answer.body["notices"].to_string().contains(&secret()), "{answer:?}");
     }
