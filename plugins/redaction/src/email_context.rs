@@ -2,21 +2,31 @@
 //! prompt, the name of a unit, of a file or of a node, or a product of matrices. All looks are bounded, so that a text of many
 //! addresses is fast, and so that a window knows when it has enough.
 
+use std::{collections::HashSet, sync::LazyLock};
+
 /// How far in front of an address its command may begin. A window has more text than that before it.
 const MAX_COMMAND_BYTES: usize = 256;
 /// How far in front of an address a public key of SSH may begin.
 const MAX_PUBLIC_KEY_BYTES: usize = 800;
+/// How many addresses of a list may stand behind its label.
+const MAX_LISTED: usize = 5;
+/// A longer name may have a key in it.
+const MAX_NAME_BYTES: usize = 30;
 /// How far behind a host it is looked for anything but a path.
-const MAX_AFTER_BYTES: usize = 40;
+const MAX_AFTER_BYTES: usize = 80;
 /// A longer last label followed by `(` is the name of a method. Few top-level domains are longer.
 const MAX_DOMAIN_LETTERS: usize = 4;
 
 /// Endings of files and of systemd's units, none of which is a top-level domain.
-const SUFFIXES: &str = " png jpg jpeg gif svg webp avif bmp ico icns heic tif tiff eps psd pdf tgz gz xz bz zst tar rar jar war whl deb rpm dmg iso \
+static SUFFIXES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    words(
+        "png jpg jpeg gif svg webp avif bmp ico icns heic tif tiff eps psd pdf tgz gz xz bz zst tar rar jar war whl deb rpm dmg iso \
     js mjs cjs ts tsx jsx css scss sass less vue svelte json jsonl yaml yml toml xml html htm txt lock log conf cfg ini env \
     properties csv tsv sql sqlite db bak tmp diff patch woff ttf otf mp3 mp4 webm wav ogg java kt swift dart rb php cpp hpp \
     gradle tfvars hcl proto crt pem csr ipynb xlsx docx pptx dll exe ko dylib \
-    service socket timer target mount automount slice scope swap device path nspawn ";
+    service socket timer target mount automount slice scope swap device path nspawn",
+    )
+});
 
 /// Commands that connect to `user@host`, and settings with such a host.
 const LOGIN_COMMANDS: [&str; 14] = [
@@ -41,9 +51,13 @@ const COPY_COMMANDS: [&str; 7] = ["scp", "rsync", "sftp", "sshfs", "git", "pscp"
 const UNIT_COMMANDS: [&str; 2] = ["systemctl", "journalctl"];
 
 /// Names of what is a machine, a node of a cluster, or an id with a host in it.
-const MACHINE_LABELS: &str = " node nodes nodename node_name nodenames running_nodes disc ram server servers role roles hosts -name --name -sname \
+static MACHINE_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    words(
+        "node nodes nodename node_name nodenames running_nodes disc ram server servers role roles hosts -name --name -sname \
     -n -remsh --remsh join_cluster -j --remote uses definer context use-context --context current-context \
-    message-id message_id messageid msgid in-reply-to in_reply_to inreplyto content-id call-id ";
+    message-id message_id messageid msgid in-reply-to in_reply_to inreplyto content-id call-id",
+    )
+});
 /// Endings of such names.
 const MACHINE_ENDINGS: [&str; 12] = [
     "_host",
@@ -84,7 +98,8 @@ pub(crate) fn is_open(rest: usize, after: &str) -> bool {
         }
     });
     let may_decide = after.starts_with(|char: char| " ([{$')]#%>:._".contains(char));
-    rest == after.len() || is_path || may_decide && is_short()
+    let is_joined = || after.len() < MAX_AFTER_BYTES && !after.contains(ends_word);
+    rest == after.len() || is_path || is_joined() || may_decide && is_short()
 }
 
 impl<'t> Context<'t> {
@@ -92,12 +107,16 @@ impl<'t> Context<'t> {
     pub(crate) fn is_no_address(self) -> bool {
         let end = self.after.floor_char_boundary(MAX_AFTER_BYTES);
         let line = self.after[..end].split('\n').next().unwrap_or_default();
+        let is_code_by_what_follows = || {
+            self.is_version_or_file()
+                || self.is_code(line)
+                || is_path(self.after)
+                || self.is_prompt(line)
+                || WORDS_AFTER.iter().any(|words| line.starts_with(words))
+        };
         self.is_template()
-            || self.is_version_or_file()
-            || self.is_code(line)
-            || is_path(self.after)
-            || self.is_prompt(line)
-            || WORDS_AFTER.iter().any(|words| line.starts_with(words))
+            // A longer name may have a key in it, whose mask would be another beginning of the line.
+            || self.user.len() < MAX_NAME_BYTES && !joins_value(self.after) && is_code_by_what_follows()
             || is_in_authority(self.before)
             || is_behind_user(self.before)
             || self.is_handle()
@@ -126,7 +145,9 @@ impl<'t> Context<'t> {
         let is_number = |label: &str| label.trim_start_matches('v').bytes().all(|byte| byte.is_ascii_digit());
         let is_version = labels.next().is_some_and(is_number)
             && labels.next().is_some_and(|label| label.starts_with(|char: char| char.is_ascii_digit()));
-        is_version || is_listed(SUFFIXES, self.last_label())
+        // The suffix of a longer name is none.
+        let goes_on = self.after.starts_with(|char: char| char.is_alphanumeric() || "_-".contains(char));
+        is_version || !goes_on && is_listed(&SUFFIXES, self.last_label())
     }
 
     fn last_label(self) -> &'t str {
@@ -142,11 +163,7 @@ impl<'t> Context<'t> {
         let is_used = match after.chars().next() {
             Some('(') => is_long || is_short_name || !next.is_some_and(char::is_alphabetic),
             Some('[') => next.is_some_and(|char| ",'\":-[$".contains(char)),
-            // A longer name may be a key.
-            Some('$') => {
-                let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
-                next.is_some_and(char::is_alphabetic) && after[1..].bytes().take_while(is_name).count() < 30
-            }
+            Some('$') => next.is_some_and(char::is_alphabetic),
             Some('{') => true,
             // One letter or digit, as in `x@w.view.t()` and `libc.so.6`: a sentence that begins there is longer.
             Some('.') => {
@@ -159,7 +176,7 @@ impl<'t> Context<'t> {
             Some('_') => {
                 !self.user.starts_with('_')
                     && last.len() >= MAX_DOMAIN_LETTERS
-                    && !next.is_none_or(|next| next.is_alphanumeric() || "_%+-@".contains(next))
+                    && !next.is_none_or(|next| next.is_alphanumeric() || "._%+-@".contains(next))
             }
             _ => after.starts_with(" <- "),
         };
@@ -223,10 +240,11 @@ impl<'t> Context<'t> {
     fn is_handle(self) -> bool {
         let is_name =
             |text: &str| text.ends_with(|char: char| char.is_alphanumeric() || "_.%+-".contains(char));
+        let is_nick = |before: &str| is_name(before) && !word_before(before).contains('@');
         let is_handle = self.before.strip_suffix('@').is_some_and(|before| !is_name(before))
-            || self.before.trim_end_matches('~').strip_suffix('!').is_some_and(is_name);
+            || self.before.trim_end_matches('~').strip_suffix('!').is_some_and(is_nick);
         // A longer one may have a key in it, whose mask would end the name.
-        self.user.len() < 30 && is_handle
+        self.user.len() < MAX_NAME_BYTES && is_handle
     }
 
     /// Whether a label says that it is a machine, a node or an id, or a public key precedes it.
@@ -246,14 +264,36 @@ impl<'t> Context<'t> {
     }
 }
 
-/// Whether a word is one of a list with a space around each.
-fn is_listed(list: &str, word: &str) -> bool {
+fn words(list: &'static str) -> HashSet<&'static str> {
+    list.split_ascii_whitespace().collect()
+}
+
+/// Whether a list has a word, in any case. None of a list is longer than 18 bytes.
+fn is_listed(list: &HashSet<&str>, word: &str) -> bool {
     let mut lower = [0_u8; 18];
     let Some(lower) = lower.get_mut(..word.len()) else { return false };
     lower.copy_from_slice(word.as_bytes());
     lower.make_ascii_lowercase();
-    let Ok(lower) = str::from_utf8(lower) else { return false };
-    !lower.is_empty() && list.split_ascii_whitespace().any(|word| word == lower)
+    str::from_utf8(lower).is_ok_and(|word| list.contains(word))
+}
+
+/// Whether what follows goes on to another address or to what may be a key, without a space or a comma. A mask there must not change
+/// what is found here.
+fn joins_value(after: &str) -> bool {
+    let after = &after[..after.floor_char_boundary(MAX_AFTER_BYTES)];
+    let word = after.find(ends_word).map_or(after, |end| &after[..end]);
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    word.contains('@')
+        || word.as_bytes().split(|byte| !is_name(*byte)).any(|name| name.len() >= MAX_NAME_BYTES)
+}
+
+fn ends_word(char: char) -> bool {
+    char.is_whitespace() || ",;\"'`<>".contains(char)
+}
+
+/// The end of a text from its last space or comma on.
+fn word_before(text: &str) -> &str {
+    end_of(text, MAX_COMMAND_BYTES).rsplit(ends_word).next().unwrap_or_default()
 }
 
 /// Whether a line begins where a text ends, perhaps with spaces or the name of a virtual environment in brackets.
@@ -320,7 +360,7 @@ fn label(before: &str) -> &str {
     let mut rest = end_of(before, MAX_COMMAND_BYTES);
     rest = &rest
         [..rest.len() - rest.bytes().rev().take_while(|byte| rest.ends_with('/') && is_part(byte)).count()];
-    loop {
+    for _ in 0..MAX_LISTED {
         rest = rest.trim_end_matches(|char: char| " \t=:,'\"`[]{}<>".contains(char));
         let length = rest.bytes().rev().take_while(is_part).count();
         let (before, word) = rest.split_at(rest.len() - length);
@@ -329,10 +369,11 @@ fn label(before: &str) -> &str {
         }
         rest = before;
     }
+    ""
 }
 
 fn is_machine_label(label: &str) -> bool {
-    is_listed(MACHINE_LABELS, label)
+    is_listed(&MACHINE_LABELS, label)
         || MACHINE_ENDINGS.iter().any(|ending| {
             label
                 .len()
