@@ -214,8 +214,18 @@ fn step(state: &State, byte: u8) -> Option<StateID> {
     }
 }
 
+/// The bytes with which a match may begin, whatever stands before it.
+fn first_bytes(nfa: &NFA) -> Box<[bool; 256]> {
+    reachable_bytes(nfa, |_| None)
+}
+
 /// The bytes that may be in a match.
 fn bytes_in_matches(nfa: &NFA) -> Box<[bool; 256]> {
+    reachable_bytes(nfa, Some)
+}
+
+/// The bytes that lead on from the states that a match may be in at its start. `next` says from which state to go on behind a byte.
+fn reachable_bytes(nfa: &NFA, next: impl Fn(StateID) -> Option<StateID>) -> Box<[bool; 256]> {
     let mut bytes = Box::new([false; 256]);
     // The states before the anchored start would skip any byte.
     let (mut reached, mut stack) = (vec![false; nfa.states().len()], vec![nfa.start_anchored()]);
@@ -228,7 +238,7 @@ fn bytes_in_matches(nfa: &NFA) -> Box<[bool; 256]> {
         for byte in 0..=u8::MAX {
             if let Some(to) = step(state, byte) {
                 bytes[usize::from(byte)] = true;
-                stack.push(to);
+                stack.extend(next(to));
             }
         }
     }
@@ -243,23 +253,6 @@ fn steps_without_byte(state: &State) -> Vec<StateID> {
         State::BinaryUnion { alt1, alt2 } => vec![*alt1, *alt2],
         _ => Vec::new(),
     }
-}
-
-/// The bytes with which a match may begin, whatever stands before it.
-fn first_bytes(nfa: &NFA) -> Box<[bool; 256]> {
-    let mut first = Box::new([false; 256]);
-    let (mut reached, mut stack) = (vec![false; nfa.states().len()], vec![nfa.start_anchored()]);
-    while let Some(id) = stack.pop() {
-        if std::mem::replace(&mut reached[id], true) {
-            continue;
-        }
-        let state = nfa.state(id);
-        stack.extend(steps_without_byte(state));
-        for byte in 0..=u8::MAX {
-            first[usize::from(byte)] |= step(state, byte).is_some();
-        }
-    }
-    first
 }
 
 #[cfg(test)]
