@@ -8,7 +8,7 @@ mod abuse;
 
 use std::num::NonZeroUsize;
 
-use hookgate_redaction::{Detector, Redactor, TextPayload as _, ToolsAndExtra};
+use hookgate_redaction::{Detector, Redactor, Text, ToolsAndExtra};
 use hookgate_sdk::{
     Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload, Cancel, Context, Host, InitError, Limits,
     NoConfig, Notice, Offer, PayloadField, Plugin, PluginError, Point, Reply, ServeError,
@@ -86,26 +86,14 @@ impl ContentPolicy {
         ctx: &Context,
         request: &BeforeLlmRequestPayload,
     ) -> Result<Option<Reply<BeforeLlmRequestPatch>>, PluginError> {
-        let mut block = Ok(None);
-        if self.tools_and_extra == ToolsAndExtra::Block {
-            request.replace_texts(&mut |text| {
-                if text.is_fixed() && matches!(block, Ok(None)) {
-                    block = self.block_abuse(ctx, text.text);
-                    let found = self.redactor.find_in(text);
-                    if let (Ok(None), Some(found)) = (&block, found.first()) {
-                        let message = format!(
-                            "`{}` contains what can't be replaced there: {}",
-                            text.field(),
-                            found.name()
-                        );
-                        let notice = Notice::block(NOT_REDACTABLE, message.as_str());
-                        block = Ok(Some(Reply::cancel(NOT_REDACTABLE, message).notice(notice)));
-                    }
-                }
-                None
-            })?;
-        }
-        block
+        let judge = |text: &Text<'_>| match self.block_abuse(ctx, text.text).transpose() {
+            None => self.redactor.fault_in(text).map(|message| {
+                let notice = Notice::block(NOT_REDACTABLE, message.as_str());
+                Ok(Reply::cancel(NOT_REDACTABLE, message).notice(notice))
+            }),
+            abuse => abuse,
+        };
+        self.tools_and_extra.first(request, judge)?.transpose()
     }
 
     /// The block of a text that is abusive or too long.

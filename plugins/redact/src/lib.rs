@@ -56,7 +56,7 @@ impl Redact {
         P: TextPayload + Message,
     {
         let redactor = self.redactor.with(&tenant.redactor).until(ctx.deadline());
-        if let Some(message) = self.fixed_match(&redactor, payload)? {
+        if let Some(message) = self.tools_and_extra.first(payload, |text| redactor.fault_in(text))? {
             let notice = Notice::block(NOT_REDACTABLE, message.as_str());
             return Ok(Reply::cancel(NOT_REDACTABLE, message).notice(notice).fit_notices(&self.limits));
         }
@@ -64,28 +64,6 @@ impl Redact {
         let Some(patch) = self.patch(&redactor, payload, &mut counts)? else { return Ok(Reply::proceed()) };
         let notice = self.notice(counts)?;
         Ok(Reply::proceed().patch(patch).notice(notice).fit_notices(&self.limits))
-    }
-
-    /// Why a payload is blocked: it has a match where nothing is replaced.
-    fn fixed_match<P: TextPayload>(
-        &self,
-        redactor: &Redactor,
-        payload: &P,
-    ) -> Result<Option<String>, PluginError> {
-        let mut message = None;
-        if self.tools_and_extra == ToolsAndExtra::Block {
-            payload.replace_texts(&mut |text| {
-                if message.is_none() && text.is_fixed() {
-                    let found = redactor.find_in(text);
-                    let why = |name: &str| {
-                        format!("`{}` contains what can't be replaced there: {name}", text.field())
-                    };
-                    message = found.first().map(|found| why(found.name()));
-                }
-                None
-            })?;
-        }
-        Ok(message)
     }
 
     /// Redacts a window of an answer. Its reasoning, which is never cut, is redacted whole.
@@ -172,7 +150,7 @@ fn redact<'r, P: TextPayload>(
     counts: &mut BTreeMap<&'r str, usize>,
 ) -> Result<Replaced<P::Patch>, PluginError> {
     payload.replace_texts(&mut |text| {
-        if text.kind == TextKind::Name || text.is_fixed() {
+        if text.kind == TextKind::Name {
             return None;
         }
         let found = redactor.find_in(text);

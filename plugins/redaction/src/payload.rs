@@ -64,6 +64,28 @@ pub enum ToolsAndExtra {
     Ignore,
 }
 
+impl ToolsAndExtra {
+    /// What `judge` says of the first fixed text of a payload about which it says anything, if they are looked at.
+    ///
+    /// # Errors
+    /// As [`TextPayload::replace_texts`].
+    pub fn first<T>(
+        self,
+        payload: &impl TextPayload,
+        mut judge: impl FnMut(&Text<'_>) -> Option<T>,
+    ) -> Result<Option<T>, PluginError> {
+        let mut first = None;
+        if self == ToolsAndExtra::Block {
+            payload.look_at_fixed(&mut |text| {
+                if first.is_none() {
+                    first = judge(text);
+                }
+            })?;
+        }
+        Ok(first)
+    }
+}
+
 /// Says what replaces a text.
 type Replace<'a> = dyn FnMut(&Text<'_>) -> Option<String> + 'a;
 
@@ -81,12 +103,20 @@ pub trait TextPayload {
     /// The point's patch.
     type Patch: Default + PartialEq;
 
-    /// Shows every text to `replace`, and collects the replacements of all but [`TextKind::Name`](crate::TextKind::Name) and
-    /// [fixed](Text::is_fixed) ones.
+    /// Shows every text that a plugin may patch to `replace`, and collects the replacements of all but
+    /// [`TextKind::Name`](crate::TextKind::Name).
     ///
     /// # Errors
     /// If a field isn't JSON, which no gateway sends.
     fn replace_texts(&self, replace: &mut Replace<'_>) -> Result<Replaced<Self::Patch>, PluginError>;
+
+    /// Shows the [fixed](Text::is_fixed) texts, which only a request to a model has.
+    ///
+    /// # Errors
+    /// As [`TextPayload::replace_texts`].
+    fn look_at_fixed(&self, _: &mut dyn FnMut(&Text<'_>)) -> Result<(), PluginError> {
+        Ok(())
+    }
 }
 
 impl TextPayload for BeforeLlmRequestPayload {
@@ -102,10 +132,18 @@ impl TextPayload for BeforeLlmRequestPayload {
             files: fields.media("files", &self.files),
             ..Default::default()
         };
-        let growth = fields.growth;
+        Ok(fields.replaced(patch))
+    }
+
+    fn look_at_fixed(&self, look: &mut dyn FnMut(&Text<'_>)) -> Result<(), PluginError> {
+        let mut keep = |text: &Text<'_>| {
+            look(text);
+            None
+        };
+        let mut fields = Fields { replace: &mut keep, growth: 0 };
         fields.json("tools", &self.tools, is_content)?;
         fields.json("extra", &self.extra, is_content)?;
-        Ok(Fields { growth, ..fields }.replaced(patch))
+        Ok(())
     }
 }
 

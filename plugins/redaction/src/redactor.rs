@@ -190,6 +190,13 @@ impl Redactor {
         self.find_by(is_applied, text.text, text.member())
     }
 
+    /// Why a plugin that replaces what the rules find blocks a [fixed](Text::is_fixed) text: what they find first.
+    pub fn fault_in(&self, text: &Text<'_>) -> Option<String> {
+        let found = self.find_in(text);
+        let name = found.first()?.name();
+        Some(format!("`{}` contains what can't be replaced there: {name}", text.field()))
+    }
+
     /// What the rules find in a window of an answer, up to where the answer may be cut. What they find in all windows is what they
     /// find in the whole answer.
     pub fn find_in_window(&self, text: &AnswerText<'_>) -> FoundInWindow<'_> {

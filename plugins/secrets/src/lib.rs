@@ -6,7 +6,7 @@
 
 mod findings;
 
-use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload, ToolsAndExtra};
+use hookgate_redaction::{Detector, Redactor, Text, TextKind, TextPayload, ToolsAndExtra};
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
@@ -65,15 +65,19 @@ impl Secrets {
     fn answer<P: TextPayload>(&self, ctx: &Context, point: Point, payload: &P) -> Answer<P::Patch> {
         let redactor = self.redactor.clone().until(ctx.deadline());
         let mut findings = Findings::default();
-        let replaced = payload.replace_texts(&mut |text| {
-            if text.is_fixed() && self.tools_and_extra == ToolsAndExtra::Ignore {
-                return None;
-            }
+        let mut search = |text: &Text<'_>| {
             let found = redactor.find_in(text);
             found.iter().for_each(|found| findings.add(found.name(), text, &redactor));
+            found
+        };
+        let replaced = payload.replace_texts(&mut |text| {
+            let found = search(text);
             let is_masked = self.action == Action::Redact && text.kind != TextKind::Name && !found.is_empty();
             is_masked.then(|| redactor.mask(text.text, &found))
         })?;
+        if self.tools_and_extra == ToolsAndExtra::Block {
+            payload.look_at_fixed(&mut |text| drop(search(text)))?;
+        }
         if findings.is_empty() {
             return Ok(Reply::proceed());
         }

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hookgate_redaction::{Detector, Redactor, TextKind, TextPayload};
+use hookgate_redaction::{Detector, Redactor, Text, TextKind, TextPayload};
 use hookgate_sdk::{AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload};
 use serde_json::{Value, json};
 
@@ -63,8 +63,10 @@ fn redacted(redactor: &Redactor, text: &str) -> String {
 /// Whether `secrets` finds anything in a payload.
 fn has_secret(redactor: &Redactor, payload: &impl TextPayload) -> bool {
     let mut is_found = false;
+    let mut look = |text: &Text<'_>| is_found |= !redactor.find_in(text).is_empty();
+    payload.look_at_fixed(&mut look).expect("it is JSON");
     let replaced = payload.replace_texts(&mut |text| {
-        is_found |= !redactor.find_in(text).is_empty();
+        look(text);
         None
     });
     replaced.expect("it is JSON");
