@@ -4,6 +4,8 @@
 
 use std::{collections::HashSet, sync::LazyLock};
 
+use super::words;
+
 /// How far in front of an address its command may begin. A window has more text than that before it.
 const MAX_COMMAND_BYTES: usize = 256;
 /// How far in front of an address a public key of SSH may begin.
@@ -262,10 +264,6 @@ impl<'t> Context<'t> {
             || follows_key(self.before)
             || is_machine_label(label(self.before))
     }
-}
-
-fn words(list: &'static str) -> HashSet<&'static str> {
-    list.split_ascii_whitespace().collect()
 }
 
 /// Whether a list has a word, in any case. None of a list is longer than 18 bytes.

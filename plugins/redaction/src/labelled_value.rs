@@ -1,8 +1,8 @@
 //! Says whether the value after a label is a key: not a reference to one, a placeholder, a path or a word.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range, sync::LazyLock};
 
-use super::long_run::is_dense;
+use super::{long_run::is_dense, words};
 
 /// The minimum length of a labelled key. No mask may be longer.
 const MIN_VALUE_BYTES: usize = 12;
@@ -12,20 +12,30 @@ const MIN_PASSWORD_BYTES: usize = 4;
 const MIN_BEARER_BYTES: usize = 16;
 
 /// Words of which values consist that stand for a key, as in `your-api-key-here`. Each of `STAND_INS` does so.
-const STAND_INS: &str = " your my example examples placeholder changeme change changeit replace replaceme insert enter dummy redacted todo sample fake null undefined none \
-    here secretkeyref put add paste fill set xxx hidden masked removed omitted ";
+static STAND_INS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    words(
+        "your my example examples placeholder changeme change changeit replace replaceme insert enter dummy redacted todo sample fake null undefined none \
+    here secretkeyref put add paste fill set xxx hidden masked removed omitted",
+    )
+});
 /// Words that begin or end a placeholder of plain words, as in `your-stripe-webhook-value`.
-const FRAMES: &str = " insert enter replace change me dummy sample fake here ";
+static FRAMES: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| words("insert enter replace change me dummy sample fake here"));
 /// Words that no password of plain words has, wherever they are.
-const MARKS: &str = " your changeme placeholder replaceme redacted todo example ";
+static MARKS: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| words("your changeme placeholder replaceme redacted todo example"));
 /// Words between them, none of which makes a placeholder alone.
-const FILLERS: &str = " a an the this that with me it in of for to and or real actual own new secure strong random long value values string text \
+static FILLERS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    words(
+        "a an the this that with me it in of for to and or real actual own new secure strong random long value values string text \
     api app key keys apikey token tokens secret secrets password passwords passwd pass pwd access auth client bearer jwt session signing encryption \
     private public id user username db database admin account service server host company org project env prod production dev test name only please not use \
     aws azure gcp google github gitlab openai anthropic stripe slack npm generated supersecret sk pk live \
     is be was do as by at on from if so no unit tests testing ci demo mock local stub purposes docs readme production staging must later \
     before deploy deploying super very top insecure char chars character characters byte bytes bit bits hex base64 min minimum \
-    least length foo bar baz xyz abc s3cr3t p4ssw0rd django flask rails ";
+    least length foo bar baz xyz abc s3cr3t p4ssw0rd django flask rails",
+    )
+});
 
 /// How certain it is that a value after a label is a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,8 +157,7 @@ fn is_placeholder(value: &str) -> bool {
         return true;
     }
     let lower = value.to_ascii_lowercase();
-    let words = || lower.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
-    let is_in = |list: &str, word: &str| list.split_ascii_whitespace().any(|listed| listed == word);
+    let parts = || lower.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
     let is_crossed = |word: &&str| word.len() >= 4 && word.bytes().all(|byte| byte == b'x');
     let is_number = |word: &str| {
         word.len() <= 4 && word.bytes().all(|byte| byte.is_ascii_digit()) || "01234567890".contains(word)
@@ -156,14 +165,14 @@ fn is_placeholder(value: &str) -> bool {
     let is_sequence = |word: &str| is_number(word.trim_start_matches("abcdef").trim_start_matches("abc"));
     let has = |is: fn(&u8) -> bool| value.bytes().any(|byte| is(&byte));
     let is_plain = || is_words(value) || !(has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase));
-    let is_short = |word: &str| word.len() < 6 || is_in(FILLERS, word);
-    let crossed: usize = words().filter(is_crossed).map(str::len).sum();
-    let frames = [words().next(), words().next_back()].into_iter().flatten();
+    let is_short = |word: &str| word.len() < 6 || FILLERS.contains(word);
+    let crossed: usize = parts().filter(is_crossed).map(str::len).sum();
+    let frames = [parts().next(), parts().next_back()].into_iter().flatten();
     crossed * 2 >= lower.len()
-        || crossed > 0 && words().all(|word| is_crossed(&word) || is_short(word))
-        || words().any(|word| is_in(STAND_INS, word))
-            && words().all(|word| is_in(STAND_INS, word) || is_in(FILLERS, word) || is_sequence(word))
-        || (frames.into_iter().any(|word| is_in(FRAMES, word)) || words().any(|word| is_in(MARKS, word)))
+        || crossed > 0 && parts().all(|word| is_crossed(&word) || is_short(word))
+        || parts().any(|word| STAND_INS.contains(word))
+            && parts().all(|word| STAND_INS.contains(word) || FILLERS.contains(word) || is_sequence(word))
+        || (frames.into_iter().any(|word| FRAMES.contains(word)) || parts().any(|word| MARKS.contains(word)))
             && is_plain()
 }
 

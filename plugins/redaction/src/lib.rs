@@ -37,6 +37,7 @@ mod url_password;
 mod window;
 #[cfg(test)]
 mod window_tests;
+mod word_list;
 mod word_pattern;
 
 pub use detector::Detector;
@@ -46,4 +47,5 @@ pub use payload::{Replaced, TextPayload, ToolsAndExtra};
 pub use redactor::{Match, Redaction, Redactor, Rule};
 pub(crate) use text_pattern::TextPattern;
 pub use window::{FoundInWindow, may_become_json};
+pub(crate) use word_list::words;
 pub(crate) use word_pattern::{WordPattern, escape_length, is_word_start, without_escape, word_start};
