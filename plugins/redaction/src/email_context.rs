@@ -126,7 +126,7 @@ impl<'t> Context<'t> {
             || is_target(self.before, self.after)
     }
 
-    /// Whether the user is no name but stands for one: `%s`, `$USER`, `.+`.
+    /// Whether the user is a placeholder, such as `%s`, `$USER` or `.+`.
     fn is_template(self) -> bool {
         let is_format = self.user.ends_with('%')
             || self.user.strip_suffix(['s', 'd', 'v', 'i', 'u']).is_some_and(|user| {

@@ -1,8 +1,11 @@
 //! Applies rules to a text: what they find, and the text with masks instead.
 
-use std::{borrow::Cow, ops::Range, sync::Arc, time::Instant};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
-use hookgate_sdk::window::{AnswerText, SafeCut};
+use hookgate_sdk::{
+    Deadline,
+    window::{AnswerText, SafeCut},
+};
 use regex::Regex;
 
 use super::{Detector, FoundInWindow, Text, TextKind, TextPattern};
@@ -37,13 +40,13 @@ impl Rule {
         &self.name
     }
 
-    fn find(&self, text: &str, member: Option<&str>, is_overdue: &dyn Fn() -> bool) -> Vec<Range<usize>> {
+    fn find(&self, text: &str, member: Option<&str>, deadline: Deadline) -> Vec<Range<usize>> {
         match &self.finder {
             Finder::Detector(_) if text.len() < MIN_DETECTED_BYTES => Vec::new(),
             Finder::Detector(detector) => detector.find(text, member),
             Finder::Pattern { pattern, .. } => {
                 let ranges = pattern.find_iter(text).map(|found| found.range());
-                ranges.take_while(|_| !is_overdue()).filter(|range| !range.is_empty()).collect()
+                ranges.take_while(|_| !deadline.has_passed()).filter(|range| !range.is_empty()).collect()
             }
         }
     }
@@ -86,7 +89,7 @@ impl From<Detector> for Rule {
 pub struct Redactor {
     rules: Vec<Arc<Rule>>,
     must_fit: bool,
-    deadline: Option<Instant>,
+    deadline: Deadline,
 }
 
 /// A part of a text that a rule found.
@@ -152,12 +155,8 @@ impl Redactor {
     /// A search ends at the deadline of the call, whatever is found by then: the SDK sends no answer after it. A search for one match
     /// is linear and isn't ended.
     #[must_use]
-    pub fn until(self, deadline: Option<Instant>) -> Redactor {
+    pub fn until(self, deadline: Deadline) -> Redactor {
         Redactor { deadline, ..self }
-    }
-
-    fn is_overdue(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Whether it has no rules.
@@ -172,10 +171,10 @@ impl Redactor {
     }
 
     fn find_by(&self, is_applied: fn(&Rule) -> bool, text: &str, member: Option<&str>) -> Vec<Match<'_>> {
-        let is_overdue = || self.is_overdue();
-        let rules = self.rules.iter().filter(|rule| is_applied(rule)).take_while(|_| !is_overdue());
-        let matches = rules.flat_map(|rule| {
-            rule.find(text, member, &is_overdue).into_iter().map(move |range| Match { rule, range })
+        let deadline = self.deadline;
+        let rules = self.rules.iter().filter(|rule| is_applied(rule));
+        let matches = rules.take_while(|_| !deadline.has_passed()).flat_map(|rule| {
+            rule.find(text, member, deadline).into_iter().map(move |range| Match { rule, range })
         });
         merged(matches.collect())
     }
@@ -250,7 +249,7 @@ fn merged(mut matches: Vec<Match<'_>>) -> Vec<Match<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use hookgate_sdk::proto::plugin::v1::ResponseWindow;
 
@@ -294,11 +293,11 @@ mod tests {
     #[test]
     fn a_search_that_would_take_minutes_ends_at_its_deadline() {
         let redactor: Redactor = [pattern("slow", "a.*z|a", "-")].into_iter().collect();
-        let deadline = Instant::now() + Duration::from_millis(10);
+        let deadline = Deadline::from(Instant::now() + Duration::from_millis(10));
         let text = "a ".repeat(1 << 20);
-        assert!(redactor.clone().until(Some(deadline)).find(&text, None).len() < 1 << 20);
+        assert!(redactor.clone().until(deadline).find(&text, None).len() < 1 << 20);
         let window = ResponseWindow { offset: 0, last: false, ..ResponseWindow::default() };
-        let text = AnswerText::windowed(&window, &text).until(Some(deadline));
+        let text = AnswerText::windowed(&window, &text).until(deadline);
         let found = redactor.find_in_window(&text);
         assert_eq!((found.found.len(), found.cut), (0, 0));
     }

@@ -31,6 +31,23 @@ pub struct Context {
     host: HostAccess,
 }
 
+/// When the gateway gives up a call; never by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// Whether it is over.
+    pub fn has_passed(self) -> bool {
+        self.0.is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+impl From<std::time::Instant> for Deadline {
+    fn from(deadline: std::time::Instant) -> Self {
+        Deadline(Some(deadline.into()))
+    }
+}
+
 /// Where in an agent's life a plugin is called.
 #[derive(Debug, Clone)]
 pub(crate) enum CallSite {
@@ -160,10 +177,9 @@ impl Context {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// When the gateway gives up the call; `None` if there is no limit. A plugin may end its work then, with whatever answer: no
-    /// answer is sent after it.
-    pub fn deadline(&self) -> Option<std::time::Instant> {
-        self.deadline.map(Instant::into_std)
+    /// When the gateway gives up the call. A plugin may end its work then, with whatever answer: no answer is sent after it.
+    pub fn deadline(&self) -> Deadline {
+        Deadline(self.deadline)
     }
 
     /// The plugin's data for the call's tenant. It can be used until 5 s after the call's deadline; for work that goes

@@ -43,7 +43,7 @@ mod wire;
 
 pub use address::{Address, AddressError};
 pub use config::NoConfig;
-pub use context::Context;
+pub use context::{Context, Deadline};
 pub use error::{InitError, PluginError};
 pub use event::Event;
 pub use hook_reply::HookReply;

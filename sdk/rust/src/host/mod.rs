@@ -141,7 +141,7 @@ impl<P: Plugin> PluginHost<P> {
             AssertUnwindSafe(W::ask(&*plugin.plugin, &context, &tenant, payload)).catch_unwind().await;
         match asked.map_err(|_| panicked::<P>(&format!("at {}", context.site)))? {
             // Nobody waits for it any more, and the plugin may have ended its work early for that reason.
-            Ok(_) if context.time_left().is_some_and(|left| left.is_zero()) => {
+            Ok(_) if context.deadline().has_passed() => {
                 Err(Status::deadline_exceeded("the time of the call is over"))
             }
             Ok(reply) => Ok(Response::new(W::response(reply))),

@@ -87,8 +87,7 @@ impl Plugin for Scripted {
                 Ok(Reply::proceed())
             }
             "late" => {
-                let deadline = ctx.deadline().expect("the call has one");
-                tokio::time::sleep_until(deadline.into()).await;
+                tokio::time::sleep(ctx.time_left().expect("the call has a deadline")).await;
                 Ok(Reply::proceed())
             }
             "parse" => {

@@ -44,9 +44,9 @@
 //! ```
 mod pattern;
 
-use std::{borrow::Cow, ops::Range, time::Instant};
+use std::{borrow::Cow, ops::Range};
 
-use crate::{BeforeResponsePatch, Context, Reply, ResponseWindow};
+use crate::{BeforeResponsePatch, Context, Deadline, Reply, ResponseWindow};
 
 pub use hookgate_proto::MAX_REST_BYTES;
 pub use pattern::{WindowMatches, WindowPattern, WindowPatternError};
@@ -59,7 +59,7 @@ pub struct AnswerText<'a> {
     start: usize,
     offset: u64,
     is_last: bool,
-    deadline: Option<Instant>,
+    deadline: Deadline,
 }
 
 impl<'a> AnswerText<'a> {
@@ -73,7 +73,7 @@ impl<'a> AnswerText<'a> {
 
     /// A whole answer.
     pub fn whole(content: &'a str) -> Self {
-        AnswerText { text: content.into(), start: 0, offset: 0, is_last: true, deadline: None }
+        AnswerText { text: content.into(), start: 0, offset: 0, is_last: true, deadline: Deadline::default() }
     }
 
     /// A window of an answer.
@@ -83,18 +83,13 @@ impl<'a> AnswerText<'a> {
             false => format!("{}{content}", window.before).into(),
         };
         let (start, offset, is_last) = (window.before.len(), window.offset, window.last);
-        AnswerText { text, start, offset, is_last, deadline: None }
+        AnswerText { text, start, offset, is_last, deadline: Deadline::default() }
     }
 
     /// A search in it ends at the [deadline](Context::deadline) of the call: then it finds nothing, and nothing may pass.
     #[must_use]
-    pub fn until(self, deadline: Option<Instant>) -> Self {
+    pub fn until(self, deadline: Deadline) -> Self {
         AnswerText { deadline, ..self }
-    }
-
-    /// Whether the deadline has passed.
-    fn is_overdue(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// The characters before the window, and the window. Positions and ranges count its bytes.

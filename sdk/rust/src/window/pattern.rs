@@ -73,11 +73,11 @@ impl WindowPattern {
         let search = Input::new(text.text()).range(text.start()..);
         let found = self.regex.find_iter(search).map(|found| found.range());
         let mut found: Vec<_> =
-            found.take_while(|range| range.start < settled && !text.is_overdue()).collect();
+            found.take_while(|range| range.start < settled && !text.deadline.has_passed()).collect();
         let mut start = found.last().map_or(settled, |last| settled.max(last.end));
         found.retain(|range| !range.is_empty());
         while start <= text.text().len() {
-            if text.is_overdue() {
+            if text.deadline.has_passed() {
                 return WindowMatches { ranges: Vec::new(), open: text.start() };
             }
             match self.next(text, start) {

@@ -1,4 +1,4 @@
-//! Programs that start processes and threads without end, whoever the runner runs as.
+//! Tests fork bombs, with a runner of root and with one of an ordinary user.
 
 use std::{
     fs,
