@@ -4,18 +4,24 @@
 
 use std::time::Duration;
 
+use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
-    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig as _,
-    WithHttpConfig as _, WithTonicConfig as _, tonic_types::transport::ClientTlsConfig,
+    LogExporter, MetricExporter, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+    WithTonicConfig as _, tonic_types::transport::ClientTlsConfig,
 };
 use opentelemetry_sdk::{
     Resource, logs::SdkLoggerProvider, metrics::SdkMeterProvider, trace::SdkTracerProvider,
 };
 use tokio::sync::oneshot;
+use tonic::transport::Channel;
+use tower::BoxError;
 
 use super::otlp_http::TokioHttpClient;
-use crate::config::{self, OtlpProtocol};
+use crate::{
+    config::{self, DialPolicy, OtlpProtocol},
+    net::egress_resolver::{EgressConnector, EgressResolver},
+};
 
 /// Timeout of one export. Meanwhile the queue fills, and what doesn't fit is dropped.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -111,17 +117,16 @@ fn exporters(settings: &config::Telemetry) -> Result<Option<Exporters>, String> 
     exporters.map(Some).map_err(|error| format!("`telemetry.otlp_endpoint` can't be used: {error}"))
 }
 
-fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {
+fn over_grpc(endpoint: &str) -> Result<Exporters, BoxError> {
+    let channel = grpc_channel(endpoint)?;
     macro_rules! exporter {
-        ($exporter:ident) => {{
-            let builder =
-                $exporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT);
-            let tls = endpoint.starts_with("https:").then(|| ClientTlsConfig::new().with_enabled_roots());
-            match tls {
-                Some(tls) => builder.with_tls_config(tls).build()?,
-                None => builder.build()?,
-            }
-        }};
+        ($exporter:ident) => {
+            $exporter::builder()
+                .with_tonic()
+                .with_channel(channel.clone())
+                .with_timeout(EXPORT_TIMEOUT)
+                .build()?
+        };
     }
     Ok(Exporters {
         spans: exporter!(SpanExporter),
@@ -130,7 +135,20 @@ fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {
     })
 }
 
-fn over_http(base: &str) -> Result<Exporters, ExporterBuildError> {
+/// Connects with the first export, and to no address that `egress` denies.
+fn grpc_channel(endpoint: &str) -> Result<Channel, BoxError> {
+    let mut http = HttpConnector::new_with_resolver(EgressResolver::new(DialPolicy::Any));
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(EXPORT_TIMEOUT));
+    let mut channel = Channel::from_shared(endpoint.to_owned())?;
+    if endpoint.starts_with("https:") {
+        channel = channel.tls_config(ClientTlsConfig::new().with_enabled_roots())?;
+    }
+    Ok(channel.connect_with_connector_lazy(EgressConnector::new(DialPolicy::Any, http)))
+}
+
+fn over_http(base: &str) -> Result<Exporters, BoxError> {
     let client = TokioHttpClient::new(EXPORT_TIMEOUT);
     macro_rules! exporter {
         ($exporter:ident, $path:literal) => {
@@ -147,4 +165,21 @@ fn over_http(base: &str) -> Result<Exporters, ExporterBuildError> {
         metrics: exporter!(MetricExporter, "/v1/metrics"),
         logs: exporter!(LogExporter, "/v1/logs"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::core::error_chain::error_chain;
+
+    #[tokio::test]
+    async fn a_metadata_address_is_not_dialled_however_it_is_written() {
+        for host in ["169.254.169.254", "2852039166", "0xa9fea9fe", "[fe80::1]"] {
+            let channel = grpc_channel(&format!("http://{host}:4317")).expect("a channel");
+            let error = channel.oneshot(http::Request::default()).await.expect_err("a denied address");
+            assert!(error_chain(&error).contains("is a link-local"), "{host}: {}", error_chain(&error));
+        }
+    }
 }

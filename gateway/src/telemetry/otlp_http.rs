@@ -9,6 +9,8 @@ use http::{Request, Response};
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::runtime::Handle;
 
+use crate::{config::DialPolicy, net::egress_resolver::EgressResolver};
+
 /// Sends an exporter's requests from the runtime in which it was created.
 #[derive(Debug, Clone)]
 pub(super) struct TokioHttpClient {
@@ -17,10 +19,14 @@ pub(super) struct TokioHttpClient {
 }
 
 impl TokioHttpClient {
-    /// A client with the request timeout `limit`. Call it within the runtime.
+    /// A client with the request timeout `limit`, which connects to no address that `egress` denies. Call it within the runtime.
     pub(super) fn new(limit: Duration) -> Self {
-        let builder =
-            reqwest::Client::builder().no_proxy().timeout(limit).redirect(reqwest::redirect::Policy::none());
+        // Addresses in the place of a name are judged when the configuration is read.
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(limit)
+            .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(EgressResolver::new(DialPolicy::Any));
         TokioHttpClient {
             client: builder.build().map_err(|error| error.to_string()),
             runtime: Handle::current(),

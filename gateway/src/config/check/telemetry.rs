@@ -4,6 +4,7 @@ use http::Uri;
 
 use super::{
     ConfigChecker,
+    issuers::denied_host,
     limits::{HOUR, ms},
     tenant_id_fault,
 };
@@ -39,6 +40,8 @@ fn fault(url: &str, protocol: OtlpProtocol) -> Option<&'static str> {
     };
     if authority.as_str().contains('@') {
         Some("names a user; credentials go into the variable OTEL_EXPORTER_OTLP_HEADERS")
+    } else if denied_host(url).is_some() {
+        Some("is a link-local or cloud metadata address, to which the gateway never connects")
     } else if uri.query().is_some() {
         Some("has a query")
     } else if protocol == OtlpProtocol::Grpc && !matches!(uri.path(), "" | "/") {

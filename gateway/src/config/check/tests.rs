@@ -468,6 +468,10 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
             "names a user; credentials go into the variable OTEL_EXPORTER_OTLP_HEADERS",
         ),
         ("http://collector?a=b", "has a query"),
+        (
+            "http://2852039166:4318",
+            "is a link-local or cloud metadata address, to which the gateway never connects",
+        ),
         ("http://collector/v1", "has a path, which gRPC has no use for"),
     ] {
         let text = format!("telemetry: {{ otlp_endpoint: \"{endpoint}\" }}\n");
