@@ -479,12 +479,8 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
     }
     let remedy = "write ids of tenants";
     rest("telemetry: { tenant_labels: [acme, \"*\"] }\n", 2, "`*` is not a tenant id", remedy);
-    rest(
-        "telemetry: { slow_invocation: 0s }\n",
-        2,
-        "`slow_invocation` is out of range",
-        "write a duration from 1ms to 3600s",
-    );
+    let remedy = "write a duration from 1ms to 3600s";
+    rest("telemetry: { slow_invocation: 0s }\n", 2, "`slow_invocation` is out of range", remedy);
 }
 
 #[test]

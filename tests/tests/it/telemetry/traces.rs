@@ -175,6 +175,8 @@ async fn a_hook_is_one_trace_that_names_it() {
     let collector = Collector::start().await;
     let memory = FakePlugin::named("memory").hooks(&["recall"]).at(HOOKS, Act::pass()).start_unix().await;
     let setup = tenants().plugin(&memory).binding_with("memory", 10, &json!({ "hooks": ["recall"] }));
+    // A start doesn't wait for plugins that only advise.
+    let setup = setup.set("/plugins/0/required", true);
     let gateway = exporting_to(setup, &collector).start().await;
     let agent = gateway.http(&token("acme"));
     let request = agent.request(http::Method::POST, "/v1/hooks/recall").header("traceparent", PARENT);
