@@ -12,6 +12,8 @@ use crate::scenario::{Latency, Sample, Scenario};
 pub(crate) enum SingleFigure {
     /// Gigabytes per second.
     JsonScan,
+    RedactClean,
+    RedactDense,
     /// Mebibytes.
     IdleMemory,
     /// Mebibytes.

@@ -48,6 +48,7 @@ mod proc_fs;
 mod process;
 mod published;
 mod raw;
+mod redaction;
 mod report;
 mod rig;
 mod role;

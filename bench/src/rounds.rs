@@ -15,6 +15,7 @@ use crate::{
     open_loop,
     proc_fs::ThreadTimes,
     process::RoleProcess,
+    redaction,
     rig::{Binaries, Rig},
     rows::Row,
     scenario::{GatewaySetup, LoadModel, Sample, Scenario, Subject},
@@ -84,6 +85,10 @@ async fn measure_figures(
     let mut figures = HashMap::new();
     if plan.needs(&[SingleFigure::JsonScan]) {
         figures.insert(SingleFigure::JsonScan, json_scan::measure(size.durations.measured)?);
+    }
+    if plan.needs(&[SingleFigure::RedactClean, SingleFigure::RedactDense]) {
+        figures.insert(SingleFigure::RedactClean, redaction::clean(size.durations.measured)?);
+        figures.insert(SingleFigure::RedactDense, redaction::dense(size.durations.measured)?);
     }
     if plan.needs(&[SingleFigure::IdleMemory, SingleFigure::BusyMemory]) {
         figures.extend(footprint::memory(rig, size.durations).await?);

@@ -283,10 +283,23 @@ fn large_content(c: usize) -> Row {
     Row::ratio("large-content", c, texts, formula).must(1.5, 1.2)
 }
 
-fn absolute() -> [Row; 7] {
+fn absolute() -> [Row; 9] {
     [
         Row::single("json-scan", "scan of JSON text", Unit::GigabytesPerSecond, SingleFigure::JsonScan)
             .must_at_least(0.7, 1.5),
+        Row::single(
+            "redact-clean",
+            "`redact`, clean text",
+            Unit::GigabytesPerSecond,
+            SingleFigure::RedactClean,
+        )
+        .must_at_least(0.15, 0.3),
+        Row::single(
+            "redact-dense",
+            "`redact`, a find in every line",
+            Unit::GigabytesPerSecond,
+            SingleFigure::RedactDense,
+        ),
         Row::single("memory-idle", "resident memory, idle", Unit::Mebibytes, SingleFigure::IdleMemory)
             .must(28.0, 16.0),
         Row {

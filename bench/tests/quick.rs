@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each row's name, with the calls in flight of its lines in the table.
-const ROWS: [(&str, &[Option<u64>]); 39] = [
+const ROWS: [(&str, &[Option<u64>]); 41] = [
     ("cpu-1-plugin", &[Some(16), Some(64)]),
     ("cpu-3-plugins", &[Some(16), Some(64)]),
     ("bare-1-plugin", &[Some(16), Some(64)]),
@@ -19,6 +19,8 @@ const ROWS: [(&str, &[Option<u64>]); 39] = [
     ("many-tenants", &[Some(16), Some(64)]),
     ("large-content", &[Some(16), Some(64)]),
     ("json-scan", &[None]),
+    ("redact-clean", &[None]),
+    ("redact-dense", &[None]),
     ("memory-idle", &[None]),
     ("memory-in-flight", &[Some(64)]),
     ("host-add", &[Some(1)]),
