@@ -5,6 +5,7 @@ use hookgate_proto::types::v1::BeforeResponsePayload;
 
 use super::{
     answer_json::check_counts,
+    citations::CitedTexts,
     format::{AnswerError, ChoiceEdit},
 };
 
@@ -18,13 +19,15 @@ pub(crate) struct AnswerParts {
     pub(crate) texts: Vec<String>,
     /// What the model thought, as far as it is text.
     pub(crate) thoughts: Vec<String>,
+    /// What citations say.
+    pub(super) cited: CitedTexts,
 }
 
-/// A text and a thought with the same place, which plugins are asked about together.
+/// A text and a thought with the same place, or a text of citations: plugins are asked about it in one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnswerPart {
-    /// The place among the parts. The first one stands for the answer as a whole.
-    pub(crate) place: usize,
+    /// The place among the texts and thoughts; `None` of a text of citations.
+    pub(crate) place: Option<usize>,
     /// Empty if there is none.
     pub(crate) text: String,
     pub(crate) thought: Option<String>,
@@ -50,7 +53,7 @@ impl AnswerParts {
         push(&mut self.thoughts, thought, false)
     }
 
-    /// The parts that plugins are asked about: at least one.
+    /// The parts that plugins are asked about: at least one. Those of citations are the last ones.
     ///
     /// # Errors
     /// There are too many.
@@ -58,11 +61,13 @@ impl AnswerParts {
         let count = self.texts.len().max(self.thoughts.len()).max(1);
         check_counts(&[(count, MAX_ANSWER_PARTS, "texts or thoughts")])?;
         let part = |place| AnswerPart {
-            place,
+            place: Some(place),
             text: self.texts.get(place).cloned().unwrap_or_default(),
             thought: self.thoughts.get(place).cloned(),
         };
-        Ok((0..count).map(part).collect())
+        let cited =
+            self.cited.iter().map(|text| AnswerPart { place: None, text: text.to_owned(), thought: None });
+        Ok((0..count).map(part).chain(cited).collect())
     }
 
     /// Whether an edit changes or adds a text or a thought.
@@ -88,13 +93,18 @@ impl AnswerParts {
 }
 
 impl AnswerPart {
+    /// Whether it stands for the answer as a whole. A text or a thought that plugins add counts in this part only.
+    pub(crate) fn is_main(&self) -> bool {
+        self.place == Some(0)
+    }
+
     /// What plugins are shown of the part. `choice` is what they see beside texts and thoughts; its usage is that of the first part, so
     /// that plugins count it once.
     pub(crate) fn payload(self, choice: &BeforeResponsePayload) -> BeforeResponsePayload {
         BeforeResponsePayload {
+            token_usage: choice.token_usage.filter(|_| self.is_main()),
             content: self.text,
             reasoning: self.thought,
-            token_usage: choice.token_usage.filter(|_| self.place == 0),
             ..choice.clone()
         }
     }
@@ -104,6 +114,10 @@ impl ChoiceEdit {
     /// Takes what plugins left of a part. Its thought goes on behind what they left of the beginning before.
     pub(crate) fn add_part(&mut self, part: AnswerPart) {
         let AnswerPart { place, text, thought } = part;
+        let Some(place) = place else {
+            self.cited_texts.get_or_insert_default().insert(text);
+            return;
+        };
         self.texts.resize(self.texts.len().max(place + 1), None);
         self.texts[place] = Some(text);
         if let Some(thought) = thought {

@@ -5,7 +5,7 @@ fn texts_and_thoughts_with_the_same_place_are_shown_together() {
     let mut parts = AnswerParts::default();
     assert_eq!(
         parts.to_judge().expect("one part"),
-        [AnswerPart { place: 0, text: String::new(), thought: None }]
+        [AnswerPart { place: Some(0), text: String::new(), thought: None }]
     );
     assert_eq!(parts.push_text("", false), None);
     for text in ["a", "b"] {
@@ -65,4 +65,20 @@ fn a_text_that_goes_on_behind_nothing_is_a_text() {
     let piece = parts.push_text("a", true).expect("a piece");
     let edits = [Some("x".to_owned())];
     assert_eq!((piece.changed(&parts.texts, &edits), parts.texts.len()), (Some("x"), 1));
+}
+
+#[test]
+fn each_text_of_citations_is_a_part_that_counts_nothing() {
+    let mut parts = AnswerParts::default();
+    parts.push_text("a", false);
+    for citation in [r#"{"title":"T","url":"u"}"#, r#"{"title":"T","url":"v","type":"x"}"#] {
+        parts.cited.add(citation, &["type", "title", "url"]);
+    }
+    let usage = Some(hookgate_proto::types::v1::TokenUsage { input: 1, output: 2 });
+    let choice = BeforeResponsePayload { token_usage: usage, ..BeforeResponsePayload::default() };
+    let parts = parts.to_judge().expect("four parts");
+    let shown: Vec<_> = parts.into_iter().map(|part| part.payload(&choice)).collect();
+    let texts: Vec<_> = shown.iter().map(|part| part.content.as_str()).collect();
+    assert_eq!(texts, ["a", "T", "u", "v"]);
+    assert!(shown[1..].iter().all(|part| part.token_usage.is_none() && part.reasoning.is_none()));
 }

@@ -2,7 +2,7 @@
 //!
 //! The formats are never translated into each other. An exchange has one format from end to end.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 use hookgate_proto::types::v1::{
@@ -378,6 +378,9 @@ pub(crate) struct ChoiceEdit {
     pub(crate) texts: Vec<Option<String>>,
     /// Another thought in place of each, likewise.
     pub(crate) thoughts: Vec<Option<String>>,
+    /// The texts that citations may have; `None` if plugins weren't asked about the answer, so that any may. A citation with another
+    /// text is taken out.
+    pub(crate) cited_texts: Option<HashSet<String>>,
     /// What happens to each tool call; those beyond the list stay.
     pub(crate) calls: Vec<CallEdit>,
     /// A message in place of the whole answer. Nothing else of the edit then counts.

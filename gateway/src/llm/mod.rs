@@ -8,6 +8,7 @@ pub(crate) mod answer_json;
 pub(crate) mod answer_parts;
 mod arguments;
 pub(crate) mod chat;
+mod citations;
 mod demo_model;
 pub(crate) mod edits;
 pub(crate) mod embeddings;

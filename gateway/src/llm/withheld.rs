@@ -1,9 +1,12 @@
 //! What is withheld from answers while plugins judge answers or tool calls, in all formats: members that may carry text that no plugin
 //! saw.
 
+use std::{borrow::Cow, collections::HashSet};
+
 use super::{
-    edits::{ArrayEdit, Edits, ObjectEdit, span_in},
-    value::{has_only_settings, is_settings, is_text, kind, may_carry_text, member, string, string_member},
+    edits::{Edits, ObjectEdit, span_in},
+    format::ChoiceEdit,
+    value::{has_only_settings, is_settings, is_text, kind, may_carry_text, member, string_member},
 };
 use crate::json::{self, ValueKind, pointer::cut};
 
@@ -12,9 +15,6 @@ pub(super) const EMPTIED_TEXT: &str = "[removed]";
 
 /// What stands in place of parts of an answer that were withheld, if nothing else is left.
 pub(super) const WITHHELD_TEXT: &str = "The answer was withheld.";
-
-/// Longest text of a citation, and longest id of reasoning, in bytes.
-pub(super) const MAX_CITATION_TEXT: usize = 2 << 10;
 
 /// Most bytes of a member that passes although no plugin judges it, such as `usage` or a signature of Chat Completions; also of all
 /// citations of an answer together. Signatures of Messages have a limit of their own.
@@ -26,16 +26,38 @@ pub(super) const MAX_MODEL: usize = 256;
 /// Most names of members that were withheld from an answer. The provider can make up any number.
 const MAX_NAMES: usize = 32;
 
-/// The members withheld from an answer, and the bytes of citations that passed.
+/// The members withheld from an answer, and what of its citations passes.
 #[derive(Debug, Default)]
 pub(super) struct WithheldMembers {
     /// The names of the members.
     pub(super) names: Vec<String>,
+    /// See [`ChoiceEdit::cited_texts`].
+    pub(super) cited_texts: Option<HashSet<String>>,
     /// How many bytes of citations were passed.
-    pub(super) citations: usize,
+    citation_bytes: usize,
 }
 
 impl WithheldMembers {
+    /// Nothing is withheld yet from a choice with this edit.
+    pub(super) fn of_choice(edit: &ChoiceEdit) -> Self {
+        WithheldMembers { cited_texts: edit.cited_texts.clone(), ..WithheldMembers::default() }
+    }
+
+    /// Lets a citation with these texts, and so many bytes of JSON, pass if plugins let each of its texts pass and there is room.
+    pub(super) fn pass_citation<'a>(
+        &mut self,
+        bytes: usize,
+        mut texts: impl Iterator<Item = Cow<'a, str>>,
+    ) -> bool {
+        let is_judged =
+            self.cited_texts.as_ref().is_none_or(|passed| texts.all(|text| passed.contains(text.as_ref())));
+        let passes = is_judged && self.citation_bytes + bytes <= MAX_UNJUDGED_BYTES;
+        if passes {
+            self.citation_bytes += bytes;
+        }
+        passes
+    }
+
     /// The names of the members, each once, cut to a length that a log takes. Of more than 32 names, the first in their
     /// order count.
     pub(super) fn into_names(self) -> Vec<String> {
@@ -92,45 +114,6 @@ pub(super) fn is_report(value: &str) -> bool {
     matches!(kind(value), ValueKind::Object | ValueKind::Array)
         && value.len() <= MAX_UNJUDGED_BYTES
         && has_only_settings(value)
-}
-
-/// Withholds what no plugin saw in a list of citations, given with its name and a slice of `root`: members that aren't `known`, and
-/// citations with long texts. A citation without one of its members fails in clients that check answers, so it stays or goes as a
-/// whole.
-pub(super) fn withhold_in_flat_citations(
-    root: &str,
-    (name, citations): (&str, &str),
-    known: &[&str],
-    edits: &mut Edits,
-    withheld: &mut WithheldMembers,
-) {
-    if kind(citations) != ValueKind::Array {
-        return;
-    }
-    let mut list = ArrayEdit::new(root, citations);
-    for (index, citation) in list.elements().to_vec().into_iter().enumerate() {
-        let is_kept =
-            is_short_citation(citation, known) && withheld.citations + citation.len() <= MAX_UNJUDGED_BYTES;
-        if !is_kept {
-            list.remove(index);
-            withheld.names.push(name.to_owned());
-            continue;
-        }
-        withheld.citations += citation.len();
-        let mut citation = ObjectEdit::new(root, citation);
-        keep_members(&mut citation, |name, _| known.contains(&name), withheld);
-        citation.finish(edits);
-    }
-    list.finish(edits);
-}
-
-/// Whether a value is a citation whose known members are short texts and settings.
-fn is_short_citation(citation: &str, known: &[&str]) -> bool {
-    let is_short = |value| string(value).map_or(!is_text(value), |text| text.len() <= MAX_CITATION_TEXT);
-    kind(citation) == ValueKind::Object
-        && json::members(citation)
-            .filter(|(name, _)| known.contains(&name.as_ref()))
-            .all(|(_, value)| is_short(value))
 }
 
 /// Whether a list of tokens spells `text` and says nothing else; also if there are no tokens.

@@ -262,6 +262,7 @@ impl<F: Format> Exchange<'_, F> {
         parts: Vec<AnswerPart>,
         edit: &mut ChoiceEdit,
     ) -> Result<Option<Block>, Error> {
+        edit.cited_texts.get_or_insert_default();
         // None of them is polled before its turn.
         let judged = stream::iter(parts.into_iter().map(|part| self.judge_part(choice, part)));
         let mut judged = pin!(judged.buffered(MAX_QUESTIONS));
@@ -274,22 +275,24 @@ impl<F: Format> Exchange<'_, F> {
         Ok(None)
     }
 
-    /// Judges a part of a choice. A thought that plugins add counts in the first part only. So does a text: no other part has a place
-    /// for it.
+    /// Judges a part of a choice. Nothing is left of a citation's text that plugins change: a citation of other words is none.
     async fn judge_part(
         &self,
         choice: &BeforeResponsePayload,
         part: AnswerPart,
     ) -> Result<Result<AnswerPart, Block>, Error> {
         let place = part.place;
-        let kind = if place == 0 { QuestionKind::Main } else { QuestionKind::Unit };
-        let takes_thought = place == 0 || part.thought.is_some();
+        let takes_thought = part.is_main() || part.thought.is_some();
+        let kind = if part.is_main() { QuestionKind::Main } else { QuestionKind::Unit };
+        let cited = place.is_none().then(|| part.text.clone());
         let verdict = self.caller.ask::<BeforeResponse>(part.payload(choice), kind).await?;
         Ok(match verdict.block {
             Some(block) => Err(block),
             None => {
                 let BeforeResponsePayload { content, reasoning, .. } = Arc::unwrap_or_clone(verdict.payload);
-                Ok(AnswerPart { place, text: content, thought: reasoning.filter(|_| takes_thought) })
+                let is_kept = cited.is_none_or(|cited| cited == content);
+                let text = if is_kept { content } else { String::new() };
+                Ok(AnswerPart { place, text, thought: reasoning.filter(|_| takes_thought) })
             }
         })
     }
@@ -333,7 +336,7 @@ impl<F: Format> Exchange<'_, F> {
         };
         windows.end(None).await;
         let thought = last.reasoning.filter(|_| takes_thought);
-        edit.add_part(AnswerPart { place: 0, text: [passed, &last.text].concat(), thought });
+        edit.add_part(AnswerPart { place: Some(0), text: [passed, &last.text].concat(), thought });
         parts.retain(|part| !part.text.is_empty() || part.thought.is_some());
         Ok(match self.judge_parts(&choice, parts, &mut edit).await? {
             Some(block) => ChoiceVerdict::from_block(block),

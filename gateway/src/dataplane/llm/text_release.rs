@@ -3,7 +3,7 @@
 //! If nobody judges answers, it goes on as it comes. Otherwise plugins judge it in windows, and what they let pass goes on. One window
 //! is judged at a time; what comes meanwhile is in the next one.
 
-use std::{pin::Pin, time::Duration};
+use std::{collections::HashSet, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use hookgate_proto::types::v1::BeforeResponsePayload;
@@ -207,7 +207,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
         let new = text.get(self.taken.len()..).unwrap_or_default();
         self.taken.push_str(new);
         let first = if parts.is_empty() { None } else { parts.remove(0).thought };
-        let window = AnswerPart { place: 0, text: new.to_owned(), thought: first };
+        let window = AnswerPart { place: Some(0), text: new.to_owned(), thought: first };
         let exchange = self.exchange;
         let windows = self.windows.take();
         self.question = Some(Box::pin(async move {
@@ -224,7 +224,7 @@ impl<'e, F: Format> TextRelease<'e, F> {
             let passed = judged.map(|judged| {
                 judged.map(|PassedText { text, reasoning }| {
                     let thought = reasoning.filter(|_| takes_thought);
-                    edit.add_part(AnswerPart { place: 0, text: String::new(), thought });
+                    edit.add_part(AnswerPart { place: Some(0), text: String::new(), thought });
                     PassedWindow { text, thoughts: edit.thoughts }
                 })
             });
@@ -264,7 +264,9 @@ impl<'e, F: Format> TextRelease<'e, F> {
         }
         if let Some(opening) = self.opening.take() {
             let thoughts = self.thoughts.iter().map(|thought| Some(thought.after.clone())).collect();
-            let opening = self.opening(&opening, &ChoiceEdit { thoughts, ..ChoiceEdit::default() })?;
+            // Citations are judged in the end.
+            let edit = ChoiceEdit { thoughts, cited_texts: Some(HashSet::new()), ..ChoiceEdit::default() };
+            let opening = self.opening(&opening, &edit)?;
             writer.begin(&opening).await;
         }
         writer.text(&text).await;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::render::lines;
+use super::{render::lines, withhold::add_cited_texts};
 use crate::{
     json::{self, ValueKind},
     llm::{
@@ -58,6 +58,7 @@ impl<'a> MessageTexts<'a> {
     pub(super) fn new(message: &'a str) -> Self {
         let mut texts = MessageTexts::default();
         texts.read_content(member(message, "content").unwrap_or_default());
+        texts.read_annotations(message);
         if let Some(refusal) = member(message, "refusal") {
             texts.push(refusal, false, Owner::Message("refusal"));
         }
@@ -95,7 +96,13 @@ impl<'a> MessageTexts<'a> {
             self.read_element(part, THOUGHT_PARTS.contains(&part_type));
             has_text = part_type == "text" && self.strings.len() > known;
             self.is_cut = false;
+            self.read_annotations(part);
         }
+    }
+
+    /// What the annotations of a message or a content part say.
+    fn read_annotations(&mut self, owner: &str) {
+        add_cited_texts(member(owner, "annotations").unwrap_or_default(), &mut self.parts.cited);
     }
 
     /// All strings of a content part, or of an element of reasoning.
@@ -137,7 +144,7 @@ impl<'a> MessageTexts<'a> {
 
     /// What an edit makes of a string; `None` if it stays.
     fn changed<'e>(&self, seen: &SeenString<'_>, edit: &'e ChoiceEdit) -> Option<&'e str> {
-        let AnswerParts { texts, thoughts } = &self.parts;
+        let AnswerParts { texts, thoughts, .. } = &self.parts;
         match seen.is_thought {
             true => seen.piece.changed(thoughts, &edit.thoughts),
             false => seen.piece.changed(texts, &edit.texts),

@@ -7,12 +7,13 @@ use super::answer_texts::REASONING;
 use crate::{
     json::{self, ValueKind},
     llm::{
+        citations::{CitedTexts, MAX_CITATION_TEXT, cited_texts},
         edits::{ArrayEdit, Edits, ObjectEdit},
         merged::TEXT_MEMBERS,
         value::{is_text, kind, may_carry_text, member, object_member, string, string_member},
         withheld::{
-            MAX_CITATION_TEXT, MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report,
-            keep_known, keep_members, spells, withhold_other_tokens,
+            MAX_MODEL, MAX_UNJUDGED_BYTES, WithheldMembers, is_other_settings, is_report, keep_known,
+            keep_members, spells, withhold_other_tokens,
         },
     },
 };
@@ -151,18 +152,28 @@ pub(super) fn seen_annotations(annotations: &str, withheld: &mut WithheldMembers
         let is_object = kind(annotation) == ValueKind::Object;
         let shown =
             Some(annotation).filter(|_| is_object).and_then(|object| seen_annotation(object, withheld));
-        let length = shown.as_deref().unwrap_or(annotation).len();
-        if !is_object || withheld.citations + length > MAX_UNJUDGED_BYTES {
+        let left = shown.as_deref().unwrap_or(annotation);
+        let texts = cited_texts(url_citation(left), CITATION_MEMBERS);
+        if !is_object || !withheld.pass_citation(left.len(), texts) {
             list.remove(index);
             withheld.names.push("annotations".to_owned());
             continue;
         }
-        withheld.citations += length;
         shown.into_iter().for_each(|shown| list.replace(index, shown));
     }
     let mut edits = Edits::default();
     list.finish(&mut edits);
     (!edits.is_empty()).then(|| edits.apply_to_str(annotations))
+}
+
+/// Adds the texts of annotations to those that plugins are asked about.
+pub(super) fn add_cited_texts(annotations: &str, texts: &mut CitedTexts) {
+    json::elements(annotations).for_each(|annotation| texts.add(url_citation(annotation), CITATION_MEMBERS));
+}
+
+/// The citation of a web page in an annotation; empty if there is none.
+fn url_citation(annotation: &str) -> &str {
+    object_member(annotation, "url_citation").unwrap_or_default()
 }
 
 fn seen_annotation(annotation: &str, withheld: &mut WithheldMembers) -> Option<String> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use hookgate_proto::types::v1::{BeforeResponsePayload, BeforeToolCallPayload, TokenUsage};
 
-use super::render::render;
+use super::{render::render, withhold::CITATION_MEMBERS};
 use crate::{
     json::{self, ValueKind},
     llm::{
@@ -156,9 +156,7 @@ impl Size {
     fn add(&mut self, kind: BlockKind, block: &str) {
         let length_of = |name| string_member(block, name).map_or(0, |text| text.len());
         match kind {
-            BlockKind::Text => {
-                self.citations += member(block, "citations").map_or(0, |list| json::elements(list).count());
-            }
+            BlockKind::Text => self.citations += citations(block).count(),
             BlockKind::Thinking => self.signatures += length_of("signature"),
             BlockKind::RedactedThinking => self.signatures += length_of("data"),
             BlockKind::ToolUse | BlockKind::Other => {}
@@ -211,6 +209,7 @@ fn read_block(
             // Providers cut one text where a citation begins or ends.
             let goes_on = text_before.is_some_and(|before| is_cited(before) || is_cited(block));
             piece = answer.parts.push_text(&text_of("text")?, goes_on);
+            citations(block).for_each(|citation| answer.parts.cited.add(citation, CITATION_MEMBERS));
             BlockKind::Text
         }
         "thinking" => {
@@ -236,7 +235,12 @@ fn read_block(
 
 /// Whether a text block has citations.
 fn is_cited(block: &str) -> bool {
-    member(block, "citations").is_some_and(|citations| json::elements(citations).next().is_some())
+    citations(block).next().is_some()
+}
+
+/// The citations of a text block.
+fn citations(block: &str) -> impl Iterator<Item = &str> {
+    json::elements(member(block, "citations").unwrap_or_default())
 }
 
 /// The tokens. Those that the provider read from its cache or wrote there are input as well.

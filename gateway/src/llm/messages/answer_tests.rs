@@ -450,7 +450,7 @@ proptest! {
         let body = json!({ "type": "message", "content": blocks, "stop_reason": "tool_use" });
         let body = if is_pretty { serde_json::to_string_pretty(&body).expect("JSON") } else { body.to_string() };
         let before = parse(body);
-        let edit = ChoiceEdit { texts, thoughts: new_thoughts, calls, replacement: None };
+        let edit = ChoiceEdit { texts, thoughts: new_thoughts, calls, ..ChoiceEdit::default() };
         let after = parse(before.render(std::slice::from_ref(&edit), false, is_guarded).body);
         let edits: Vec<&CallEdit> = edit.calls.iter().take(before.calls(0)).collect();
         let notes = edits.iter().filter(|edit| matches!(edit, CallEdit::Note(_))).count();

@@ -26,7 +26,7 @@ pub(super) fn render(
     is_guarded: bool,
 ) -> RenderedAnswer {
     let text = str::from_utf8(answer.body()).unwrap_or_default();
-    let (edits, withheld) = (Edits::default(), WithheldMembers::default());
+    let (edits, withheld) = (Edits::default(), WithheldMembers::of_choice(edit));
     let message = ObjectEdit::new(text, text);
     let mut renderer = Renderer { answer, text, message, edits, withheld, expects_json, is_guarded };
     if is_guarded {

@@ -5,11 +5,10 @@ use super::answer::BlockKind;
 use crate::{
     json::ValueKind,
     llm::{
+        citations::withhold_in_flat_citations,
         edits::{Edits, ObjectEdit, edit_object},
         value::{is_settings, kind, may_carry_text, member, string, string_member},
-        withheld::{
-            MAX_MODEL, WithheldMembers, is_other_settings, is_report, keep_known, withhold_in_flat_citations,
-        },
+        withheld::{MAX_MODEL, WithheldMembers, is_other_settings, is_report, keep_known},
     },
 };
 
@@ -46,7 +45,7 @@ const BLOCK_MEMBERS: &[&str] = &[
 ];
 
 /// Members of a citation, whatever it cites.
-const CITATION_MEMBERS: &[&str] = &[
+pub(super) const CITATION_MEMBERS: &[&str] = &[
     "type",
     "cited_text",
     "document_index",

@@ -9,7 +9,7 @@ use super::{
     items::{ItemKind, ToolCall},
     output_plan::RenderOptions,
     render::render,
-    withhold::is_id,
+    withhold::{ANNOTATION_MEMBERS, is_id},
 };
 use crate::{
     json::{self, ValueKind},
@@ -273,7 +273,10 @@ fn read_message(
         };
         let text = string_member(part, name).ok_or_else(|| flaw(&format!("it has no string `{name}`")))?;
         pieces.push(answer.parts.push_text(&text, false));
-        size.annotations += member(part, "annotations").map_or(0, |list| json::elements(list).count());
+        for annotation in json::elements(member(part, "annotations").unwrap_or_default()) {
+            size.annotations += 1;
+            answer.parts.cited.add(annotation, ANNOTATION_MEMBERS);
+        }
     }
     Ok(())
 }

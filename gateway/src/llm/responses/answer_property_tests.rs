@@ -137,7 +137,7 @@ proptest! {
         expects_json: bool,
     ) {
         let before = parse(body(&output, is_pretty));
-        let edit = ChoiceEdit { texts, thoughts, calls, replacement: None };
+        let edit = ChoiceEdit { texts, thoughts, calls, ..ChoiceEdit::default() };
         let rendered = before.render(std::slice::from_ref(&edit), expects_json, is_guarded).body;
         let after = parse(rendered.clone());
         // Notes and marks have letters and spaces of their own.

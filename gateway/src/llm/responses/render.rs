@@ -31,7 +31,7 @@ const MAX_ID_PART: usize = 50;
 pub(super) fn render(answer: &ResponsesAnswer, edit: &ChoiceEdit, options: RenderOptions) -> RenderedAnswer {
     let text = str::from_utf8(answer.body()).unwrap_or_default();
     let whole = ObjectEdit::new(text, text);
-    let (edits, withheld) = (Edits::default(), WithheldMembers::default());
+    let (edits, withheld) = (Edits::default(), WithheldMembers::of_choice(edit));
     let id_part = id_part(text);
     let mut renderer = Renderer { answer, text, whole, edits, withheld, options, id_part };
     let is_blocked = edit.replacement.is_some();

@@ -9,12 +9,13 @@ use super::{
 use crate::{
     json::{self, ValueKind},
     llm::{
+        citations::withhold_in_flat_citations,
         edits::{ArrayEdit, Edits, ObjectEdit, edit_object},
         error_text::quotes_model,
         value::{MAX_SETTING_BYTES, is_settings, kind, may_carry_text, quote, string, string_member},
         withheld::{
             MAX_MODEL, WithheldMembers, is_listed, is_other_settings, is_report, keep_known, keep_members,
-            spells, withhold_in_flat_citations, withhold_other_tokens,
+            spells, withhold_other_tokens,
         },
     },
 };
@@ -91,7 +92,7 @@ const OUTPUT_MEMBERS: &[&[&str]] = &[ITEM_MEMBERS, PART_MEMBERS];
 pub(super) const TEXT_LISTS: [&str; 2] = ["annotations", "logprobs"];
 
 /// Members of an annotation, whatever it points to.
-const ANNOTATION_MEMBERS: &[&str] =
+pub(super) const ANNOTATION_MEMBERS: &[&str] =
     &["type", "url", "title", "file_id", "filename", "container_id", "index", "start_index", "end_index"];
 
 /// What stands in place of a provider's message about its error.

@@ -30,7 +30,7 @@ const TEXTS: [(&str, &str); 9] = [
 
 /// How an answer is asked for and judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Whole,
     /// A stream that is held until it is whole.
     Held,
@@ -38,7 +38,7 @@ enum Way {
     Windows,
 }
 
-const WAYS: [Way; 3] = [Way::Whole, Way::Held, Way::Windows];
+pub(super) const WAYS: [Way; 3] = [Way::Whole, Way::Held, Way::Windows];
 
 #[derive(Debug, Clone, Copy)]
 enum Piece {
@@ -117,7 +117,7 @@ fn redacted(content: &Value) -> Value {
     content
 }
 
-fn answered(api: Api, content: &Value, way: Way) -> ProviderAct {
+pub(super) fn answered(api: Api, content: &Value, way: Way) -> ProviderAct {
     let act = match (api, way) {
         (Api::Messages, Way::Whole) => provider::messages::answer(&provider::messages::message(content)),
         (Api::Messages, _) => provider::messages::stream(&provider::messages::message(content)),
@@ -145,6 +145,9 @@ fn chat_stream(message: &Value) -> ProviderAct {
         }
     }
     deltas.push(json!({ "content": message["content"] }));
+    if let Some(annotations) = message.get("annotations") {
+        deltas.push(json!({ "annotations": annotations }));
+    }
     for (index, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
         let mut call = call.clone();
         call["index"] = json!(index);
@@ -156,7 +159,7 @@ fn chat_stream(message: &Value) -> ProviderAct {
 }
 
 /// What a client reads, in the form of [`provider_content`].
-fn read(api: Api, answer: &ClientAnswer, way: Way) -> Value {
+pub(super) fn read(api: Api, answer: &ClientAnswer, way: Way) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     if way == Way::Whole {
         let body = answer.json();
@@ -203,6 +206,9 @@ fn joined_blocks(events: &[Value]) -> Value {
                         block[name] = json!(format!("{}{piece}", block[name].as_str().unwrap_or_default()));
                     }
                 }
+                if let Some(Value::Array(citations)) = block.get_mut("citations") {
+                    citations.extend(event["delta"].get("citation").cloned());
+                }
             }
             _ => {}
         }
@@ -211,7 +217,7 @@ fn joined_blocks(events: &[Value]) -> Value {
 }
 
 /// A gateway with `redact` at answers; with another built-in plugin that takes no windows, unless the way is that of windows.
-async fn gateway(api: Api, provider: &FakeProvider, way: Way) -> Gateway {
+pub(super) async fn gateway(api: Api, provider: &FakeProvider, way: Way) -> Gateway {
     let binding = json!({ "points": ["before_response"] });
     let setup = api.setup(provider).builtin("redact", &json!({})).binding_with("redact", 10, &binding);
     let setup = match way {
@@ -223,7 +229,7 @@ async fn gateway(api: Api, provider: &FakeProvider, way: Way) -> Gateway {
     gateway
 }
 
-async fn fetch(api: Api, gateway: &Gateway, way: Way) -> ClientAnswer {
+pub(super) async fn fetch(api: Api, gateway: &Gateway, way: Way) -> ClientAnswer {
     let request = if way == Way::Whole { api.request_whole(gateway) } else { api.request(gateway) };
     support::send(request).await
 }

@@ -152,8 +152,9 @@ async fn ten_turns_are_guarded_at_all_points_and_what_the_model_said_comes_back_
     let seen = plugin.seen();
     assert!(seen.iter().all(|seen| !seen.call.context.as_ref().is_some_and(|context| context.replay)));
     let counts = POINTS.map(|point| seen.iter().filter(|seen| seen.point == point).count());
-    // Each request's main call, each call and each answer, and each result once.
-    assert_eq!(counts, [TURNS, TURNS, TURNS - 1, TURNS]);
+    // Each request's main call, each call, each answer and both texts of its citation, and each result once.
+    let cited_texts = TURNS / 2 * 2;
+    assert_eq!(counts, [TURNS, TURNS, TURNS - 1, TURNS + cited_texts]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The LLM proxy over real sockets: clients of OpenAI's and of Anthropic's API, a provider, plugins.
 
 mod aimock;
+mod answer_citations;
 mod answer_parts;
 mod answers;
 mod attachments;

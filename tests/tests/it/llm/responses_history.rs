@@ -168,9 +168,11 @@ async fn ten_turns_are_guarded_at_all_points_and_what_the_model_said_comes_back_
     let seen = plugin.seen();
     assert!(seen.iter().all(|seen| !seen.call.context.as_ref().is_some_and(|context| context.replay)));
     let counts = POINTS.map(|point| seen.iter().filter(|seen| seen.point == point).count());
-    // Each request's main call, each call and each result once, and each answer for each of its thoughts.
+    // Each request's main call, each call and each result once, each answer for each of its thoughts, and both texts of its citation.
     let second_calls = (0..TURNS).filter(|turn| has_two_calls(*turn)).count();
-    assert_eq!(counts, [TURNS, TURNS + second_calls, TURNS - 1 + second_calls, TURNS + second_calls]);
+    let cited_texts = TURNS / 2 * 2;
+    let answers = TURNS + second_calls + cited_texts;
+    assert_eq!(counts, [TURNS, TURNS + second_calls, TURNS - 1 + second_calls, answers]);
 }
 
 #[tokio::test]
