@@ -448,3 +448,34 @@ async fn a_thought_in_front_of_a_text_that_goes_out_in_windows_is_judged_before_
         assert!(!answer.text.contains("BOMB") && !answer.text.contains("word by word"), "{api:?} {answer:?}");
     }
 }
+
+#[tokio::test]
+async fn each_part_of_each_choice_takes_back_its_own_change_beside_a_refused_call() {
+    let part = |text: &str| json!({ "type": "text", "text": text });
+    let call = |name: &str| json!({ "id": name, "type": "function", "function": { "name": name, "arguments": "{}" } });
+    let choice = |index: usize, texts: [&str; 2], calls: Value| {
+        let message = json!({ "role": "assistant", "content": texts.map(part), "tool_calls": calls });
+        json!({ "index": index, "message": message, "finish_reason": "tool_calls" })
+    };
+    let choices = json!([
+        choice(0, ["Card 4111111111111111", "2 cards found"], json!([call("good")])),
+        choice(1, ["Next I read.", "I write to ada@example.com"], json!([call("bad"), call("good")])),
+    ]);
+    let provider = FakeProvider::always(ProviderAct::json(&provider::completion(&choices))).await;
+    let binding = json!({ "points": ["before_response"] });
+    let deny = json!({ "default": "allow", "rules": [{ "name": "no", "tools": ["bad"], "action": "deny" }] });
+    let setup = Api::Chat.setup(&provider).builtin("redact", &json!({})).binding_with("redact", 10, &binding);
+    let setup = setup.builtin("tool-policy", &deny).binding("tool-policy", 20);
+    let gateway = setup.start().await;
+    let mut body = support::ask(&json!([support::user("x")]));
+    body["n"] = json!(2);
+    let answer = support::chat(&gateway, &body).await;
+    let message = |index: usize| answer.json()["choices"][index]["message"].take();
+    assert_eq!(message(0)["content"], json!([part("Card [CARD]"), part("2 cards found")]), "{answer:?}");
+    let content = message(1)["content"].take();
+    assert_eq!(content[0], part("Next I read."), "{answer:?}");
+    assert_eq!(content[1], part("I write to [EMAIL]"), "{answer:?}");
+    let note = content[2]["text"].as_str().unwrap_or_default();
+    assert!(note.starts_with("Tool call bad was refused: "), "{answer:?}");
+    assert_eq!(message(1)["tool_calls"], json!([call("good")]), "{answer:?}");
+}
