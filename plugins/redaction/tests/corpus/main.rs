@@ -19,8 +19,11 @@ use serde_json::{Value, json};
 
 use template::{Line, Template, templates};
 
-/// The halves of the corpus. Nobody tunes detectors on the frozen one.
-const HALVES: [&str; 2] = ["tuned", "frozen"];
+/// The halves of the corpus. Nobody tunes detectors on the frozen ones.
+const HALVES: [&str; 3] = ["tuned", "frozen", "frozen2"];
+
+/// Shows the lines of the second frozen half that went wrong. Whoever changes detectors doesn't set it.
+const SHOW_FROZEN2: &str = "HOOKGATE_SHOW_FROZEN2";
 
 const MIN_POSITIVE_LINES: usize = 750;
 const MIN_CLEAN_LINES: usize = 1500;
@@ -38,6 +41,19 @@ struct Tally {
     found: usize,
     touched_by_redact: usize,
     touched_by_secrets: usize,
+}
+
+/// What a half came to.
+#[derive(Debug)]
+struct HalfFigures {
+    /// In Markdown.
+    table: String,
+    /// With something marked.
+    lines: usize,
+    found: usize,
+    clean_lines: usize,
+    /// Of the clean lines, in percent: by `redact` and by `secrets`.
+    touched: [f64; 2],
 }
 
 fn tests_folder() -> PathBuf {
@@ -134,32 +150,41 @@ fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
+/// Measures a half. Its table begins with the lines that went wrong, if `shows`.
+fn figures_of(half: &str, shows: bool) -> HalfFigures {
+    let templates = templates(&tests_folder().join("corpus").join(half));
+    let (tallies, wrong) = measure(&templates);
+    let mut table: String = wrong.iter().filter(|_| shows).map(|line| format!("{line}\n")).collect();
+    table += &format!("| {half} | lines | found |\n|---|---|---|\n");
+    let (mut lines, mut found) = (0, 0);
+    for (kind, tally) in tallies.iter().filter(|(kind, _)| *kind != "clean") {
+        let share = percent(tally.found, tally.lines);
+        table += &format!("| `{kind}` | {} | {share:.1} % |\n", tally.lines);
+        lines += tally.lines;
+        found += tally.found;
+    }
+    let clean = tallies.get("clean").expect("a half has clean lines");
+    let touched =
+        [clean.touched_by_redact, clean.touched_by_secrets].map(|count| percent(count, clean.lines));
+    table += &format!("| all | {lines} | {:.1} % |\n", percent(found, lines));
+    table += &format!(
+        "| clean, touched by `redact` and by `secrets` | {} | {:.2} %, {:.2} % |",
+        clean.lines, touched[0], touched[1]
+    );
+    HalfFigures { table, lines, found, clean_lines: clean.lines, touched }
+}
+
 #[test]
 fn what_is_secret_is_found_and_what_is_not_stays() {
+    let shows_frozen2 = std::env::var_os(SHOW_FROZEN2).is_some();
     for half in HALVES {
-        let templates = templates(&tests_folder().join("corpus").join(half));
-        let (tallies, wrong) = measure(&templates);
-        if half == "tuned" {
-            wrong.iter().for_each(|line| println!("{line}"));
-        }
-        println!("| {half} | lines | found |\n|---|---|---|");
-        let (mut lines, mut found) = (0, 0);
-        for (kind, tally) in tallies.iter().filter(|(kind, _)| *kind != "clean") {
-            println!("| `{kind}` | {} | {:.1} % |", tally.lines, percent(tally.found, tally.lines));
-            lines += tally.lines;
-            found += tally.found;
-        }
-        let clean = tallies.get("clean").expect("a half has clean lines");
-        let touched =
-            [clean.touched_by_redact, clean.touched_by_secrets].map(|count| percent(count, clean.lines));
-        println!("| all | {lines} | {:.1} % |", percent(found, lines));
-        println!(
-            "| clean, touched by `redact` and by `secrets` | {} | {:.2} %, {:.2} % |",
-            clean.lines, touched[0], touched[1]
-        );
-        assert!(lines >= MIN_POSITIVE_LINES && clean.lines >= MIN_CLEAN_LINES, "{half}: too few lines");
-        assert!(percent(found, lines) >= MIN_FOUND, "{half}: too little is found");
-        assert!(touched.iter().all(|touched| *touched <= MAX_TOUCHED), "{half}: too many clean lines change");
+        let figures = figures_of(half, half == "tuned" || half == "frozen2" && shows_frozen2);
+        println!("{}", figures.table);
+        let is_large = figures.lines >= MIN_POSITIVE_LINES && figures.clean_lines >= MIN_CLEAN_LINES;
+        assert!(is_large, "{half}: too few lines");
+        assert!(percent(figures.found, figures.lines) >= MIN_FOUND, "{half}: too little is found");
+        let is_quiet = figures.touched.iter().all(|touched| *touched <= MAX_TOUCHED);
+        assert!(is_quiet, "{half}: too many clean lines change");
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! They are put together here, so that no scanner of sources takes one for a real key.
 
+mod further;
+
 use fastrand::Rng;
 
 const LETTERS_AND_DIGITS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -60,7 +62,8 @@ impl Values {
 
     /// The value that a placeholder stands for, if there is one with this name.
     pub(crate) fn make(&mut self, name: &str) -> Option<String> {
-        self.personal(name).or_else(|| self.secret(name)).or_else(|| self.harmless(name))
+        let made = self.personal(name).or_else(|| self.secret(name)).or_else(|| self.harmless(name));
+        made.or_else(|| self.make_further(name))
     }
 
     fn personal(&mut self, name: &str) -> Option<String> {
@@ -244,13 +247,18 @@ impl Values {
             1 => ("NL", "INGB".to_owned() + &self.of(DIGITS, 10)),
             _ => ("FR", self.of(DIGITS, 23)),
         };
-        let text = format!("{account}{country}00");
-        let remainder = text.chars().fold(0, |remainder, char| {
-            let value = char.to_digit(36).expect("a letter or a digit");
-            (remainder * if value > 9 { 100 } else { 10 } + value) % 97
-        });
-        format!("{country}{:02}{account}", 98 - remainder)
+        iban_of(country, &account)
     }
+}
+
+/// An IBAN with the right check digits.
+fn iban_of(country: &str, account: &str) -> String {
+    let text = format!("{account}{country}00");
+    let remainder = text.chars().fold(0, |remainder, char| {
+        let value = char.to_digit(36).expect("a letter or a digit");
+        (remainder * if value > 9 { 100 } else { 10 } + value) % 97
+    });
+    format!("{country}{:02}{account}", 98 - remainder)
 }
 
 fn capital(word: &str) -> String {
