@@ -5,13 +5,17 @@ use std::ops::Range;
 
 use hookgate_sdk::window::{AnswerText, SafeCut};
 
-use super::email_context::{Context, is_open};
+use super::{
+    email_context::{Context, is_open},
+    url_password::user_infos,
+};
 
 /// No mailbox has a longer name. Without a limit, a long run of letters would be kept back in a window.
 const MAX_NAME_BYTES: usize = 128;
 
 pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<usize>> {
     let (content, mut found, mut end) = (text.text(), Vec::new(), text.start());
+    let mut users = user_infos(text, cut).into_iter().peekable();
     if !text.is_last() {
         cut.hold_from(end + name_start(&content[end..]));
     }
@@ -37,9 +41,13 @@ pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<us
             cut.hold_from(start);
         }
         let (before, user) = (&content[..start], &content[start..at]);
+        while users.next_if(|user| user.password.end < at).is_some() {}
+        let is_in_url = users.peek().is_some_and(|user| user.start < at);
         let context = Context { before, user, domain: &host[..length], after: &content[end..] };
-        if !context.is_no_address() {
+        if !is_in_url && !context.is_no_address() {
             found.push(start..end);
+        } else if !user.ends_with(char::is_alphanumeric) && content[end..].starts_with('@') {
+            end = at + 1; // no name ends in front of it, so it may be the name of the next one
         }
     }
     found

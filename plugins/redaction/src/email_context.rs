@@ -76,6 +76,9 @@ const MACHINE_ENDINGS: [&str; 12] = [
     "-hostname",
 ];
 
+/// How labels of keys end. No top-level domain does so.
+const LABELS: [&str; 7] = ["token", "secret", "password", "passwd", "pwd", "apikey", "authorization"];
+
 /// What follows a host in the words of programs.
 const WORDS_AFTER: [&str; 7] =
     [": Permission denied", ": Connection ", ")-[", ":\".insteadOf", ":\"]", " in ~", " MINGW64 "];
@@ -118,12 +121,19 @@ impl<'t> Context<'t> {
         };
         self.is_template()
             // A longer name may have a key in it, whose mask would be another beginning of the line.
-            || self.user.len() < MAX_NAME_BYTES && !joins_value(self.after) && is_code_by_what_follows()
+            || self.user.len() < MAX_NAME_BYTES
+                && !joins_value(self.after)
+                && !self.is_label()
+                && is_code_by_what_follows()
             || is_in_authority(self.before)
-            || is_behind_user(self.before)
             || self.is_handle()
             || self.is_machine(line)
             || is_target(self.before, self.after)
+    }
+
+    /// Whether the host ends like the label of a key. What follows may have a mask then.
+    fn is_label(self) -> bool {
+        ends_with_any(self.last_label(), &LABELS)
     }
 
     /// Whether the user is a placeholder, such as `%s`, `$USER` or `.+`.
@@ -242,7 +252,10 @@ impl<'t> Context<'t> {
     fn is_handle(self) -> bool {
         let is_name =
             |text: &str| text.ends_with(|char: char| char.is_alphanumeric() || "_.%+-".contains(char));
-        let is_nick = |before: &str| is_name(before) && !word_before(before).contains('@');
+        let is_nick = |before: &str| {
+            let word = word_before(before);
+            is_name(before) && !word.contains('@') && word.len() < MAX_NAME_BYTES
+        };
         let is_handle = self.before.strip_suffix('@').is_some_and(|before| !is_name(before))
             || self.before.trim_end_matches('~').strip_suffix('!').is_some_and(is_nick);
         // A longer one may have a key in it, whose mask would end the name.
@@ -320,21 +333,11 @@ fn is_path(after: &str) -> bool {
     is_path && !name.contains('@')
 }
 
-/// Whether a text ends within what names the user in a URL.
+/// Whether a text ends within the name of a URL's user.
 pub(crate) fn is_in_authority(before: &str) -> bool {
     let before = end_of(before, MAX_COMMAND_BYTES);
-    let start = before.rfind(|char: char| char.is_ascii_whitespace() || "/@\"'<>?#".contains(char));
+    let start = before.rfind(|char: char| char.is_ascii_whitespace() || "/:@\"'<>?#".contains(char));
     start.is_some_and(|start| before[..=start].ends_with("://") || before[..=start].ends_with(r":\/\/"))
-}
-
-/// Whether a password begins where a text ends, behind `<user>:`, `ada@example.com:` or `user/` in a URL.
-fn is_behind_user(before: &str) -> bool {
-    let before = end_of(before, MAX_COMMAND_BYTES);
-    let word =
-        before.rsplit(|char: char| char.is_whitespace() || "\"'`".contains(char)).next().unwrap_or_default();
-    let user = word.rsplit_once("://").map(|(_, user)| user).filter(|user| user.ends_with(':'));
-    user.is_some_and(|user| user.ends_with(">:") || user.contains('@') && !user.contains('/'))
-        || word.ends_with('/') && word.contains("jdbc:oracle:")
 }
 
 /// At most so many bytes of a text, from its end.
@@ -371,13 +374,17 @@ fn label(before: &str) -> &str {
 }
 
 fn is_machine_label(label: &str) -> bool {
-    is_listed(&MACHINE_LABELS, label)
-        || MACHINE_ENDINGS.iter().any(|ending| {
-            label
-                .len()
-                .checked_sub(ending.len())
-                .is_some_and(|at| label.as_bytes()[at..].eq_ignore_ascii_case(ending.as_bytes()))
-        })
+    is_listed(&MACHINE_LABELS, label) || ends_with_any(label, &MACHINE_ENDINGS)
+}
+
+/// Whether a word has one of these endings, in any case.
+fn ends_with_any(word: &str, endings: &[&str]) -> bool {
+    let word = word.as_bytes();
+    endings.iter().any(|ending| {
+        word.len()
+            .checked_sub(ending.len())
+            .is_some_and(|at| word[at..].eq_ignore_ascii_case(ending.as_bytes()))
+    })
 }
 
 /// Whether a text ends with a command that connects to a host: only options and their values may follow its name. A command that

@@ -20,20 +20,46 @@ const MIN_DIGITS: usize = 2;
 /// words in camel case about 7.
 const MIN_ALTERNATION: (usize, usize) = (9, 20);
 
-/// How public keys begin, and the digests of lock files: random, but no secrets.
-const PUBLIC_PREFIXES: [&str; 4] = ["AAAA", "sha256-", "sha384-", "sha512-"];
-/// How far in front of a token its label or the line before may begin.
-const MAX_CONTEXT_BYTES: usize = 160;
+/// How public keys, certificates and the digests of lock files begin: random, but no secrets. `LS0tLS1CRUdJTiBDRVJU`
+/// is `-----BEGIN CERT` in base64, and `LS0tLS1CRUdJTiBQVUJM` is `-----BEGIN PUBL`.
+const PUBLIC_PREFIXES: [&str; 9] = [
+    "AAAA",
+    "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE",
+    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A",
+    "MIGfMA0GCSqGSIb3DQEBAQUAA4GNAD",
+    "LS0tLS1CRUdJTiBDRVJU",
+    "LS0tLS1CRUdJTiBQVUJM",
+    "sha256-",
+    "sha384-",
+    "sha512-",
+];
+/// How far in front of a token its label may begin.
+const MAX_LABEL_BYTES: usize = 64;
+/// How far in front of a token the first line of a certificate or the like may begin. A window has more text than that before it.
+const MAX_BLOCK_BYTES: usize = 1000;
 
-/// What precedes a digest or a signature of a mail: none is a secret. So are lines of a certificate and of other base64: the line
-/// before is one, too.
-static PUBLIC_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+/// What precedes a digest, a public key, the id of a request or data in a URL: none is a secret.
+static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r#"(?xi)
-        (?: \b(?: sha-?(?:1|224|256|384|512) | md5 | h1 | bh? | hash | etag | fingerprint | integrity )
-          | digest | checksum )
-        \\*["'`]? \s? [:=\x20] \s? \\*["'`]? $
-        | (?: ----- | (?:^|\n) [A-Za-z0-9+/]{64} (?: [A-Za-z0-9+/]{12} )? ) \r? \n [\x20\t]* $"#;
+        (?: \b(?: sha-?(?:1|224|256|384|512) | md5 | h1 | bh? | hash | etag | fingerprint | integrity | x-amz-(?:id-2|cf-id) )
+          | digest | checksum | public [\x20_-]? key )
+        \\*["'`]? \s? [:=\x20] \s? (?: w/ )? \\*["'`]? $
+        | ; base64 , $"#;
     Regex::new(pattern).expect("the pattern is a constant that the tests compile")
+});
+
+/// Lines that precede one of base64: the first line of armor, such as that of a certificate, with its headers and further lines of base64.
+/// If the first line is too far, it is the line before, which is as long as such lines are.
+static BLOCK_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let line_break = r#"(?: ["'`,+\x20\t]* (?: \r? \n | \\+ (?: r \\+ )? n ) [\x20\t>|+"'`]* )"#;
+    let pattern = format!(
+        r"(?x) (?:
+            ----[-]? \x20? BEGIN\x20 [A-Z0-9\x20]+ ----[-]? (?: {line_break}+ [A-Za-z-]+ :\x20 [^\r\n\\]* )*
+            (?: {line_break}+ [A-Za-z0-9+/]{{32,}} ={{0,2}} )* {line_break}+
+          | (?: ^ | \n | \\n ) [\x20\t>+]* [A-Za-z0-9+/]{{64}} (?: [A-Za-z0-9+/]{{12}} )? (?: \r? \n | \\+ (?: r \\+ )? n ) [\x20\t>+]*
+        ) $"
+    );
+    Regex::new(&pattern).expect("the pattern is a constant that the tests compile")
 });
 
 static TOKEN_PATTERN: LazyLock<TextPattern> =
@@ -48,12 +74,21 @@ pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<us
 /// The random parts of a token that isn't public.
 fn secret_parts(text: &str, token: Range<usize>) -> Vec<Range<usize>> {
     let parts = random_parts(text, token.clone());
-    let before = &text[text.ceil_char_boundary(token.start.saturating_sub(MAX_CONTEXT_BYTES))..token.start];
-    let is_public = || {
-        PUBLIC_PREFIXES.iter().any(|prefix| text[token.clone()].starts_with(prefix))
-            || PUBLIC_PATTERN.is_match(before)
+    if !parts.is_empty() && is_public(text, token) { Vec::new() } else { parts }
+}
+
+/// Whether a token is no secret because of its beginning, its label, or the block whose line it is.
+fn is_public(text: &str, token: Range<usize>) -> bool {
+    let before =
+        |bytes: usize| &text[text.ceil_char_boundary(token.start.saturating_sub(bytes))..token.start];
+    let is_line = || {
+        let after = text[token.end..].chars().next();
+        after.is_none_or(|char| "\r\n\\\"'`<".contains(char))
+            && BLOCK_PATTERN.is_match(before(MAX_BLOCK_BYTES))
     };
-    if !parts.is_empty() && is_public() { Vec::new() } else { parts }
+    PUBLIC_PREFIXES.iter().any(|prefix| text[token.clone()].starts_with(prefix))
+        || LABEL_PATTERN.is_match(before(MAX_LABEL_BYTES))
+        || is_line()
 }
 
 /// The token without the words of a path around it, or else the parts of a path that are random.
@@ -156,8 +191,48 @@ mod tests {
         ] {
             assert_eq!(found(text), [""; 0], "{text}");
         }
+        for before in [
+            "<img src=\"data:image/gif;base64,",
+            "ETag: W/\"",
+            "PublicKey = ",
+            "certificate-authority-data: LS0tLS1CRUdJTiBDRVJU",
+        ] {
+            assert_eq!(found(&format!("{before}{}", RANDOM[1])), [""; 0], "{before}");
+        }
         let data = RANDOM[1].repeat(17);
         assert_eq!(found(&data), [""; 0], "{} bytes are data", data.len());
+    }
+
+    #[test]
+    fn lines_of_certificates_and_the_like_are_public() {
+        for (first, last) in [
+            ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"),
+            ("-----BEGIN X509 CRL-----", "-----END X509 CRL-----"),
+            ("-----BEGIN PGP SIGNATURE-----\n", "-----END PGP SIGNATURE-----"),
+            ("-----BEGIN PGP PUBLIC KEY BLOCK-----\nComment: a b\n", "-----END PGP PUBLIC KEY BLOCK-----"),
+            ("---- BEGIN SSH2 PUBLIC KEY ----\nComment: a", "---- END SSH2 PUBLIC KEY ----"),
+        ] {
+            for (lines, line) in [(1, 40), (3, 48), (9, 70), (40, 64), (40, 76)] {
+                let line: String = RANDOM[0].chars().chain(RANDOM[1].chars()).cycle().take(line).collect();
+                let block =
+                    format!("{first}\n{}{}\n{last}\n", format!("{line}\n").repeat(lines), &line[..36]);
+                for line_break in ["\n", "\r\n", r"\n", r"\r\n", r"\\n", "\n    ", "\n+", "\n> "] {
+                    let block = block.replace('\n', line_break);
+                    assert_eq!(found(&block), [""; 0], "{block}");
+                }
+                assert_eq!(found(&format!("{block}\n{}", RANDOM[1])), [RANDOM[1]], "behind a block");
+            }
+        }
+        for text in [
+            "-----BEGIN CERTIFICATE-----\nno base64\nTOKEN",
+            "-----BEGIN CERTIFICATE-----\nTOKEN is a line with words",
+            "-----BEGIN CERTIFICATE----- TOKEN",
+            "Token\n-----\nTOKEN",
+            "TOKEN\nTOKEN",
+        ] {
+            let text = text.replace("TOKEN", RANDOM[1]);
+            assert_eq!(found(&text).len(), text.matches(RANDOM[1]).count(), "{text}");
+        }
     }
 
     proptest! {

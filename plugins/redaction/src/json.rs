@@ -32,8 +32,14 @@ pub struct Text<'a> {
 /// An object or array that was begun and not ended yet, and the place in it.
 #[derive(Debug, Clone)]
 enum Container<'a> {
-    Object { member: Cow<'a, str> },
-    Array { index: usize },
+    /// `name` is the value of a member `name` or `key` that came before.
+    Object {
+        member: Cow<'a, str>,
+        name: Option<Cow<'a, str>>,
+    },
+    Array {
+        index: usize,
+    },
 }
 
 impl<'a> Text<'a> {
@@ -57,10 +63,20 @@ impl<'a> Text<'a> {
         if self.kind == TextKind::Name { None } else { self.members().last() }
     }
 
+    /// What names it: its member, or in `{"name": "API_KEY", "value": "..."}` the value of the member before.
+    pub(crate) fn label(&self) -> Option<&str> {
+        match self.open.last() {
+            Some(Container::Object { member, name: Some(name) }) if member.eq_ignore_ascii_case("value") => {
+                Some(name)
+            }
+            _ => self.member(),
+        }
+    }
+
     /// The names of the members on the way to it.
     pub(crate) fn members(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.open.iter().filter_map(|container| match container {
-            Container::Object { member } => Some(&**member),
+            Container::Object { member, .. } => Some(&**member),
             Container::Array { .. } => None,
         })
     }
@@ -72,7 +88,7 @@ impl<'a> Text<'a> {
         let depth = self.open.len() - usize::from(self.kind == TextKind::Name);
         for container in &self.open[..depth] {
             match container {
-                Container::Object { member } => {
+                Container::Object { member, .. } => {
                     pointer.push('/');
                     pointer.push_str(&shown(member).replace('~', "~0").replace('/', "~1"));
                 }
@@ -93,7 +109,7 @@ pub(crate) fn with_element<T>(
     text: &str,
     show: impl FnOnce(&Text<'_>) -> T,
 ) -> T {
-    let open = [Container::Array { index }, Container::Object { member: Cow::Borrowed(member) }];
+    let open = [Container::Array { index }, Container::Object { member: Cow::Borrowed(member), name: None }];
     show(&Text { text, kind: TextKind::Value, field, open: &open })
 }
 
@@ -136,7 +152,7 @@ fn walk<'a>(
     while let Some(byte) = json.as_bytes().get(at) {
         let token = &json[at..at + token_length(&json.as_bytes()[at..])];
         match byte {
-            b'{' => open.push(Container::Object { member: Cow::Borrowed("") }),
+            b'{' => open.push(Container::Object { member: Cow::Borrowed(""), name: None }),
             b'[' => open.push(Container::Array { index: 0 }),
             b'}' | b']' => drop(open.pop()),
             b',' => next_element(&mut open),
@@ -153,12 +169,15 @@ fn walk<'a>(
                 if is_name(&json[at + token.len()..]) {
                     replace(&Text { text: &text, kind: TextKind::Name, field, open: &open });
                     enter_member(&mut open, text);
-                } else if let Some(new) =
-                    replace(&Text { text: &text, kind: TextKind::Value, field, open: &open })
-                {
-                    replaced.push_str(&json[copied..at]);
-                    replaced.push_str(&serde_json::to_string(&new)?);
-                    copied = at + token.len();
+                } else {
+                    if let Some(new) =
+                        replace(&Text { text: &text, kind: TextKind::Value, field, open: &open })
+                    {
+                        replaced.push_str(&json[copied..at]);
+                        replaced.push_str(&serde_json::to_string(&new)?);
+                        copied = at + token.len();
+                    }
+                    keep_name(&mut open, text);
                 }
             }
             _ => {}
@@ -175,8 +194,17 @@ fn next_element(open: &mut [Container<'_>]) {
 }
 
 fn enter_member<'a>(open: &mut [Container<'a>], name: Cow<'a, str>) {
-    if let Some(Container::Object { member }) = open.last_mut() {
+    if let Some(Container::Object { member, .. }) = open.last_mut() {
         *member = name;
+    }
+}
+
+/// Remembers a text that names another member's value.
+fn keep_name<'a>(open: &mut [Container<'a>], text: Cow<'a, str>) {
+    if let Some(Container::Object { member, name }) = open.last_mut()
+        && ["name", "key"].iter().any(|other| member.eq_ignore_ascii_case(other))
+    {
+        *name = Some(text);
     }
 }
 
@@ -262,6 +290,18 @@ mod tests {
             names.iter().map(|(_, name, at, _)| (&**name, &**at)).collect::<Vec<_>>(),
             [("a/b", "/args"), ("~c", "/args/a~1b/1"), ("d", "/args")]
         );
+    }
+
+    #[test]
+    fn a_member_name_or_key_labels_the_value_behind_it() {
+        let json = r#"[{"Name":"A","n":"x","value":"x"},{"value":"x","key":"B"},{"key":"C","value":["x",{"value":"x"}]}]"#;
+        let mut labels = Vec::new();
+        let mut look = |text: &Text<'_>| {
+            labels.extend(Some(text.label().unwrap_or("-").to_owned()).filter(|_| text.text == "x"));
+            None
+        };
+        replace_texts("args", json.as_bytes(), &mut look).unwrap();
+        assert_eq!(labels, ["n", "A", "value", "value", "value"]);
     }
 
     #[test]

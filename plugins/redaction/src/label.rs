@@ -22,6 +22,9 @@ const MAX_CONTEXT_BYTES: usize = 256;
 const QUALIFIERS: &str = "api|app|access|account|admin|auth|bot|client|deploy|encryption|hmac|id|jwt|master|private|refresh|secret|service|\
     session|shared|signing|storage|subscription|token|webhook";
 
+/// A type between a name and its value, such as `&'static str`, `Optional[str]` and `string | undefined`.
+const TYPE: &str = r"[&?]? (?:'static\x20)? [a-z] [a-z0-9_.]{0,23} (?: [<\[] [a-z0-9_.]{1,23} [>\]] )? [?!]? (?: \x20\|\x20 [a-z]{1,23} )?";
+
 /// Tokens of pages and the like, which no tool can do without.
 const PLACES: [&str; 9] =
     ["page", "next", "previous", "continuation", "cursor", "sync", "resume", "pagination", "cancellation"];
@@ -39,8 +42,8 @@ static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
             )
             (?: _? [0-9]{{1,2}} | _base )?
             (?:
-                \\{{0,4}} ["'`]? \]? [*_]{{0,2}} [\x20\t]{{0,9}}
-                (?: (?: string \x20 = | [?] = | : \x20? [&?]? (?:'static\x20)? [a-z] [a-z0-9_<>]{{0,23}} \x20? = | ={{1,3}} >? | := ) | (?: : ) )
+                \\{{0,4}} ["'`]? (?: \]|\[\] )? [*_]{{0,2}} [\x20\t]{{0,9}}
+                (?: string \x20 = | : \x20? {TYPE} \x20? = | ={{1,3}} >? | (?: [?]{{1,2}} | [|][|] | [:+] ) = | : )
                 [*_]{{0,2}} [\x20\t]{{0,9}}
                 (?: [bfru$@]{{0,2}} (?: \\{{0,4}} ["'`] ) )?
                 (?: (?: bearer | basic | token ) [\x20\t]{{1,9}} )?
@@ -49,7 +52,7 @@ static LABEL_PATTERN: LazyLock<TextPattern> = LazyLock::new(|| {
               | \x20 (?: -> | → ) \x20
               | " \s? \{{ \s{{0,20}} (?: type \s{{0,9}} = \s? string \s{{1,20}} )? default \s{{0,9}} = \s? "
               | (?: ["'`], \s{{0,9}} | \( \s{{0,9}} ) ["'`] (?: (?: bearer | basic | token ) \x20 )?
-              | (?: ["']? (?: > | \s{{0,9}} </t[dh]> \s{{0,20}} <t[dh]> ) )
+              | (?: ["']? (?: > | \s{{0,9}} </(?:t[dh]|key)> \s{{0,20}} <(?:t[dh]|string)> ) )
               | (?: [*_`]{{0,2}} [\x20\t]{{0,20}} \| [\x20\t]{{0,20}} [*_`]{{0,2}} )
               | \x20 is (?: \x20 now )? :? \x20 ["'`*]{{0,2}}
               | (?: \s{{1,9}} ["'`]? )
@@ -97,7 +100,7 @@ pub(crate) fn find_all(text: &AnswerText<'_>, member: Option<&str>, cut: &mut Sa
             continue;
         }
         cut.keep_whole(label.start..value.range.end);
-        if certainty(content, &label).is_some_and(|certainty| value.is_key(certainty)) {
+        if certainty(content, &label, value.range.end).is_some_and(|certainty| value.is_key(certainty)) {
             found.push(value.range);
         }
     }
@@ -119,7 +122,7 @@ fn is_password(name: &str) -> bool {
 }
 
 /// How certain it is that the value after a label is a key; `None` if what matched is no label at this place.
-fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
+fn certainty(text: &str, label: &Range<usize>, value_end: usize) -> Option<Certainty> {
     let start = text.ceil_char_boundary(label.start.saturating_sub(MAX_CONTEXT_BYTES));
     let (before, label) = (&text[start..label.start], &text[label.clone()]);
     let line = before.rsplit('\n').next().unwrap_or_default();
@@ -128,9 +131,8 @@ fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
     if label.starts_with('-') || ["identified", "set password", "to-secure"].into_iter().any(starts_with) {
         return Some(Certainty::Place);
     }
-    if starts_with("password for")
-        || [" -> ", " → ", " or ", "|| ", "?? "].iter().any(|joint| label.contains(joint))
-    {
+    let joints = [" -> ", " → ", " or ", "|| ", "?? "];
+    if starts_with("password for") || joints.iter().any(|joint| label.contains(joint)) {
         return Some(Certainty::Context);
     }
     let name = &label
@@ -148,8 +150,9 @@ fn certainty(text: &str, label: &Range<usize>) -> Option<Certainty> {
         return Some(Certainty::Name { is_password });
     }
     if joint.contains('>') {
-        let is_open = before.rfind(['<', '>']).is_some_and(|at| before[at..].starts_with('<'));
-        return (is_open || joint.contains("</")).then_some(Certainty::Context);
+        let is_open = || before.rfind(['<', '>']).is_some_and(|at| before[at..].starts_with('<'));
+        let is_element = text[value_end..].starts_with('<') && is_open(); // unlike `<user>:<password>@host`
+        return (is_element || joint.contains("</")).then_some(Certainty::Context);
     }
     if joint.contains('|') {
         let is_cell = line
@@ -191,11 +194,15 @@ fn follows_place(before: &str) -> bool {
     })
 }
 
-/// Whether the name at the end of a line is an option of a command or the first operand of one that sets a variable.
+/// Whether the name at the end of a line is an option of a command or the first operand of one that sets a variable. A hyphen behind a
+/// word or a mask begins no option.
 fn is_setting(line: &str) -> bool {
     let before = line.trim_end_matches(|char: char| char.is_ascii_alphanumeric() || "_-.".contains(char));
     let command = before.split_ascii_whitespace().next_back().unwrap_or_default();
-    line[before.len()..].starts_with('-') || matches!(command, "ENV" | "ARG" | "setx" | "set" | "-x")
+    let begins_word =
+        before.is_empty() || before.ends_with(|char: char| char.is_whitespace() || "\"'`(\\".contains(char));
+    begins_word && line[before.len()..].starts_with('-')
+        || matches!(command, "ENV" | "ARG" | "setx" | "set" | "-x")
 }
 
 /// Whether `login NAME` ends the text, as in a netrc.

@@ -90,9 +90,10 @@ impl<'t> LabelledValue<'t> {
     /// Whether it is a key.
     pub(crate) fn is_key(&self, certainty: Certainty) -> bool {
         let value = &self.text[self.range.clone()];
-        let next = self.text.as_bytes().get(self.range.end);
+        // Stripped dots may be between: a mask behind them must not change what the value is.
+        let next = self.text[self.range.end..].trim_start_matches('.');
         let min_bytes = if certainty == Certainty::Place { MIN_PASSWORD_BYTES } else { MIN_VALUE_BYTES };
-        let is_code = !self.is_quoted && matches!(next, Some(b'(' | b'[' | b'{'));
+        let is_code = !self.is_quoted && next.starts_with(['(', '[', '{']);
         if value.len() < min_bytes
             || !is_dense(value, min_bytes)
             || value.contains(char::is_whitespace)

@@ -186,7 +186,7 @@ impl Redactor {
             TextKind::Number => |rule: &Rule| matches!(rule.finder, Finder::Detector(_)),
             TextKind::Value | TextKind::Name => |_: &Rule| true,
         };
-        self.find_by(is_applied, text.text, text.member())
+        self.find_by(is_applied, text.text, text.label())
     }
 
     /// Why a plugin that replaces what the rules find blocks a [fixed](Text::is_fixed) text: what they find first.

@@ -168,6 +168,32 @@ fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
 }
 
 #[test]
+fn between_a_label_and_its_value_may_be_a_type_or_an_operator() {
+    for before in [
+        "'api_key' => '",
+        "apiKey: string | undefined = '",
+        "api_key: Optional[str] = '",
+        "let apiKey: String? = '",
+        "let api_key: &'static str = '",
+        "env['API_KEY'] ||= '",
+        "config.apiKey ??= '",
+        "api_key += '",
+        "char api_key[] = '",
+        "<key>ApiKey</key>\n<string>",
+    ] {
+        let text = format!("{before}abcdef123456");
+        assert_eq!(redact(&text), format!("{before}[REDACTED]"), "{text}");
+    }
+    for text in [
+        "password: Final[str] = getpass()",
+        "<user>:<password>@h.example.com:5672/%2f",
+        "token: string | undefined = undefined",
+    ] {
+        assert_eq!(redact(text), text);
+    }
+}
+
+#[test]
 fn a_value_that_is_called_a_key_is_redacted_to_its_end_and_no_further() {
     for (text, expected) in [
         ("api_key=abcdef12345 Bearer abcdef12345", "api_key=abcdef12345 Bearer abcdef12345"),
@@ -279,6 +305,22 @@ fn a_key_between_hyphens_is_redacted_and_so_are_uuids_and_hashes() {
             "{text} -> {hidden}"
         );
     }
+}
+
+#[test]
+fn a_mask_makes_no_key_of_what_is_beside_it() {
+    let text = format!("{}-.a-api_key 0aAuthorization", "_000a0AA".repeat(4));
+    let once = redact(&text);
+    assert_eq!((once.as_str(), redact(&once)), ("[REDACTED]-.a-api_key 0aAuthorization", once.clone()));
+    let text = format!("api_key:0aaa0a0_AaA_.{}...-a-a", "0A_aaaAA".repeat(4));
+    let once = redact(&text);
+    assert_eq!((once.as_str(), redact(&once)), ("api_key:0aaa0a0_AaA_.[REDACTED]...-a-a", once.clone()));
+    assert_eq!(redact(&format!("{KEY}_!ada@example.com")), "[REDACTED]![EMAIL]");
+    assert_eq!(redact(&format!("-@{KEY}.ada@example.com")), "-@[EMAIL]");
+    assert_eq!(redact(&format!("{KEY}.@a.ada@example.com")), "[REDACTED].@[EMAIL]");
+    assert_eq!(redact("ada@example.comtoken:._0_A0_AA_aA0."), "[EMAIL]:[REDACTED].");
+    assert_eq!(redact("ada!ada@irc.example.com"), "ada!ada@irc.example.com");
+    assert_eq!(redact("login (--api-key 0aAuthorization)"), "login (--api-key [REDACTED])");
 }
 
 proptest! {
