@@ -30,6 +30,7 @@ pub mod core;
 pub mod dataplane;
 pub mod edge;
 pub mod egress;
+pub(crate) mod fairness;
 pub mod fs;
 pub mod grpc;
 pub mod host;

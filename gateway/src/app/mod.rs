@@ -225,8 +225,8 @@ impl App {
             None => Listeners::open(self.config()).await?,
         };
         let Listeners { data, ops, admin, admin_socket: local, host: host_ports } = listeners;
-        let workers =
-            Workers::start(self.config().server.workers()).map(Arc::new).map_err(RunError::Workers)?;
+        let (count, compute) = (self.config().server.workers(), self.workshop.shared.compute_pool());
+        let workers = Workers::start(count, compute).map(Arc::new).map_err(RunError::Workers)?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = ShutdownPhases::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway.snapshots), lifecycle.draining.clone());

@@ -27,6 +27,7 @@ use crate::{
         request_meta::{CallHeaders, RequestMeta},
     },
     invoke::{AgentCall, ChainOutcome},
+    net::movable::leave_worker,
     records::invocation::CallFacts,
 };
 
@@ -99,6 +100,7 @@ pub(super) async fn receive_body<P: AgentCall, C: Protocol<P>>(
     let late =
         |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
     let message = received.await.map_err(late)??;
+    leave_worker(&identity.tenant, message.len()).await;
     Ok(ReceivedCall { scope, said, identity, tenant, message })
 }
 

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::net::worker::Workers;
+use crate::{fairness::compute_pool::ComputePool, net::worker::Workers};
 
 fn tls_configs() -> (ServerConfig, ClientConfig) {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -84,7 +84,7 @@ async fn answers_that_nobody_reads_hold_up_no_other_request() {
 #[tokio::test]
 async fn each_worker_keeps_a_client_of_its_own() {
     let client = Arc::new(ProviderClient::new(DialPolicy::Any).unwrap());
-    let workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
+    let workers = Workers::start(NonZeroUsize::new(2).unwrap(), ComputePool::default()).unwrap();
     let tracker = TaskTracker::new();
     let (mut used, mut kept) = (Vec::new(), Vec::new());
     for _ in 0..4 {

@@ -5,6 +5,7 @@ pub mod body_buffer;
 pub(crate) mod connection_task;
 pub(crate) mod egress_resolver;
 pub mod lingering_close;
+pub(crate) mod movable;
 pub mod prefixed_io;
 pub mod read_after_write_error;
 pub mod server;

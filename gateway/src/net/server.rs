@@ -24,6 +24,7 @@ use crate::{
     net::{
         connection_task::{ConnectionTask, StreamExecutor},
         lingering_close::LingeringBody,
+        movable::movable,
         prefixed_io::PrefixedIo,
         tracked_body::Unsent,
         unix_listener::{LocalUser, WithPeerCred},
@@ -229,15 +230,14 @@ async fn converse<S>(
     let soon = drain.soon.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (edge, answers, soon) = (edge.clone(), Arc::clone(&answers), soon.clone());
-        // In a box, since hyper moves it several times.
-        Box::pin(async move {
+        movable(Box::pin(async move {
             let closes = request.version() < Version::HTTP_2;
             let mut answer = edge.answer(with_body(request)).await;
             if closes && soon.is_cancelled() {
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answers.watch(answer))
-        })
+        }))
     });
     let builder = builder(streams, patience);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -5,7 +5,7 @@
 //! (supervisors, health checks, reloads, the other ports) runs elsewhere.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     num::NonZeroUsize,
     sync::{
@@ -21,8 +21,16 @@ use tokio_util::{
     task::TaskTracker,
 };
 
+use crate::fairness::compute_pool::ComputePool;
+
 thread_local! {
     static CURRENT: Cell<Option<WorkerId>> = const { Cell::new(None) };
+    static COMPUTE_POOL: RefCell<Option<ComputePool>> = const { RefCell::new(None) };
+}
+
+/// The pool to which the worker that runs the caller gives large work; `None` on any other thread.
+pub(crate) fn compute_pool() -> Option<ComputePool> {
+    COMPUTE_POOL.with_borrow(Clone::clone)
 }
 
 /// One of the workers.
@@ -35,9 +43,23 @@ pub(crate) struct WorkerId {
 }
 
 impl WorkerId {
-    /// The worker that runs the caller; `None` on any other thread.
+    /// The worker that runs the caller, or for which it runs; `None` on any other thread.
     pub(crate) fn current() -> Option<Self> {
         CURRENT.get()
+    }
+
+    /// Lets the caller's thread act for this worker until the guard is dropped.
+    pub(crate) fn represent(self) -> WorkerGuard {
+        WorkerGuard(CURRENT.replace(Some(self)))
+    }
+}
+
+/// While it lives, a thread acts for a worker.
+pub(crate) struct WorkerGuard(Option<WorkerId>);
+
+impl Drop for WorkerGuard {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
     }
 }
 
@@ -56,13 +78,13 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts `count` workers.
+    /// Starts `count` workers, which give large work to `compute`.
     ///
     /// # Errors
     /// If the system refuses a thread or its event queue.
-    pub(crate) fn start(count: NonZeroUsize) -> io::Result<Self> {
+    pub(crate) fn start(count: NonZeroUsize, compute: ComputePool) -> io::Result<Self> {
         let stop = CancellationToken::new();
-        let start = |index| Worker::start(WorkerId { index, of: count }, stop.clone());
+        let start = |index| Worker::start(WorkerId { index, of: count }, compute.clone(), stop.clone());
         let workers = (0..count.get()).map(start).collect::<io::Result<_>>();
         let _stop = stop.clone().drop_guard();
         Ok(Workers { workers: workers?, _stop })
@@ -85,11 +107,12 @@ impl Workers {
 }
 
 impl Worker {
-    fn start(id: WorkerId, stop: CancellationToken) -> io::Result<Self> {
+    fn start(id: WorkerId, compute: ComputePool, stop: CancellationToken) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         thread::Builder::new().name(format!("worker-{}", id.index)).spawn(move || {
             CURRENT.set(Some(id));
+            COMPUTE_POOL.set(Some(compute));
             runtime.block_on(stop.cancelled());
             // A file read or a name lookup may hang forever, and its result is no longer needed.
             runtime.shutdown_background();
@@ -143,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_goes_to_the_worker_with_the_fewest() {
-        let workers = Workers::start(NonZeroUsize::new(3).unwrap()).unwrap();
+        let workers = Workers::start(NonZeroUsize::new(3).unwrap(), ComputePool::default()).unwrap();
         let tracker = TaskTracker::new();
         let mut placed = spawn(&workers, &tracker, 9).await;
         let mut counts = BTreeMap::new();

@@ -29,9 +29,9 @@ use tokio::time::Instant;
 
 use crate::{
     core::{call_site::CallSite, failure::Failure, step::Reason},
+    fairness::bulkhead::{BulkheadPermit, Full},
     telemetry::{Parent, PluginCall},
     upstream::{
-        bulkhead::{BulkheadPermit, Full},
         classify,
         client::PluginClient,
         codec::{self, ExchangeError},

@@ -10,11 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config,
     core::{call_site::CallSite, failure::Failure},
+    fairness::{bulkhead::Bulkhead, compute_pool::ComputePool},
     telemetry::{Parent, PluginCalls, Telemetry},
     tls,
     upstream::{
-        bulkhead::Bulkhead,
-        compute_pool::ComputePool,
         consent::Wants,
         host_access::HostOffer,
         observers::{DeliveryCallback, ObserverDelivery},
@@ -49,7 +48,7 @@ pub struct SharedResources {
     /// The age at which a connection is replaced.
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
-    /// For the large calls of built-in plugins.
+    /// For large payloads.
     pub(super) compute: ComputePool,
     pub(super) certificates: tls::CertificateWatch,
     pub(super) reach: Arc<config::ApiPluginPolicy>,
@@ -123,6 +122,11 @@ impl SharedResources {
     pub fn by(&self, config: &config::Config) -> Self {
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         SharedResources { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
+    }
+
+    /// The threads for large payloads.
+    pub(crate) fn compute_pool(&self) -> ComputePool {
+        self.compute.clone()
     }
 
     /// Signals changes of any plugin's [`Status`]. The number has no meaning; read the statuses.

@@ -23,11 +23,11 @@ use tower::ServiceExt as _;
 
 use crate::{
     core::{call_site::CallSite, point::Point},
+    fairness::compute_pool::ComputePool,
     grpc::timeout::{self, GRPC_TIMEOUT},
     net::worker::WorkerId,
     upstream::{
         codec::{self, ExchangeError},
-        compute_pool::ComputePool,
         http2::Http2Client,
         transport::InProcess,
     },

@@ -11,19 +11,16 @@
 
 mod breaker;
 mod breakers;
-mod bulkhead;
 mod call;
 mod call_guard;
 mod classify;
 mod client;
 mod codec;
-mod compute_pool;
 mod connection;
 mod consent;
 mod control_call;
 mod dial_error;
 mod endpoint;
-mod fair_queue;
 mod health;
 mod hints;
 mod host_access;

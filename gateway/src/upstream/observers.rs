@@ -15,9 +15,9 @@ use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use crate::{
     core::{failure::Failure, step::Reason},
+    fairness::fair_queue::{FairQueue, LaneMeasure, QueueEnd},
     upstream::{
         client::PluginClient,
-        fair_queue::{FairQueue, LaneMeasure, QueueEnd},
         request::{PluginReply, PluginRequest},
     },
 };

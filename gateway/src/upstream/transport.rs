@@ -24,11 +24,11 @@ pub(super) use self::tcp::DnsTarget;
 use self::tcp::{Destination, Tcp};
 use crate::{
     config::{self, DialPolicy},
+    fairness::compute_pool::ComputePool,
     task::join::joined,
     tls,
     upstream::{
         client::SharedResources,
-        compute_pool::ComputePool,
         connection::Connection,
         dial_error::{DialError, DialErrorKind},
     },

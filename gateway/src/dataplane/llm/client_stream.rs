@@ -23,7 +23,10 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{edge::admission::CallPermits, net::tracked_body};
+use crate::{
+    edge::admission::CallPermits,
+    net::{movable::movable, tracked_body},
+};
 
 /// How many pieces wait to be written before the work does.
 const MAX_WAITING: usize = 8;
@@ -143,7 +146,7 @@ where
             Ok(head) => (head, None),
             Err(_) => return answer.unwrap_or_default(),
         },
-        Ok(head) = &mut begun => (head, Some(AbortOnDropHandle::new(tokio::spawn(work)))),
+        Ok(head) = &mut begun => (head, Some(AbortOnDropHandle::new(tokio::spawn(movable(work))))),
     };
     let StreamHead { headers, pieces, state } = head;
     let body = StreamBody { _work: work, pieces, state: Arc::clone(&state), polls: GATHERING_POLLS };

@@ -35,6 +35,7 @@ use crate::{
         routes::ModelRoute,
         upstream::{UpstreamAnswer, UpstreamError, UpstreamTimeouts, forwarded},
     },
+    net::movable::leave_worker,
     records::exchange::ExchangeFacts,
     snapshot::published::PublishedSnapshot,
 };
@@ -138,7 +139,9 @@ impl ArrivedExchange {
         let limit = SizeLimit::with_key(llm.limits.request, "llm.limits.request");
         let received = body::receive(body, limit, 0, room);
         let late = |_| Error::new(Code::BudgetExhausted, "The body was not received in time");
-        let request = F::Request::parse(timeout(BODY_TIMEOUT, received).await.map_err(late)??)?;
+        let body = timeout(BODY_TIMEOUT, received).await.map_err(late)??;
+        leave_worker(&identity.tenant, body.len()).await;
+        let request = F::Request::parse(body)?;
         facts.model = Some(request.model().into());
         let route = llm
             .routes
@@ -243,6 +246,11 @@ impl<F: Format> Exchange<'_, F> {
             }
             _ => Ok(answer),
         }
+    }
+
+    /// Leaves the worker if work on `bytes` of the answer follows.
+    pub(super) async fn leave_worker(&self, bytes: usize) {
+        leave_worker(&self.caller.identity.tenant, bytes).await;
     }
 
     /// The error for a provider that doesn't accept the operator's credential: the client can't do anything about it.

@@ -221,6 +221,7 @@ impl<F: Format> Exchange<'_, F> {
             let piece = answer.piece(body.so_far().len(), limit).await;
             let Some(piece) = piece.map_err(|error| provider_error(name, error))? else { break };
             room.grow(piece.len())?;
+            self.leave_worker(body.so_far().len() + piece.len()).await;
             body.push(piece);
         }
         Ok(body.finish())

@@ -146,6 +146,7 @@ impl<F: Format> Exchange<'_, F> {
         let mut decoder = SseDecoder::new(self.llm.limits.answer);
         let mut charged = 0;
         while let Some(piece) = self.next_piece(answer).await? {
+            self.leave_worker(decoder.buffered() + piece.len()).await;
             decoder.push(&piece);
             // An event is held three times while it is written anew.
             let held = 3 * decoder.buffered();
@@ -199,6 +200,8 @@ impl<F: Format> Exchange<'_, F> {
                 }
                 piece = answer.piece(0, usize::MAX) => piece,
             };
+            let came = piece.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+            self.leave_worker(charged + came).await;
             let flow = self.take_piece(piece, &mut decoder, &mut assembly, writer)?;
             let held = assembly.held() + decoder.buffered() + release.held();
             room.grow(held.saturating_sub(charged))?;

@@ -9,6 +9,7 @@ mod base_urls;
 mod clients;
 mod embeddings;
 mod history;
+mod large_payloads;
 mod messages_answers;
 mod messages_callers;
 mod messages_history;

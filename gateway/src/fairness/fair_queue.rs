@@ -1,6 +1,6 @@
 //! A queue shared by several tenants without head-of-line blocking: each tenant has its own lane, in order of
 //! arrival. Used for calls that wait for a permit ([`super::bulkhead`]) and for deliveries to observers
-//! ([`super::observers`]).
+//! ([`crate::upstream`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,20 +22,20 @@ struct Lane<T> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueueEnd {
+pub(crate) enum QueueEnd {
     Oldest,
     Newest,
 }
 
 /// How a lane's length is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LaneMeasure {
+pub(crate) enum LaneMeasure {
     Entries,
     Size,
 }
 
 /// Lanes by `K`, which identifies a tenant.
-pub(super) struct FairQueue<K, T> {
+pub(crate) struct FairQueue<K, T> {
     lanes: HashMap<K, Lane<T>>,
     entries: usize,
     size: usize,
@@ -49,21 +49,21 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries
     }
 
     /// The sum of the entries' sizes.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
     /// How many entries `key` has.
-    pub(super) fn len_of(&self, key: &K) -> usize {
+    pub(crate) fn len_of(&self, key: &K) -> usize {
         self.lanes.get(key).map_or(0, |lane| lane.entries.len())
     }
 
-    pub(super) fn push(&mut self, key: K, item: T, size: usize) {
+    pub(crate) fn push(&mut self, key: K, item: T, size: usize) {
         self.turns += 1;
         let turn = self.turns;
         let lane = self.lanes.entry(key).or_insert_with(|| Lane { entries: VecDeque::new(), size: 0, turn });
@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 
     /// Takes the oldest entry of the lane whose turn it is. `rank` returns `None` for lanes to skip. The lane
     /// with the lowest rank wins; among equals, the one that has waited longest for its turn.
-    pub(super) fn pop<R: Ord>(&mut self, rank: impl Fn(&K) -> Option<R>) -> Option<(K, T)> {
+    pub(crate) fn pop<R: Ord>(&mut self, rank: impl Fn(&K) -> Option<R>) -> Option<(K, T)> {
         let ranked = self.lanes.iter().filter_map(|(key, lane)| Some((rank(key)?, lane.turn, key)));
         let key = ranked.min_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)))?.2.clone();
         self.turns += 1;
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// The key of the longest lane, and its number of entries.
-    pub(super) fn longest(&self, measure: LaneMeasure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
+    pub(crate) fn longest(&self, measure: LaneMeasure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
         let length = |lane: &Lane<T>| match measure {
             LaneMeasure::Entries => lane.entries.len(),
             LaneMeasure::Size => lane.size,
@@ -99,7 +99,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// Takes an entry at one end of the lane of `key`.
-    pub(super) fn take(&mut self, key: &K, end: QueueEnd) -> Option<T> {
+    pub(crate) fn take(&mut self, key: &K, end: QueueEnd) -> Option<T> {
         let lane = self.lanes.get_mut(key)?;
         let entry = match end {
             QueueEnd::Oldest => lane.entries.pop_front(),
@@ -109,14 +109,14 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// Takes the first entry of `key` for which `is` returns true.
-    pub(super) fn remove(&mut self, key: &K, is: impl Fn(&T) -> bool) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: &K, is: impl Fn(&T) -> bool) -> Option<T> {
         let lane = self.lanes.get_mut(key)?;
         let index = lane.entries.iter().position(|entry| is(&entry.item))?;
         let entry = lane.entries.remove(index);
         self.note_taken(key, entry)
     }
 
-    pub(super) fn drain(&mut self) -> Vec<T> {
+    pub(crate) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(self).lanes;
         lanes.into_values().flat_map(|lane| lane.entries).map(|entry| entry.item).collect()
     }

@@ -1,4 +1,4 @@
-//! Threads for the large calls of built-in plugins.
+//! Threads for large payloads: calls of built-in plugins, and the gateway's own work ([`crate::net::movable`]).
 //!
 //! A worker serves many connections on one thread. A plugin that searches megabytes there delays the calls of all of them,
 //! also those of tenants without plugins. So a large call runs here: at a low priority, so that a worker takes a core from it at
@@ -6,14 +6,16 @@
 //! the threads as they share a plugin's permits ([`super::bulkhead`]).
 
 use std::{
+    future::ready,
     num::NonZeroUsize,
     pin::Pin,
     sync::{Arc, OnceLock},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     thread,
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use rustix::process::nice;
 use tokio::runtime::{self, Runtime};
@@ -27,13 +29,13 @@ const MIN_BYTES: usize = 4 << 10;
 /// With as many threads as cores, the long calls of two tenants would keep all others waiting.
 const THREADS_PER_CORE: usize = 4;
 
-/// What is added to the "nice" value of the threads: a worker gets three times as much of a core. With more, they would get next to
+/// What is added to the "nice" value of the threads: a worker gets nine times as much of a core. With more, they would get next to
 /// nothing on a machine that other programs keep busy.
-const NICE: i32 = 5;
+const NICE: i32 = 10;
 
 /// The threads; started by the first large call, and ended when the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct ComputePool(Arc<ComputeThreads>);
+pub(crate) struct ComputePool(Arc<ComputeThreads>);
 
 struct ComputeThreads {
     runtime: OnceLock<Runtime>,
@@ -56,7 +58,7 @@ impl ComputePool {
     }
 
     /// Whether a call of so many bytes belongs here.
-    pub(super) fn takes(bytes: usize) -> bool {
+    pub(crate) fn takes(bytes: usize) -> bool {
         bytes >= MIN_BYTES
     }
 
@@ -65,17 +67,27 @@ impl ComputePool {
     ///
     /// # Panics
     /// As `call` does, and if the system refuses a thread.
-    pub(super) async fn run<F>(&self, tenant: &Arc<str>, call: F) -> F::Output
+    pub(crate) async fn run<F>(&self, tenant: &Arc<str>, call: F) -> F::Output
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let permit = self.0.permits.enter(tenant, Duration::MAX).await;
-        let permit = permit.unwrap_or_else(|_| unreachable!("the queue has no limit, nor has the wait"));
-        let task = self.0.runtime().spawn(FirstPoll { permit: Some(permit), call });
+        // Here, so that calls of a tenant begin in their order, and one that is given up never begins.
+        let permit = self.enter(tenant).await;
+        let (pool, tenant) = (self.clone(), Arc::clone(tenant));
+        let call = PermittedPolls { pool, tenant, entry: Some(Box::pin(ready(permit))), call };
+        let task = self.0.runtime().spawn(call);
         match AbortOnDropHandle::new(task).await {
             Ok(output) => output,
             Err(ended) => std::panic::resume_unwind(ended.into_panic()),
         }
+    }
+
+    fn enter(&self, tenant: &Arc<str>) -> BoxFuture<'static, BulkheadPermit> {
+        let (threads, tenant) = (Arc::clone(&self.0), Arc::clone(tenant));
+        Box::pin(async move {
+            let permit = threads.permits.enter(&tenant, Duration::MAX).await;
+            permit.unwrap_or_else(|_| unreachable!("the queue has no limit, nor has the wait"))
+        })
     }
 }
 
@@ -111,23 +123,28 @@ impl Drop for ComputeThreads {
 }
 
 pin_project! {
-    /// A call that holds its permit until it waits for something, such as the store. A plugin's work on a text comes before that,
-    /// and a store that doesn't answer keeps no thread from others.
-    struct FirstPoll<F> {
-        permit: Option<BulkheadPermit>,
+    #[project = PermittedPollsProjection]
+    /// A call that has a permit whenever a thread polls it, and none while it waits for something, such as the store: that would
+    /// keep a thread from others.
+    struct PermittedPolls<F> {
+        pool: ComputePool,
+        tenant: Arc<str>,
+        // The wait for the permit of the next poll.
+        entry: Option<BoxFuture<'static, BulkheadPermit>>,
         #[pin]
         call: F,
     }
 }
 
-impl<F: Future> Future for FirstPoll<F> {
+impl<F: Future> Future for PermittedPolls<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let call = self.project();
-        let polled = call.call.poll(context);
-        *call.permit = None;
-        polled
+        let PermittedPollsProjection { pool, tenant, entry, call } = self.project();
+        let waiting = entry.get_or_insert_with(|| pool.enter(tenant));
+        let _permit = ready!(waiting.as_mut().poll(context));
+        *entry = None;
+        call.poll(context)
     }
 }
 

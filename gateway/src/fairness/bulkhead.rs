@@ -16,12 +16,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::fair_queue::{FairQueue, LaneMeasure, QueueEnd};
 use crate::core::fair_share;
+use crate::fairness::fair_queue::{FairQueue, LaneMeasure, QueueEnd};
 
 /// Who a permit is accounted to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum PermitHolder {
+pub(crate) enum PermitHolder {
     /// The calls of one tenant.
     Tenant(Arc<str>),
     /// Deliveries to the plugin as an observer, for all tenants. They have a queue of their own, fair in
@@ -53,19 +53,19 @@ struct BulkheadInner {
 }
 
 /// Counts running and queued calls.
-pub(super) struct Bulkhead(Arc<BulkheadInner>);
+pub(crate) struct Bulkhead(Arc<BulkheadInner>);
 
 /// A permit; returned on drop.
-pub(super) struct BulkheadPermit {
+pub(crate) struct BulkheadPermit {
     bulkhead: Arc<BulkheadInner>,
     holder: PermitHolder,
     /// How long the call waited for the permit.
-    pub(super) waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// Why no permit was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(crate) enum Full {
     /// The queue is full.
     Queue,
     /// The wait timed out.
@@ -152,16 +152,16 @@ impl Drop for BulkheadPermit {
 
 impl Bulkhead {
     /// A bulkhead with `in_flight` permits (at least one) and room for `queue` waiters.
-    pub(super) fn new(in_flight: usize, queue: usize) -> Self {
+    pub(crate) fn new(in_flight: usize, queue: usize) -> Self {
         Bulkhead(Arc::new(BulkheadInner { state: Mutex::default(), places: in_flight.max(1), queue }))
     }
 
-    pub(super) fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.0.state().taken
     }
 
     /// A permit for a call of `tenant`, at once or within `wait`.
-    pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<BulkheadPermit, Full> {
+    pub(crate) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<BulkheadPermit, Full> {
         match self.queue_up(PermitHolder::Tenant(Arc::clone(tenant)), self.0.queue)? {
             PermitRequest::Now(place) => Ok(place),
             PermitRequest::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
@@ -170,7 +170,7 @@ impl Bulkhead {
 
     /// A permit for a delivery to an observer. It waits without a limit and outside the queue: the observers'
     /// own queue is the bound.
-    pub(super) async fn enter_observer(&self) -> BulkheadPermit {
+    pub(crate) async fn enter_observer(&self) -> BulkheadPermit {
         let turn = self.queue_up(PermitHolder::Observers, usize::MAX);
         let place = match turn.expect("no queue is so long") {
             PermitRequest::Now(place) => Ok(place),
