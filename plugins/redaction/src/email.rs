@@ -42,7 +42,7 @@ pub(crate) fn find_all(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<Range<us
         }
         let (before, user) = (&content[..start], &content[start..at]);
         while users.next_if(|user| user.password.end < at).is_some() {}
-        let is_in_url = users.peek().is_some_and(|user| user.start < at);
+        let is_in_url = users.peek().is_some_and(|user| user.start < at && at <= user.first_host);
         let context = Context { before, user, domain: &host[..length], after: &content[end..] };
         if !is_in_url && !context.is_no_address() {
             found.push(start..end);

@@ -121,10 +121,16 @@ fn is_password(name: &str) -> bool {
         || name.windows(3).any(|word| word.eq_ignore_ascii_case(b"pwd"))
 }
 
+/// Whether a value fills an element, or what is left of a cut one; unlike what follows `<password>` in `<user>:<password>@host`.
+fn is_text_of_element(text: &str, value: Range<usize>) -> bool {
+    let rest = text[value.end..].trim_start();
+    !text[value].starts_with('@') && (rest.is_empty() || rest.starts_with('<'))
+}
+
 /// How certain it is that the value after a label is a key; `None` if what matched is no label at this place.
 fn certainty(text: &str, label: &Range<usize>, value_end: usize) -> Option<Certainty> {
     let start = text.ceil_char_boundary(label.start.saturating_sub(MAX_CONTEXT_BYTES));
-    let (before, label) = (&text[start..label.start], &text[label.clone()]);
+    let (value, before, label) = (label.end..value_end, &text[start..label.start], &text[label.clone()]);
     let line = before.rsplit('\n').next().unwrap_or_default();
     let starts_with =
         |word: &str| label.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
@@ -151,7 +157,7 @@ fn certainty(text: &str, label: &Range<usize>, value_end: usize) -> Option<Certa
     }
     if joint.contains('>') {
         let is_open = || before.rfind(['<', '>']).is_some_and(|at| before[at..].starts_with('<'));
-        let is_element = text[value_end..].starts_with('<') && is_open(); // unlike `<user>:<password>@host`
+        let is_element = is_text_of_element(text, value) && is_open();
         return (is_element || joint.contains("</")).then_some(Certainty::Context);
     }
     if joint.contains('|') {

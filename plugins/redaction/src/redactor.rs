@@ -109,6 +109,10 @@ impl<'r> Match<'r> {
     pub fn name(&self) -> &'r str {
         self.rule.name()
     }
+
+    fn is_of(&self, wanted: Detector) -> bool {
+        matches!(self.rule.finder, Finder::Detector(detector) if detector == wanted)
+    }
 }
 
 /// A text after redaction, and what was found in it.
@@ -238,6 +242,11 @@ fn merged(mut matches: Vec<Match<'_>>) -> Vec<Match<'_>> {
     let mut merged: Vec<Match<'_>> = Vec::with_capacity(matches.len());
     for found in matches {
         match merged.last_mut() {
+            // The host of a URL whose password looks like the name of an address stays.
+            Some(last)
+                if found.range.start < last.range.end
+                    && last.is_of(Detector::UrlPassword)
+                    && found.is_of(Detector::Email) => {}
             Some(last) if found.range.start < last.range.end => {
                 last.range.end = last.range.end.max(found.range.end);
             }

@@ -104,6 +104,14 @@ fn what_is_off_is_left_alone() {
 }
 
 #[test]
+fn an_element_may_have_white_space_or_be_cut() {
+    for text in ["<password>V \n</password>", "<root><password>V"] {
+        let redacted = redact(&text.replace('V', "abcdef123456"));
+        assert_eq!(redacted, text.replace('V', "[REDACTED]"));
+    }
+}
+
+#[test]
 fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
     const VALUE: &str = "abcdef123456"; // 12 characters
     for text in [

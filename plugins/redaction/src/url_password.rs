@@ -10,8 +10,10 @@ use regex::Regex;
 
 /// A single character in an example is no password.
 const MIN_PASSWORD_BYTES: usize = 2;
-/// No longer user or password is looked for, so that a word of many schemes is fast.
-const MAX_PART_BYTES: usize = 1024;
+/// No longer user is looked for, so that a word of many schemes is fast.
+const MAX_USER_BYTES: usize = 1024;
+/// No longer password is looked for. Tokens may be that long.
+const MAX_PASSWORD_BYTES: usize = 8 << 10;
 /// How many `@` of a URL may end its password.
 const MAX_SIGNS: usize = 24;
 /// The longest start of a URL.
@@ -67,6 +69,8 @@ pub(crate) struct UserInfo {
     pub(crate) start: usize,
     /// Up to the `@` in front of the host. It may be empty or a reference.
     pub(crate) password: Range<usize>,
+    /// The first `@` that a host follows. From there on up to the end of the password, it may be a path.
+    pub(crate) first_host: usize,
 }
 
 /// The passwords alone. A reference such as `${PASSWORD}` isn't one, and neither is a mask.
@@ -94,17 +98,17 @@ pub(crate) fn user_infos(text: &AnswerText<'_>, cut: &mut SafeCut) -> Vec<UserIn
             let Some(next) = content[at..].find('@') else { break };
             sign = at + next;
         }
-        if sign - at > 2 * MAX_PART_BYTES {
+        if sign - at > MAX_USER_BYTES + MAX_PASSWORD_BYTES {
             continue;
         }
         let Some(user) = User::new(content, start.as_str(), at) else { continue };
         if word_end < user.end {
             word_end = user.end + content[user.end..].find(ends_word).unwrap_or(content.len() - user.end);
         }
-        if let Some(password) = user.password(content, word_end) {
+        if let Some((password, first_host)) = user.password(content, word_end) {
             at = password.end;
             cut.keep_whole(start.start()..at + 1);
-            found.push(UserInfo { start: start.start(), password });
+            found.push(UserInfo { start: start.start(), password, first_host });
         }
     }
     found
@@ -141,39 +145,43 @@ struct User {
 impl User {
     /// The user behind the scheme of a URL, up to a colon.
     fn new(text: &str, scheme: &str, start: usize) -> Option<Self> {
-        let rest = &text[start..text.floor_char_boundary(start + MAX_PART_BYTES)];
+        let rest = &text[start..text.floor_char_boundary(start + MAX_USER_BYTES)];
         let is_oracle = scheme.starts_with("jdbc");
         let user = if is_oracle { &ORACLE_USER_PATTERN } else { &USER_PATTERN }.find(rest)?;
         let has_path = is_oracle || user.as_str().contains('@');
         Some(User { end: start + user.len(), is_empty: user.len() == 1, has_path })
     }
 
-    /// Its password, in a word that ends at `word_end`.
-    fn password(&self, text: &str, word_end: usize) -> Option<Range<usize>> {
-        let word = &text[self.end..text.floor_char_boundary(word_end.min(self.end + MAX_PART_BYTES))];
+    /// Its password, in a word that ends at `word_end`, and the first `@` that a host follows.
+    fn password(&self, text: &str, word_end: usize) -> Option<(Range<usize>, usize)> {
+        let word = &text[self.end..text.floor_char_boundary(word_end.min(self.end + MAX_PASSWORD_BYTES))];
         let word = if self.has_path { word.split('/').next().unwrap_or_default() } else { word };
         // Behind `host:`, a slash begins a path.
         if PORT_PATTERN.is_match(word) || word.starts_with('/') && !self.is_empty {
             return None;
         }
-        Some(self.end..self.end + password_length(word, &text[self.end..])?)
+        let (length, first) = password_length(word, &text[self.end..])?;
+        Some((self.end..self.end + length, self.end + first))
     }
 }
 
-/// The length of the password at the beginning of a word, up to an `@`. In `rest` the text goes on.
-fn password_length(word: &str, rest: &str) -> Option<usize> {
-    let mut length = None;
+/// The length of the password at the beginning of a word, up to an `@`, and of what is in front of the first `@` that a host follows. In
+/// `rest` the text goes on.
+fn password_length(word: &str, rest: &str) -> Option<(usize, usize)> {
+    let (mut length, mut first) = (None, None);
     for (at, _) in word.match_indices('@').take(MAX_SIGNS) {
-        if length.is_some_and(|length: usize| word[length..at].contains("://")) {
+        if length.is_some_and(|length: usize| START_PATTERN.is_match(&word[length..at])) {
             break; // the next URL
         }
         let Some(host) = HOST_PATTERN.find(&rest[at + 1..]) else { continue };
         length = Some(at);
+        first = first.or(length);
         if at == 0 || STAND_IN_PATTERN.is_match(&word[..at]) || is_certain(host.as_str()) {
             break;
         }
     }
-    length.or_else(|| word.rfind('@'))
+    let length = length.or_else(|| word.rfind('@'))?;
+    Some((length, first.unwrap_or(length)))
 }
 
 /// Whether a password is unlikely to have these hosts behind an `@`, because the first one is an address, or has a domain or a port.
@@ -249,6 +257,24 @@ F=ftp://g:fourth@[::1]:21";
         let behind_a_reference = r"A=postgres://u:${PW}@h\nB=postgres://v:real1234@h2";
         assert_eq!(found(behind_a_reference), ["real1234"]);
         assert!(found("http://a:***@h&next=http://c:real1234@h")[0].contains("real1234"));
+    }
+
+    #[test]
+    fn a_long_password_is_found_whole() {
+        let password = format!("a@{}", "Ab1".repeat(1500));
+        assert_eq!(found(&format!("https://aws:{password}@d.example.com")), [password]);
+    }
+
+    #[test]
+    fn an_address_behind_a_host_is_one_without_this_detector() {
+        let redactor: Redactor = [Detector::Email].into_iter().collect();
+        for (text, redacted) in [
+            ("http://u:pw@db/?to=ada@example.com", "http://u:pw@db/?to=[EMAIL]"),
+            ("x,postgres://u:pw@db/orders,ada@example.com", "x,postgres://u:pw@db/orders,[EMAIL]"),
+            ("postgres://u:p@ss@db.example.com/orders", "postgres://u:p@ss@db.example.com/orders"),
+        ] {
+            assert_eq!(redactor.redact(text, None).text, redacted);
+        }
     }
 
     #[test]
@@ -361,7 +387,7 @@ F=ftp://g:fourth@[::1]:21";
 
         #[test]
         fn the_host_stays_whatever_else_is_looked_for(
-            password in "[a-z][A-Za-z0-9@/#!*+=~?%$&_.-]{8,12}[a-z]",
+            password in "[a-z][A-Za-z0-9@/#!*+=~?%$&_-]{8,12}[a-z]",
             host in "(db\\.example\\.com|10\\.0\\.0\\.1|db)(:5432)?(/orders)?[ \"']",
         ) {
             let redactor: Redactor = Detector::ALL.into_iter().collect();
