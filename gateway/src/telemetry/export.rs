@@ -141,7 +141,9 @@ fn grpc_channel(endpoint: &str) -> Result<Channel, BoxError> {
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_connect_timeout(Some(EXPORT_TIMEOUT));
-    let mut channel = Channel::from_shared(endpoint.to_owned())?;
+    // The exporters have no time-out of their own for a channel that is given to them.
+    let channel = Channel::from_shared(endpoint.to_owned())?;
+    let mut channel = channel.timeout(EXPORT_TIMEOUT).connect_timeout(EXPORT_TIMEOUT);
     if endpoint.starts_with("https:") {
         channel = channel.tls_config(ClientTlsConfig::new().with_enabled_roots())?;
     }
