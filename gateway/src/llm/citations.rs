@@ -149,6 +149,10 @@ mod tests {
         assert_eq!(texts_of(&long).iter().count(), 1);
         let many: Vec<_> = (0..20).map(|number| json!({ "title": format!("{number:2000}") })).collect();
         assert_eq!(texts_of(&many).iter().count(), MAX_UNJUDGED_BYTES / 2000);
+        // What plugins were asked about doesn't count again.
+        let long: Vec<_> = (0..100).map(|number| json!({ "title": format!("{number:0150}") })).collect();
+        let texts = texts_of(&long);
+        assert_eq!(left(&long, &texts.iter().collect::<Vec<_>>()), long);
     }
 
     fn citation() -> impl Strategy<Value = Value> {

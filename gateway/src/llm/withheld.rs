@@ -33,7 +33,7 @@ pub(super) struct WithheldMembers {
     pub(super) names: Vec<String>,
     /// See [`ChoiceEdit::cited_texts`].
     pub(super) cited_texts: Option<HashSet<String>>,
-    /// How many bytes of citations were passed.
+    /// How many bytes of citations were passed that plugins weren't asked about.
     citation_bytes: usize,
 }
 
@@ -43,17 +43,27 @@ impl WithheldMembers {
         WithheldMembers { cited_texts: edit.cited_texts.clone(), ..WithheldMembers::default() }
     }
 
+    /// The same for the next choice of an answer.
+    pub(super) fn begin_choice(&mut self, edit: &ChoiceEdit) {
+        (self.cited_texts, self.citation_bytes) = (edit.cited_texts.clone(), 0);
+    }
+
     /// Lets a citation with these texts, and so many bytes of JSON, pass if plugins let each of its texts pass and there is room.
     pub(super) fn pass_citation<'a>(
         &mut self,
         bytes: usize,
         mut texts: impl Iterator<Item = Cow<'a, str>>,
     ) -> bool {
-        let is_judged =
-            self.cited_texts.as_ref().is_none_or(|passed| texts.all(|text| passed.contains(text.as_ref())));
-        let passes = is_judged && self.citation_bytes + bytes <= MAX_UNJUDGED_BYTES;
+        let mut unjudged = bytes;
+        let is_passed = self.cited_texts.as_ref().is_none_or(|passed| {
+            texts.all(|text| {
+                unjudged = unjudged.saturating_sub(text.len());
+                passed.contains(text.as_ref())
+            })
+        });
+        let passes = is_passed && self.citation_bytes + unjudged <= MAX_UNJUDGED_BYTES;
         if passes {
-            self.citation_bytes += bytes;
+            self.citation_bytes += unjudged;
         }
         passes
     }

@@ -40,7 +40,7 @@ pub(super) fn render(
     for (choice, edit) in answer.all().iter().zip(choices) {
         let whole = ObjectEdit::new(text, text.get(choice.span.clone()).unwrap_or_default());
         let message = ObjectEdit::new(text, whole.get("message").unwrap_or_default());
-        withheld.cited_texts.clone_from(&edit.cited_texts);
+        withheld.begin_choice(edit);
         let (edits, withheld) = (&mut edits, &mut withheld);
         let mut renderer =
             Renderer { text, choice, whole, message, edits, withheld, expects_json, is_guarded };
