@@ -53,16 +53,12 @@ pub(crate) async fn leave_worker(tenant: &Arc<str>, bytes: usize) {
     if bytes < MIN_BYTES {
         return;
     }
-    let mut is_requested = false;
     poll_fn(|cx| {
-        let departure = DEPARTURE.take();
-        if is_requested || matches!(departure, Departure::Impossible) {
-            DEPARTURE.set(departure);
+        if matches!(DEPARTURE.take(), Departure::Impossible) {
             return Poll::Ready(());
         }
-        is_requested = true;
         DEPARTURE.set(Departure::Requested(Arc::clone(tenant)));
-        // A future around this one, such as a list of several, polls again only what was woken.
+        // A future around this one polls again only what was woken. It may do so before the work has moved.
         cx.waker().wake_by_ref();
         Poll::Pending
     })
@@ -74,6 +70,9 @@ impl<T: Send + 'static> Future for Movable<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         if self.has_moved {
+            return self.work.as_mut().poll(cx);
+        }
+        if !worker::is_current() {
             return self.work.as_mut().poll(cx);
         }
         DEPARTURE.set(Departure::Possible);
@@ -93,13 +92,22 @@ impl<T: Send + 'static> Future for Movable<T> {
 }
 
 /// Work that another thread does for a worker.
-struct MovedWork<T> {
+struct MovedWork<T: Send + 'static> {
     worker: WorkerId,
     runtime: Handle,
     work: BoxFuture<'static, T>,
 }
 
-impl<T> Future for MovedWork<T> {
+impl<T: Send + 'static> Drop for MovedWork<T> {
+    fn drop(&mut self) {
+        let runtime = self.runtime.clone();
+        let _entered = runtime.enter();
+        let _represented = self.worker.represent();
+        self.work = Box::pin(pending());
+    }
+}
+
+impl<T: Send + 'static> Future for MovedWork<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {

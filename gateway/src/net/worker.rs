@@ -28,6 +28,11 @@ thread_local! {
     static COMPUTE_POOL: RefCell<Option<ComputePool>> = const { RefCell::new(None) };
 }
 
+/// Whether the caller runs on a worker's thread.
+pub(crate) fn is_current() -> bool {
+    COMPUTE_POOL.with_borrow(Option::is_some)
+}
+
 /// The pool to which the worker that runs the caller gives large work; `None` on any other thread.
 pub(crate) fn compute_pool() -> Option<ComputePool> {
     COMPUTE_POOL.with_borrow(Clone::clone)

@@ -201,7 +201,7 @@ impl<F: Format> Exchange<'_, F> {
                 piece = answer.piece(0, usize::MAX) => piece,
             };
             let came = piece.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
-            self.leave_worker(charged + came).await;
+            self.leave_worker(decoder.buffered() + came).await;
             let flow = self.take_piece(piece, &mut decoder, &mut assembly, writer)?;
             let held = assembly.held() + decoder.buffered() + release.held();
             room.grow(held.saturating_sub(charged))?;
@@ -225,6 +225,7 @@ impl<F: Format> Exchange<'_, F> {
         // What came last, and the same once more as a whole.
         let held = assembly.held();
         room.grow(held.saturating_sub(charged) + held)?;
+        self.leave_worker(held).await;
         let body = assembly.body();
         // Its text has escapes.
         room.grow(body.len().saturating_sub(held))?;
