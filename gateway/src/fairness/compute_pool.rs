@@ -29,9 +29,9 @@ const MIN_BYTES: usize = 4 << 10;
 /// With as many threads as cores, the long calls of two tenants would keep all others waiting.
 const THREADS_PER_CORE: usize = 4;
 
-/// What is added to the "nice" value of the threads: a worker gets nine times as much of a core. With more, they would get next to
+/// What is added to the "nice" value of the threads: a worker gets three times as much of a core. With more, they would get next to
 /// nothing on a machine that other programs keep busy.
-const NICE: i32 = 10;
+const NICE: i32 = 5;
 
 /// The threads; started by the first large call, and ended when the last clone is dropped.
 #[derive(Clone)]
