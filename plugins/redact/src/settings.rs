@@ -7,9 +7,6 @@ use hookgate_sdk::InitError;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Detectors that the default leaves out: they also find ids that tools need.
-const LEFT_OUT: [Detector; 2] = [Detector::HighEntropy, Detector::ApiKey];
-
 const MAX_PATTERNS: usize = 100;
 const MAX_NAME_BYTES: usize = 64;
 const MAX_REPLACEMENT_BYTES: usize = 256;
@@ -75,7 +72,7 @@ pub struct TenantRules {
 impl Config {
     /// The plugin's rules. Own patterns come first, so a match at the same place gets their replacement.
     pub(crate) fn redactor(&self) -> Result<Redactor, InitError> {
-        let detectors = Detector::select(self.detectors.as_deref(), &self.except, &LEFT_OUT)?;
+        let detectors = Detector::select(self.detectors.as_deref(), &self.except, &Detector::BROAD)?;
         let patterns = rules("patterns", &self.patterns)
             .map_err(|PatternError { field, expected }| InitError::config(&field, expected))?;
         let redactor: Redactor = patterns.into_iter().chain(detectors.into_iter().map(Rule::from)).collect();

@@ -122,6 +122,9 @@ impl Detector {
         Detector::ApiKey,
     ];
 
+    /// Those that `redact` leaves out by default: they also find ids that tools need.
+    pub const BROAD: [Detector; 2] = [Detector::HighEntropy, Detector::ApiKey];
+
     /// The name in settings and notices.
     pub const fn name(self) -> &'static str {
         match self {

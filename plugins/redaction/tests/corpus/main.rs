@@ -22,7 +22,7 @@ use template::{Line, Template, templates};
 /// The halves of the corpus. Nobody tunes detectors on the frozen ones.
 const HALVES: [&str; 3] = ["tuned", "frozen", "frozen2"];
 
-/// Shows the lines of the second frozen half that went wrong. Whoever changes detectors doesn't set it.
+/// If this variable is set, the test names the lines of the second frozen half that went wrong. Leave it unset while you change detectors.
 const SHOW_FROZEN2: &str = "HOOKGATE_SHOW_FROZEN2";
 
 const MIN_POSITIVE_LINES: usize = 750;

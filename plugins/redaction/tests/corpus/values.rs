@@ -62,8 +62,10 @@ impl Values {
 
     /// The value that a placeholder stands for, if there is one with this name.
     pub(crate) fn make(&mut self, name: &str) -> Option<String> {
-        let made = self.personal(name).or_else(|| self.secret(name)).or_else(|| self.harmless(name));
-        made.or_else(|| self.make_further(name))
+        self.personal(name)
+            .or_else(|| self.secret(name))
+            .or_else(|| self.harmless(name))
+            .or_else(|| self.make_further(name))
     }
 
     fn personal(&mut self, name: &str) -> Option<String> {

@@ -27,8 +27,9 @@ const CARDS: [(&str, usize, &[usize]); 6] = [
 impl Values {
     /// The value that a placeholder stands for, if there is one with this name.
     pub(super) fn make_further(&mut self, name: &str) -> Option<String> {
-        let made = self.further_personal(name).or_else(|| self.further_password(name));
-        made.or_else(|| self.further_key(name))
+        self.further_personal(name)
+            .or_else(|| self.further_password(name))
+            .or_else(|| self.further_key(name))
             .or_else(|| self.further_number(name))
             .or_else(|| self.further_run(name))
     }
@@ -74,7 +75,8 @@ impl Values {
             "random48" => self.key(48),
             "random64" => self.key(64),
             "jwt_long" => {
-                let (kid, claims) = (self.of(URL_BASE64, 24), self.of(URL_BASE64, 180));
+                let kid = self.of(URL_BASE64, 24);
+                let claims = self.of(URL_BASE64, 180);
                 format!("eyJ{}{kid}.eyJ{claims}.{}", "hbGciOiJSUzI1NiIsImtpZCI6I", self.of(URL_BASE64, 342))
             }
             "pem_ec" => [64, 64, 34].map(|length| self.of(BASE64, length)).join("\n") + "==",
