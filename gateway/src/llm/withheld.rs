@@ -32,7 +32,7 @@ pub(super) struct WithheldMembers {
     /// The names of the members.
     pub(super) names: Vec<String>,
     /// See [`ChoiceEdit::cited_texts`].
-    pub(super) cited_texts: Option<HashSet<String>>,
+    cited_texts: Option<HashSet<String>>,
     /// How many bytes of citations were passed that plugins weren't asked about.
     citation_bytes: usize,
 }
@@ -40,10 +40,12 @@ pub(super) struct WithheldMembers {
 impl WithheldMembers {
     /// Nothing is withheld yet from a choice with this edit.
     pub(super) fn of_choice(edit: &ChoiceEdit) -> Self {
-        WithheldMembers { cited_texts: edit.cited_texts.clone(), ..WithheldMembers::default() }
+        let mut withheld = WithheldMembers::default();
+        withheld.begin_choice(edit);
+        withheld
     }
 
-    /// The same for the next choice of an answer.
+    /// From here on, citations are those of a choice with this edit.
     pub(super) fn begin_choice(&mut self, edit: &ChoiceEdit) {
         (self.cited_texts, self.citation_bytes) = (edit.cited_texts.clone(), 0);
     }

@@ -69,10 +69,7 @@ impl<T: Send + 'static> Future for Movable<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        if self.has_moved {
-            return self.work.as_mut().poll(cx);
-        }
-        if !worker::is_current() {
+        if self.has_moved || !worker::is_current() {
             return self.work.as_mut().poll(cx);
         }
         DEPARTURE.set(Departure::Possible);
@@ -98,12 +95,19 @@ struct MovedWork<T: Send + 'static> {
     work: BoxFuture<'static, T>,
 }
 
+impl<T: Send + 'static> MovedWork<T> {
+    /// Does `act` on the work as if its worker did.
+    fn represent<R>(&mut self, act: impl FnOnce(&mut BoxFuture<'static, T>) -> R) -> R {
+        let MovedWork { worker, runtime, work } = self;
+        let _entered = runtime.enter();
+        let _represented = worker.represent();
+        act(work)
+    }
+}
+
 impl<T: Send + 'static> Drop for MovedWork<T> {
     fn drop(&mut self) {
-        let runtime = self.runtime.clone();
-        let _entered = runtime.enter();
-        let _represented = self.worker.represent();
-        self.work = Box::pin(pending());
+        self.represent(|work| *work = Box::pin(pending()));
     }
 }
 
@@ -111,10 +115,7 @@ impl<T: Send + 'static> Future for MovedWork<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let runtime = self.runtime.clone();
-        let _entered = runtime.enter();
-        let _represented = self.worker.represent();
-        self.work.as_mut().poll(cx)
+        self.represent(|work| work.as_mut().poll(cx))
     }
 }
 

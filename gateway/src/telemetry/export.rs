@@ -140,7 +140,6 @@ fn grpc_channel(endpoint: &str) -> Result<Channel, BoxError> {
     let mut http = HttpConnector::new_with_resolver(EgressResolver::new(DialPolicy::Any));
     http.enforce_http(false);
     http.set_nodelay(true);
-    http.set_connect_timeout(Some(EXPORT_TIMEOUT));
     // The exporters have no time-out of their own for a channel that is given to them.
     let channel = Channel::from_shared(endpoint.to_owned())?;
     let mut channel = channel.timeout(EXPORT_TIMEOUT).connect_timeout(EXPORT_TIMEOUT);
