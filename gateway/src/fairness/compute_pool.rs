@@ -1,8 +1,8 @@
 //! Threads for large payloads: calls of built-in plugins, and the gateway's own work ([`crate::net::movable`]).
 //!
 //! A worker serves many connections on one thread. A plugin that searches megabytes there delays the calls of all of them,
-//! also those of tenants without plugins. So a large call runs here: at a low priority, so that a worker takes a core from it at
-//! once, and on one of several threads per core, so that the system divides the cores between long calls. Tenants share
+//! also those of tenants without plugins. So a large call runs here: at a low priority, so that a worker gets the larger share of a
+//! core, and on one of several threads per core, so that the system divides the cores between long calls. Tenants share
 //! the threads as they share a plugin's permits ([`super::bulkhead`]).
 
 use std::{

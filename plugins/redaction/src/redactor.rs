@@ -16,7 +16,7 @@ const SHORT_MASK: &str = "***";
 /// The shortest text in which a detector finds anything: an address such as `a@b.cc`.
 const MIN_DETECTED_BYTES: usize = 6;
 
-/// A search in a text of so many bytes may keep others from a core.
+/// From this length on, a search takes long enough to delay other threads.
 const LONG_TEXT_BYTES: usize = 64 << 10;
 
 /// What to find, and what replaces it.
@@ -241,7 +241,7 @@ impl Redactor {
     }
 }
 
-/// Lets whoever waits for the core run before the next rule, such as the worker of a gateway, whose calls are small.
+/// Lets other threads run before the next rule searches a long text. A gateway's worker may wait for the core.
 fn give_way(text: &str) {
     if text.len() >= LONG_TEXT_BYTES {
         thread::yield_now();
